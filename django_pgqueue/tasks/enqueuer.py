@@ -91,7 +91,7 @@ def _in_span(
         from django_pgqueue.tasks import tracing
 
         with tracing.sending(
-            "enqueue", placement.queue, pgqueue__task=placement.task
+            "enqueue", placement.queue, {"pgqueue.task": placement.task}
         ) as span:
             carried = replace(placement, headers=tracing.carry(placement.headers))
             found = store(self, carried, settings, *args, **kwargs)

@@ -18,7 +18,7 @@ import time
 import types
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
@@ -36,6 +36,9 @@ from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.outcome import Outcome, Performed, Succeeded, outcome_after
 from django_pgqueue.tasks.prepare import Prepared, context_of, note_of
 from django_pgqueue.tasks.registry import find_task
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks import tracing
 
 SUCCEEDED = Succeeded()
 
@@ -144,12 +147,16 @@ def perform(
     """
     control = Inline() if control is None else control
     task, options = prepared.task, prepared.options
-    if options.is_plain and guard is unguarded and not settings.trace:
+    if options.is_plain and guard is unguarded:
         # As below; nearly all jobs need no more.
         context: Any = None
         started = clock()
         try:
-            value = task.run(context, prepared.args, prepared.kwargs)
+            if settings.trace:
+                with _span_of(job, prepared):
+                    value = task.run(context, prepared.args, prepared.kwargs)
+            else:
+                value = task.run(context, prepared.args, prepared.kwargs)
         except BaseException as error:
             return after_error(job, prepared, control, error, clock() - started)
         return after_return(job, prepared, settings, control, value, clock() - started)
@@ -277,29 +284,37 @@ def _in_span(
     call: Callable[[], Any], job: Claimed, prepared: Prepared
 ) -> Callable[[], Any]:
     """Return *call* with a span around it, and around middleware."""
-    from django_pgqueue.tasks import tracing
-
-    attributes: dict[str, Any] = {
-        "parent": prepared.headers.get(tracing.HEADER),
-        "claimed": job,
-        "messaging__message__id": str(job.id),
-        "pgqueue__task": job.task,
-        "pgqueue__attempt": job.attempt,
-    }
-    if others := prepared.other_headers:
-        attributes["links"] = [each.get(tracing.HEADER) for each in others]
-        attributes["messaging__batch__message_count"] = 1 + len(others)
-    in_span = functools.partial(tracing.processing, job.queue, **attributes)
 
     def traced() -> Any:
-        with in_span():
+        with _span_of(job, prepared):
             return call()
 
     async def traced_async() -> Any:
-        with in_span():
+        with _span_of(job, prepared):
             return await awaitable(call())
 
     return traced_async if prepared.task.options.is_async else traced
+
+
+def _span_of(job: Claimed, prepared: Prepared) -> tracing.InSpan:
+    """Return the span of an attempt, below what has sent the job."""
+    from django_pgqueue.tasks import tracing
+
+    attributes = {
+        "messaging.message.id": str(job.id),
+        "pgqueue.task": job.task,
+        "pgqueue.attempt": job.attempt,
+    }
+    others = prepared.other_headers
+    if others:
+        attributes["messaging.batch.message_count"] = 1 + len(others)
+    return tracing.processing(
+        job.queue,
+        attributes,
+        parent=prepared.headers.get(tracing.HEADER),
+        links=[each.get(tracing.HEADER) for each in others],
+        claimed=job,
+    )
 
 
 def after_return(

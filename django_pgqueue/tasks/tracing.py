@@ -21,6 +21,7 @@ from opentelemetry.trace import (
     INVALID_SPAN_CONTEXT,
     Link,
     NonRecordingSpan,
+    ProxyTracerProvider,
     Span,
     SpanContext,
     SpanKind,
@@ -52,39 +53,44 @@ LINKS_MAX = 128
 NO_FAILURES = (Cancel, Snooze)
 
 
-def sending(operation: str, destination: str, **attributes: Any) -> InSpan:
+def sending(
+    operation: str, destination: str, attributes: Mapping[str, Any] | None = None
+) -> InSpan:
     """
     Return what is the span of an enqueue or a publish, as the current one.
 
     Args:
         operation: "enqueue" or "publish".
         destination: The queue, or the topic.
-        attributes: More of them; "__" stands for ".".
+        attributes: More of them.
     """
-    said = _attributes(operation, "send", destination, attributes)
+    said = _attributes(operation, "send", destination, attributes or {})
     name = f"{operation} {destination}"
     return InSpan(TRACER.start_span(name, kind=SpanKind.PRODUCER, attributes=said))
 
 
 def processing(
     destination: str,
+    attributes: Mapping[str, Any],
     *,
     parent: object = None,
     links: Iterable[object] = (),
     claimed: Claimed | None = None,
-    **attributes: Any,
 ) -> InSpan:
     """
     Return what is the span of an attempt, as the current one.
 
     Args:
         destination: The queue, or the topic.
+        attributes: More of them.
         parent: The header of what is processed, whatever is in it. What is no context
             begins a trace.
         links: Those of what is processed together with it; the first 128.
         claimed: The job, whose claim is an event of the span.
-        attributes: As of sending().
     """
+    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+        # Nobody has set up what records. The context goes on to what is sent here.
+        return InSpan(NonRecordingSpan(_context_of(parent)))
     found = (_context_of(each) for each in links)
     linked = [Link(context) for context in found if context.is_valid][:LINKS_MAX]
     said = _attributes("process", "process", destination, attributes)
@@ -211,7 +217,7 @@ def _attributes(
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,
         "messaging.destination.name": destination,
-        **{name.replace("__", "."): value for name, value in others.items()},
+        **others,
     }
 
 

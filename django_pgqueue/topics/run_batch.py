@@ -205,12 +205,12 @@ def _in_span(
     """Return *call* with a span around it, linked to what has published."""
     from django_pgqueue.tasks import tracing
 
-    attributes: dict[str, Any] = {
-        "messaging__batch__message_count": len(messages),
-        "messaging__consumer__group__name": consumer.group,
-        "messaging__destination__partition__id": str(claimed.partition),
-        "pgqueue__task": consumer.task.name,
-        "pgqueue__attempt": claimed.failures + 1,
+    attributes = {
+        "messaging.batch.message_count": len(messages),
+        "messaging.consumer.group.name": consumer.group,
+        "messaging.destination.partition.id": str(claimed.partition),
+        "pgqueue.task": consumer.task.name,
+        "pgqueue.attempt": claimed.failures + 1,
     }
 
     def traced() -> Any:
@@ -219,7 +219,7 @@ def _in_span(
             json.dumps(header, sort_keys=True): header
             for header in (message.headers.get(tracing.HEADER) for message in messages)
         }
-        with tracing.processing(consumer.topic, links=links.values(), **attributes):
+        with tracing.processing(consumer.topic, attributes, links=links.values()):
             return call()
 
     return traced

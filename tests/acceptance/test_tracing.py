@@ -209,7 +209,7 @@ def test_a_snooze_is_no_error(spans):
 )
 def test_a_header_that_holds_something_else_begins_a_trace(spans, held):
     """Whoever may insert rows may write anything there."""
-    with processing("mail", trace=held, links=[held] * (LINKS_MAX + 1), task="t"):
+    with processing("mail", {}, parent=held, links=[held] * (LINKS_MAX + 1)):
         pass
 
     span = spans.one("process mail")
