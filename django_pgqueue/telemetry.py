@@ -61,8 +61,9 @@ _QUIET = logging.Logger("quiet", logging.CRITICAL + 1)  # noqa: LOG001  # Of no 
 TEST = Sink(send_plainly, _QUIET)
 
 
-# The job whose task runs here, for log lines of its own: logs.py.
-current_job: ContextVar[Any] = ContextVar("current_job", default=None)
+# What makes the fields of the job, or of the batch, that runs here, and what of: for
+# log lines of its own, by logs.py.
+current: ContextVar[tuple[Any, ...] | None] = ContextVar("current", default=None)
 
 
 def fields_of(job: Any) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def attempt(
         run = begin_run(job, prepared, others, settings, to=to)
         prepared = run.prepared
     _tell_start(prepared.task, job, to)
-    token = telemetry.current_job.set(job)
+    token = telemetry.current.set((telemetry.fields_of, job))
     try:
         performed = perform(
             job,
@@ -97,7 +97,7 @@ def attempt(
             guard=guard,
         )
     finally:
-        telemetry.current_job.reset(token)
+        telemetry.current.reset(token)
     return (performed, ()) if run is None else run.shared(performed)
 
 
@@ -206,7 +206,7 @@ async def perform_async(
     """
     control = Inline() if control is None else control
     # Of this asyncio task, and what it starts.
-    telemetry.current_job.set(job)
+    telemetry.current.set((telemetry.fields_of, job))
     running = Running(job, prepared, settings, installation, clock, control)
     try:
         if prepared.options.ack_policy == "first":

@@ -17,6 +17,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
+from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import LeaseLost, TaskTimeout
 from django_pgqueue.log.message import Message
@@ -78,6 +79,7 @@ def run_batch(
     )
     if consumer.task.options.is_async:
         call = functools.partial(_run_async, call)
+    call = functools.partial(_with_fields, call, consumer, claimed.partition)
     if settings.trace:
         call = _in_span(call, consumer, claimed, messages)
     in_time = _InTime(call, lease_seconds)
@@ -194,6 +196,15 @@ def _run_atomic(
     # What an on_commit hook has raised comes after the position has moved.
     was_acked = performed.settled is True
     return Ended(performed.error, ran_seconds, was_acked=was_acked, has_begun=has_begun)
+
+
+def _with_fields(call: Callable[[], Any], consumer: Consumer, partition: int) -> Any:
+    """Call it; what it logs has the fields of its group."""
+    token = telemetry.current.set((telemetry.fields_of_group, consumer, partition))
+    try:
+        return call()
+    finally:
+        telemetry.current.reset(token)
 
 
 def _in_span(

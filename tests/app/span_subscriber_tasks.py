@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from django_pgqueue import Message, consume, subscribe
 from tests.app import tasks
 
@@ -14,5 +16,6 @@ def takes(message: Message) -> None:
 @consume("batched", group="g", start="earliest", batch=10)
 def reads(messages: list[Message]) -> None:
     """Take many messages at once."""
+    logging.getLogger("shop").info("said %d", len(messages))
     for message in messages:
         tasks.noop.delay(message.payload["name"])

@@ -204,6 +204,9 @@ class Command(BaseCommand):
             raise CommandError(
                 f"Database {alias!r} cannot be used: {detail}"
             ) from error
+        if settings.trace:
+            # Here and once: in the processes, the first job would wait for it.
+            import_module("django_pgqueue.tasks.tracing")
         worker = replace(self._options(settings, queues, options), metrics=metrics)
         if worker.plan.named and not options["force"]:
             self._check_names(worker.plan.named)
