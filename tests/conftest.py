@@ -270,13 +270,20 @@ def empty_database(transactional_db: None) -> Iterator[str]:
         other.execute(drop.format(sql.Identifier(name)))
 
 
-def _drop_after_a_week(cursor: Cursor, parent: str) -> None:
-    """Drop what a worker of another test has made further ahead."""
-    last = datetime.now(UTC) + timedelta(days=7)
+def _drop_unusual_days(cursor: Cursor, parent: str) -> None:
+    """
+    Drop what other tests have left: a worker makes more days ahead, and just after
+    midnight, what ended an hour ago was of the day before.
+    """
+    today = datetime.now(UTC)
     cursor.execute(
         "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relispartition"
-        " AND relname ~ %s AND relname > %s",
-        [f"^{parent}_[0-9]{{8}}$", f"{parent}_{last:%Y%m%d}"],
+        " AND relname ~ %s AND relname NOT BETWEEN %s AND %s",
+        [
+            f"^{parent}_[0-9]{{8}}$",
+            f"{parent}_{today:%Y%m%d}",
+            f"{parent}_{today + timedelta(days=7):%Y%m%d}",
+        ],
     )
     for (name,) in cursor.fetchall():
         cursor.execute(f"DROP TABLE {name}")
@@ -297,7 +304,7 @@ def archive_days(cursor: Cursor) -> Iterator[None]:
     For tests that commit what makes or drops its partitions: no other test's rows
     take them away. Before it, it has a week ahead, as after a migration.
     """
-    _drop_after_a_week(cursor, "pgqueue_archived_job")
+    _drop_unusual_days(cursor, "pgqueue_archived_job")
     with cursor.connection.transaction():
         make_partitions(cursor)
     before = {name for name, _ in cursor.execute(ARCHIVE_DAYS)}
@@ -329,7 +336,7 @@ def log_days(cursor: Cursor) -> Iterator[Callable[[int], date]]:
     """
     cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
     (today,) = cursor.fetchone()  # type: ignore[misc]
-    _drop_after_a_week(cursor, "pgqueue_message")
+    _drop_unusual_days(cursor, "pgqueue_message")
 
     def make(days_ago: int) -> date:
         day = today - timedelta(days=days_ago)
