@@ -23,6 +23,7 @@ HOMES = {
     "grpc": ("grpcio", "spark-connect"),
     "grpc_status": ("grpcio-status", "spark-connect"),
     "opentelemetry": ("opentelemetry-api", "opentelemetry"),
+    "rich": ("rich", "cli"),
     "prometheus_client": ("prometheus-client", "prometheus"),
     "google": ("googleapis-common-protos", "spark-connect"),
     "zstandard": ("zstandard", "spark-connect"),

@@ -27,10 +27,9 @@ from django_pgqueue.models import (
     Schedule,
     Worker,
 )
-from django_pgqueue.operators import human, workers
+from django_pgqueue.operators import human, summary, workers
 from django_pgqueue.operators.findings import Finding
 from django_pgqueue.operators.human import in_utc
-from django_pgqueue.operators.job_findings import DEAD_LETTERS_MAX
 from django_pgqueue.operators.overview import Overview, read
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues.stats import QueueStats
@@ -190,7 +189,7 @@ class Page:
         return [
             Tile(
                 label,
-                self.link(Job, total(queues, state), state=state),
+                self.link(Job, summary.total(queues, state), state=state),
                 self._oldest(queues) if state == "ready" else "",
             )
             for state, label in labels.items()
@@ -198,23 +197,18 @@ class Page:
 
     def _oldest(self, queues: Sequence[QueueStats]) -> SafeString | str:
         """Say how long the oldest ready job has been due, and in which queue."""
-        waits = {each.name: each.oldest_ready_seconds for each in queues}
-        known = {queue: wait for queue, wait in waits.items() if wait is not None}
-        if not known:
+        oldest = summary.oldest_ready(queues)
+        if oldest is None:
             return ""
-        worst = max(known, key=lambda queue: known[queue])
-        where = self.link(Job, name(worst), queue=worst, state="ready")
-        return format_html(_("oldest: {}, in {}"), human.age(known[worst]), where)
+        queue, seconds = oldest
+        where = self.link(Job, name(queue), queue=queue, state="ready")
+        return format_html(_("oldest: {}, in {}"), human.age(seconds), where)
 
     def _dead(self) -> list[Tile]:
         died = self.now.died
         if died is None:
             return []
-        of_day = sum(each.jobs for each in died)
-        of_hour = sum(each.in_hour for each in died)
-        is_more = of_day >= DEAD_LETTERS_MAX
-        day = human.count(of_day, is_more=is_more)
-        hour = human.count(of_hour, is_more=is_more and of_hour == of_day)
+        hour, day = summary.dead(died)
         return [
             Tile(
                 _("Dead in 24 h"),
@@ -240,14 +234,10 @@ class Page:
         groups = self.now.groups
         if not groups:
             return []
-        unread = sum(behind.unread for _row, behind in groups)
-        is_more = any(behind.is_more for _row, behind in groups)
-        is_more = is_more or self.now.groups_left_out > 0
-        ages = [behind.seconds for _row, behind in groups if behind.seconds is not None]
+        number, seconds = summary.unread(self.now)
         told = ""
-        if ages:
-            told = _("oldest: %(age)s") % {"age": human.age(max(ages))}
-        number = human.count(unread, is_more=is_more)
+        if seconds is not None:
+            told = _("oldest: %(age)s") % {"age": human.age(seconds)}
         return [Tile(_("Unread by groups"), self.link(ConsumerGroup, number), told)]
 
     # Lists -----------------------------------------------------------------------
@@ -256,11 +246,7 @@ class Page:
         died = self.now.died
         if died is None:
             return None
-        tasks: dict[str, tuple[int, int]] = {}
-        for each in died:
-            day, hour = tasks.get(each.task, (0, 0))
-            tasks[each.task] = day + each.jobs, hour + each.in_hour
-        most = sorted(tasks, key=lambda task: (-tasks[task][0], task))
+        most = summary.dead_by_task(died)
 
         def number(task: str, count: int, age: str) -> SafeString | str:
             text = f"{count:,}"
@@ -272,11 +258,11 @@ class Page:
             (_("Task"), _("1 h"), _("24 h")),
             [
                 (
-                    name(task),
-                    number(task, tasks[task][1], "1h"),
-                    number(task, tasks[task][0], "24h"),
+                    name(each.task),
+                    number(each.task, each.in_hour, "1h"),
+                    number(each.task, each.in_day, "24h"),
                 )
-                for task in most[:LINES_MAX]
+                for each in most[:LINES_MAX]
             ],
             _("None in 24 h."),
             self._more(DeadLetter, len(most), age="24h"),
@@ -308,10 +294,6 @@ class Page:
         groups = self.now.groups
         if not groups:
             return None
-        furthest = sorted(
-            groups,
-            key=lambda pair: (-(pair[1].seconds or 0.0), -pair[1].unread, str(pair[0])),
-        )
         return Card(
             "behind",
             _("Groups, by lag"),
@@ -323,7 +305,7 @@ class Page:
                     behind.shown,
                     human.age(behind.seconds),
                 )
-                for row, behind in furthest[:LINES_MAX]
+                for row, behind in summary.by_lag(self.now)[:LINES_MAX]
             ],
             "",
             self._more(ConsumerGroup, len(groups) + self.now.groups_left_out),
@@ -375,9 +357,3 @@ class Page:
             query = {**query, "queue": finding.about}
         shown = self.link(model, _("Show"), **query)
         return shown if isinstance(shown, SafeString) else ""
-
-
-def total(queues: Sequence[QueueStats], state: str) -> str:
-    """Return how many jobs of a *state* there are; "10,000+" where more may be."""
-    number = sum(getattr(each, state) for each in queues)
-    return human.count(number, is_more=any(each.is_more(state) for each in queues))

@@ -66,7 +66,9 @@ def _read(reading: _Reading) -> None:
     try:
         alias = get_settings().database
         with (
-            limits.limited(alias, seconds=STATEMENT_SECONDS_MAX),
+            limits.limited(
+                alias, seconds=STATEMENT_SECONDS_MAX, plans=limits.Plans.IN_ORDER
+            ),
             database.cursor() as cursor,
         ):
             reading.found = overview.read(cursor)

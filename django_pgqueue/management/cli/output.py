@@ -85,7 +85,7 @@ class Output:
         self._stderr = stderr
         self.as_json = as_json
         self.is_terminal = bool(stdout.isatty())
-        self._color = color and self.is_terminal
+        self.has_color = color and self.is_terminal
         self.errors_to_terminal = bool(stderr.isatty())
 
     def json(self, value: Any) -> None:
@@ -132,7 +132,7 @@ class Output:
 
     def styled(self, text: str, word: str) -> str:
         """Return *text* in the colour of *word*, where colours are shown."""
-        if not self._color or word not in STYLE_OF:
+        if not self.has_color or word not in STYLE_OF:
             return text
         return f"\x1b[{STYLE_OF[word][1]}m{text}\x1b[0m"
 
@@ -177,7 +177,7 @@ class Output:
             _narrow(columns, widths, total)
             cells = _cut_in_middle(columns, widths, cells)
         heads = [column.name for column in columns]
-        if self._color and _rich_table(columns, widths, cells):
+        if self.has_color and _rich_table(columns, widths, cells):
             return
         for row in [heads, *cells]:
             self.line(

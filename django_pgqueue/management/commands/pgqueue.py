@@ -40,6 +40,7 @@ from django_pgqueue.management.cli import (
     sequences,
     show,
     stats,
+    top,
     topics,
     watch,
     workers,
@@ -49,6 +50,7 @@ from django_pgqueue.worker.readiness import check_aliases
 
 SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "stats": stats,
+    "top": top,
     "jobs": jobs,
     "show": show,
     "dead": dead,
