@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -14,6 +13,7 @@ from django_pgqueue.prometheus.families import ENDS, of_fleet, of_worker
 from django_pgqueue.prometheus.text import answer
 from django_pgqueue.worker.supervise.health_table import State
 from django_pgqueue.worker.tally import Series, Tally
+from tests.harness.dashboards import REFERENCE, alerts, as_asked, panels
 from tests.harness.factories import (
     make_dead_letter,
     make_group,
@@ -22,16 +22,9 @@ from tests.harness.factories import (
     make_topic,
 )
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("reference/metrics.md", "howto/monitor.md")
-
 SELECTOR = re.compile(r"\b(pgqueue_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r"(\w+)=~?\"")
 GROUPED = re.compile(r"\bby \(([^)]*)\)")
-
-
-def read(page):
-    return (DOCS / page).read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -60,9 +53,8 @@ def told(db, settings):
 
 def test_the_table_has_every_number_and_no_other(told):
     """With the labels that it has."""
-    rows = re.findall(
-        r"^\| `(pgqueue_\w+)` \| \w+ \| ([^|]*)\|", read(PAGES[0]), re.MULTILINE
-    )
+    page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(pgqueue_\w+)` \| \w+ \| ([^|]*)\|", page, re.MULTILINE)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
     suffixes = re.compile(r"_(bucket|count|sum|created)$")
     counters = {name.removesuffix("_total") for name in told if name.endswith("_total")}
@@ -75,16 +67,17 @@ def test_the_table_has_every_number_and_no_other(told):
 
 
 def expressions():
-    """Return the PromQL of the how-to."""
-    return re.findall(
-        r"^\|[^|]+\| `([^`]*pgqueue_[^`]*)` \|", read(PAGES[1]), re.MULTILINE
-    )
+    """Return what the dashboard and the alerts ask for."""
+    return [
+        *(as_asked(query) for queries in panels().values() for query in queries),
+        *alerts().values(),
+    ]
 
 
-def test_every_expression_of_the_pages_can_be_asked(told):
+def test_every_expression_can_be_asked(told):
     """What it selects, compares and groups by is told."""
     found = expressions()
-    assert 12 <= len(found)
+    assert 30 <= len(found)
     for text in found:
         selected = SELECTOR.findall(text)
         assert selected, text
