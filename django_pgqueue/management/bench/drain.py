@@ -61,26 +61,26 @@ class Drain(Turns):
         return Run([count / seconds])
 
 
-class DrainTwo(Turns):
-    """Two processes on one scratch place, and one process on another."""
+class DrainBeside(Turns):
+    """A worker on one scratch place, and one of another kind on another place."""
 
     def __init__(
-        self, scratch: Scratch, two: Worker, other: Scratch, one: Worker
+        self, scratch: Scratch, worker: Worker, other: Scratch, plain: Worker
     ) -> None:
         super().__init__(scratch)
-        self._two = two
+        self._worker = worker
         self._other = other
-        self._one = one
+        self._plain = plain
 
     def product(self, jobs: int) -> Run:
-        """Return jobs per second of two processes."""
-        return drained(self.scratch, self._two, batched, jobs)
+        """Return jobs per second of the worker that is in question."""
+        return drained(self.scratch, self._worker, batched, jobs)
 
     def yardstick(self, jobs: int) -> Run:
-        """Return jobs per second of one process."""
+        """Return jobs per second of one plain process."""
         with self._other.in_use():
             self._other.empty()
-            return drained(self._other, self._one, batched, jobs)
+            return drained(self._other, self._plain, batched, jobs)
 
 
 def drained(scratch: Scratch, worker: Worker, task: Task[Any, None], jobs: int) -> Run:
@@ -115,14 +115,18 @@ def _with_worker(task: Task[Any, None], *, threads: int) -> Mapping[str, Opener]
     return {"": opened}
 
 
-@contextmanager
-def _with_two(scratch: Scratch, plan: Plan) -> Iterator[DrainTwo]:
-    with ExitStack() as stack:
-        two = stack.enter_context(Worker(scratch, threads=8, processes=2))
-        other = stack.enter_context(scratch.another())
-        with other.in_use():
-            one = stack.enter_context(Worker(other, threads=8))
-        yield DrainTwo(scratch, two, other, one)
+def _beside(*, processes: int = 1, metrics: bool = False) -> Mapping[str, Opener]:
+    @contextmanager
+    def opened(scratch: Scratch, plan: Plan) -> Iterator[DrainBeside]:
+        with ExitStack() as stack:
+            worker = Worker(scratch, threads=8, processes=processes, metrics=metrics)
+            stack.enter_context(worker)
+            other = stack.enter_context(scratch.another())
+            with other.in_use():
+                plain = stack.enter_context(Worker(other, threads=8))
+            yield DrainBeside(scratch, worker, other, plain)
+
+    return {"": opened}
 
 
 DRAIN = Measure(
@@ -169,5 +173,16 @@ DRAIN_TWO = Measure(
     goals=(at_least(1.25),),
     baseline="one process of the product",
     other_side="one process",
-    parts={"": _with_two},
+    parts=_beside(processes=2),
+)
+
+DRAIN_METRICS = Measure(
+    name="drain_metrics",
+    what="as drain, a process with --metrics beside one without",
+    unit="jobs/s",
+    jobs=20_000,
+    goals=(at_least(0.97),),
+    baseline="one process of the product",
+    other_side="without",
+    parts=_beside(metrics=True),
 )

@@ -11,6 +11,7 @@ from django_pgqueue.management.bench.drain import (
     DRAIN,
     DRAIN_IMMEDIATE_16,
     DRAIN_IMMEDIATE_64,
+    DRAIN_METRICS,
     DRAIN_NO_ARCHIVE,
     DRAIN_TWO,
 )
@@ -43,6 +44,7 @@ MEASURES: dict[str, Measure] = {
         DRAIN_IMMEDIATE_64,
         DRAIN_NO_ARCHIVE,
         DRAIN_TWO,
+        DRAIN_METRICS,
         ASYNC,
         LATENCY,
         LATENCY_MIXED,

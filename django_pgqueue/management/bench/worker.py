@@ -46,6 +46,7 @@ class Worker:
         queues: Sequence[str] = (),
         async_slots: int = 0,
         reads: bool = False,
+        metrics: bool = False,
     ) -> None:
         self._scratch = scratch
         self._arguments = [
@@ -55,6 +56,7 @@ class Worker:
             ",".join(queues),
             str(async_slots),
             "reads" if reads else "",
+            "metrics" if metrics else "",
         ]
 
     def __enter__(self) -> Self:

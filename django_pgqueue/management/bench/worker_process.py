@@ -2,7 +2,7 @@
 Worker process: a real worker on the scratch place; started by worker.py.
 
     python -m django_pgqueue.management.bench.worker_process \\
-        PLACE THREADS PROCESSES QUEUES ASYNC_SLOTS READS
+        PLACE THREADS PROCESSES QUEUES ASYNC_SLOTS READS METRICS
 
 It is what pgqueue_worker runs, with the same supervisor. The tasks of the benchmark are
 declared here, so that no project has to install them.
@@ -24,6 +24,7 @@ def main(
     async_slots: int,
     *,
     reads: bool,
+    metrics: bool,
 ) -> int:
     """Work until told to stop, or until the benchmark is gone."""
     from django_pgqueue.management.bench.place import Place, isolated
@@ -36,11 +37,16 @@ def main(
             from django_pgqueue.management.bench.topics import declare_group
 
             declare_group()
-        return _work(threads, processes, queues, async_slots)
+        return _work(threads, processes, queues, async_slots, metrics=metrics)
 
 
 def _work(
-    threads: int, processes: int, queues: tuple[str, ...], async_slots: int
+    threads: int,
+    processes: int,
+    queues: tuple[str, ...],
+    async_slots: int,
+    *,
+    metrics: bool,
 ) -> int:
     from django_pgqueue.conf import get_settings
     from django_pgqueue.management.bench import tasks  # noqa: F401 - declares them
@@ -59,8 +65,15 @@ def _work(
             queues=queues,
             async_slots=async_slots or 1,
             has_async_tasks=bool(async_slots),
+            health_port=0 if metrics else None,
+            # All is counted and shown; nobody asks, so no package is needed for that.
+            metrics=_nobody_asks if metrics else None,
         )
     ).run()
+
+
+def _nobody_asks(*_: object) -> tuple[str, bytes]:
+    return "text/plain", b""
 
 
 if __name__ == "__main__":
@@ -72,5 +85,6 @@ if __name__ == "__main__":
             tuple(filter(None, sys.argv[4].split(","))),
             int(sys.argv[5]),
             reads=sys.argv[6] == "reads",
+            metrics=sys.argv[7] == "metrics",
         )
     )
