@@ -19,6 +19,7 @@ from django_pgqueue.models.queue import Queue
 from django_pgqueue.models.schedule import Schedule, Tick
 from django_pgqueue.models.subscription import Subscription
 from django_pgqueue.models.task_hour import TaskHour
+from django_pgqueue.models.task_span import TaskSpan
 from django_pgqueue.models.topic import LogDay, LogState, Message, Topic
 from django_pgqueue.models.worker import Worker
 
@@ -49,6 +50,7 @@ __all__ = [
     "Schedule",
     "Subscription",
     "TaskHour",
+    "TaskSpan",
     "Tick",
     "Topic",
     "Worker",

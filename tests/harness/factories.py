@@ -27,10 +27,13 @@ from django_pgqueue.models import (
     Position,
     Schedule,
     TaskHour,
+    TaskSpan,
     Tick,
     Topic,
 )
 from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.queues.task_spans import COUNTS, HISTOGRAMS, SUMS
+from django_pgqueue.queues.time_buckets import BUCKETS
 from django_pgqueue.redaction.fingerprint import fingerprint
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.values import redact
@@ -138,6 +141,28 @@ def make_task_hour(
         "worker_seconds": 20.0,
     }
     return _make(TaskHour, using, {**defaults, **columns})
+
+
+def make_task_span(
+    ago: timedelta = timedelta(0),
+    seconds: int = 60,
+    *,
+    using: str | None = None,
+    **columns: Any,
+) -> TaskSpan:
+    """Insert the span of so many seconds that it was so long ago, with one success."""
+    at = (datetime.now(UTC) - ago).timestamp()
+    defaults = {
+        "seconds": seconds,
+        "since": datetime.fromtimestamp(at // seconds * seconds, UTC),
+        "queue": "default",
+        "task": "tests.noop",
+        **dict.fromkeys(COUNTS, 0),
+        **dict.fromkeys(SUMS, 0.0),
+        **dict.fromkeys(HISTOGRAMS, [0] * BUCKETS),
+        "succeeded": 1,
+    }
+    return _make(TaskSpan, using, {**defaults, **columns})
 
 
 def make_run(*, using: str | None = None, **columns: Any) -> PipelineRun:

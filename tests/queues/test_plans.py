@@ -28,11 +28,13 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lease as leases
 from django_pgqueue.queues import settle as settles
+from django_pgqueue.queues import task_spans
 from django_pgqueue.queues.claim import Band, claim_from_floors
 from django_pgqueue.queues.enqueue import MANY, ONE, insert, many
 from django_pgqueue.queues.lanes import Floor, promotion
 from django_pgqueue.queues.rules import ACCUMULATE, PLAIN, SPREAD
 from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.queues.time_buckets import BUCKETS
 from django_pgqueue.queues.unique import KEY, MANY_STORED, ONE_KEY, ONE_STORED, call
 from django_pgqueue.schedules import store, ticks
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, WAKE_QUEUES_MAX
@@ -280,6 +282,7 @@ VALUES = {
 }
 
 # Statements whose parameters differ from those of their names above.
+EMPTY = f"{{{','.join('0' * BUCKETS)}}}"
 JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
     "lanes.PROMOTE": promotion(["one", "none"], floors=[Floor(1, 5, NOON), Floor()]),
@@ -397,6 +400,15 @@ SPECIAL = {
     },
     **{f"lane_controls.{name}": {"lanes": ["one"]} for name in LANE_CONTROLS},
     "failure_kinds.RECENT": {"rows": 10, "text": "card", "in_messages": True},
+    "task_spans.ADD": {
+        **{name: [1] for name in (*task_spans.COUNTS, *task_spans.SUMS)},
+        **{name: [EMPTY] for name in task_spans.HISTOGRAMS},
+        "tasks": ["shop.send"],
+    },
+    **{
+        f"task_spans.{name}": {"until": NOON + timedelta(hours=1), "points": 60}
+        for name in ("SERIES", "TOTALS")
+    },
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
         "hour": [NOON],
@@ -528,6 +540,7 @@ EXPLAINED = {
     *("ticks.COMING", "ticks.NOTE_MESSAGE", "ticks.OWN_JOB"),
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
+    *(f"task_spans.{name}" for name in ("ADD", "PURGE", "SERIES", "TOTALS")),
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
@@ -615,6 +628,7 @@ UTILITY = {
     "exports.COUNT",
     *(f"log.retain.{name}" for name in ("PRESENT", "DELETE")),
     "log.days.UNGUARD",
+    "task_spans.LATE",
     *(f"suspects.{name}" for name in ("WAITING", "CLAIM_SUSPECTS")),
     *(f"log.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),
     "wake.LISTEN",

@@ -1,0 +1,60 @@
+"""What one task did in one queue within a minute, ten minutes or an hour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+def _count(name: Any) -> models.BigIntegerField[int, int]:
+    return models.BigIntegerField(name)
+
+
+class CountArray(models.Field):  # type: ignore[type-arg]
+    """A list of counts; see TextArray for why it is no ArrayField."""
+
+    def db_type(self, connection: Any) -> str:
+        """Return its type in the database."""
+        return "bigint[]"
+
+
+class TaskSpan(models.Model):
+    """
+    What ended in a span of time, counted by the workers that have settled it.
+
+    Each count stands in three rows, of spans of 60, 600 and 3,600 seconds, each kept as
+    long as charts of its kind go back: so a week is read from few rows, and nothing has
+    to be summed up later. A crash of a worker loses what it counted in its last
+    seconds.
+    """
+
+    pk = models.CompositePrimaryKey("seconds", "since", "queue", "task")
+    seconds = models.IntegerField(_("seconds"))  # How long the span is.
+    since = models.DateTimeField(_("since"))
+    # "*" in both: those beyond what a worker counts apart.
+    queue = models.CharField(_("queue"), max_length=63)
+    task = models.CharField(_("task"), max_length=255)
+
+    succeeded = _count(_("succeeded"))
+    failed = _count(_("failed"))  # Attempts; the job may be tried again.
+    dead = _count(_("dead"))
+    cancelled = _count(_("cancelled"))
+    expired = _count(_("expired"))
+
+    # Of attempts that ran: from when the job was due until its claim, and from there to
+    # the end of the attempt. The sums, and how many were about how long.
+    wait_seconds = models.FloatField(_("wait seconds"))
+    run_seconds = models.FloatField(_("run seconds"))
+    waits = CountArray(_("waits"))
+    runs = CountArray(_("runs"))
+
+    class Meta:
+        db_table = "pgqueue_task_span"
+        verbose_name = _("span of a task")
+        verbose_name_plural = _("spans of tasks")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.task} in {self.queue}, {self.seconds} s from {self.since}"

@@ -1,0 +1,60 @@
+"""Time buckets: percentiles that are read from counts are near the exact ones."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from django_pgqueue.queues.time_buckets import BUCKETS, percentile, place_of
+
+
+def counts_of(durations):
+    counts = [0] * BUCKETS
+    for seconds in durations:
+        counts[place_of(seconds)] += 1
+    return counts
+
+
+def exact(durations, share):
+    ordered = sorted(durations)
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 3.0])
+@pytest.mark.parametrize("size", [1, 2, 19, 1_000])
+def test_a_percentile_is_off_by_less_than_a_factor_of_two(spread, size):
+    """However the durations are spread, from milliseconds to hours."""
+    draw = random.Random(f"{spread} {size}")
+    for median in (0.004, 0.3, 20.0, 600.0):
+        durations = [
+            min(max(draw.lognormvariate(math.log(median), spread), 0.001), 60_000)
+            for _ in range(size)
+        ]
+        for share in (0.5, 0.95, 0.99, 1.0):
+            told = percentile(counts_of(durations), share)
+            assert 0.5 < told / exact(durations, share) < 2, (median, share)
+
+
+def test_what_takes_less_than_a_millisecond_is_told_as_that():
+    """A factor means nothing near zero."""
+    assert 0 <= percentile(counts_of([0.0, 0.0002, 0.0009]), 0.95) <= 0.001
+
+
+def test_the_last_bucket_tells_the_least_that_it_can_be():
+    """What took 30 hours took 18 at least."""
+    assert 2**26 / 1_000 == percentile(counts_of([108_000.0, 10e9]), 0.5)
+
+
+def test_without_durations_there_is_no_percentile():
+    """None is not zero seconds."""
+    assert None is percentile([0] * BUCKETS, 0.5)
+
+
+def test_each_bucket_begins_at_twice_the_one_before():
+    """A duration on the border belongs to the upper one."""
+    borders = [2**n / 1_000 for n in range(BUCKETS - 1)]
+
+    assert [*range(1, BUCKETS)] == [place_of(each) for each in borders]
+    assert [*range(BUCKETS - 1)] == [place_of(each * 0.999) for each in borders]
