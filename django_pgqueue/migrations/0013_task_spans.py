@@ -8,7 +8,7 @@ from django_pgqueue.models.task_span import CountArray
 class Migration(migrations.Migration):
     """A table of which nothing that is there takes notice."""
 
-    dependencies = [("pgqueue", "0010_watch")]
+    dependencies = [("pgqueue", "0012_mail_files")]
 
     operations = [
         migrations.CreateModel(

@@ -33,7 +33,7 @@ class TaskSpan(models.Model):
     pk = models.CompositePrimaryKey("seconds", "since", "queue", "task")
     seconds = models.IntegerField(_("seconds"))  # How long the span is.
     since = models.DateTimeField(_("since"))
-    # "*" in both: those beyond what a worker counts apart.
+    # "(others)" in both: those beyond what a worker counts apart.
     queue = models.CharField(_("queue"), max_length=63)
     task = models.CharField(_("task"), max_length=255)
 
@@ -43,8 +43,8 @@ class TaskSpan(models.Model):
     cancelled = _count(_("cancelled"))
     expired = _count(_("expired"))
 
-    # Of attempts that ran: from when the job was due until its claim, and from there to
-    # the end of the attempt. The sums, and how many were about how long.
+    # Of attempts: from when the job was due until its claim; of those that ran, from the
+    # start to the end. The sums, and how many were about how long.
     wait_seconds = models.FloatField(_("wait seconds"))
     run_seconds = models.FloatField(_("run seconds"))
     waits = CountArray(_("waits"))

@@ -10,18 +10,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from django_pgqueue.extras import extra
 from django_pgqueue.operators.overview import Overview
 from django_pgqueue.operators.workers import is_silent
 from django_pgqueue.queues.stats import QueueStats
+from django_pgqueue.queues.task_spans import OTHERS
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.tally import BUCKETS, OTHERS, UNKNOWN, Tally
+from django_pgqueue.worker.tally import UNKNOWN, Tally
 
 # Queues that are told apart: those with the most ready and dead jobs. The others are
 # one.
 QUEUES_MAX = 200
+
+# Buckets of times that end with a bucket of a histogram: each second one, from 4 ms to
+# 70 minutes.
+PLACES_TOLD = range(2, 23, 2)
 
 STATES = ("ready", "running", "retrying", "scheduled", "parked")
 
@@ -97,12 +103,10 @@ def of_worker(tally: Tally, states: Mapping[str, int]) -> Iterator[Any]:
 
 
 def _buckets(counts: Sequence[int]) -> list[tuple[str, int]]:
-    """Return how many took up to so many seconds, as histograms have it."""
-    total, buckets = 0, []
-    for bound, count in zip((*BUCKETS, float("inf")), counts, strict=True):
-        total += count
-        buckets.append(("+Inf" if bound == float("inf") else str(bound), total))
-    return buckets
+    """Return how many took less than so many seconds, as histograms have it."""
+    upto = list(accumulate(counts))
+    told = [(str(2**place / 1_000), upto[place]) for place in PLACES_TOLD]
+    return [*told, ("+Inf", upto[-1])]
 
 
 def of_fleet(seen: Overview | None) -> Iterator[Any]:

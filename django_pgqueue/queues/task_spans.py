@@ -1,9 +1,9 @@
 """
 Task spans: what ended, by task, queue and span of time. Added to, read and purged.
 
-Workers add what they have settled every few seconds (worker/settle/tally.py). The same
-counts are added to a minute, to ten minutes and to an hour: whoever reads a week reads
-hours, and no chore has to sum minutes up.
+Workers add what they have settled every few seconds (worker/chores/counting.py): to a
+minute, to ten minutes and to an hour. So whoever reads a week reads hours, and no chore
+has to sum minutes up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PURGE_ROWS_MAX = 1_000
 
 # Stands for the queue and the task of what is not counted apart; no queue and no task
 # has this name.
-OTHERS = "*"
+OTHERS = "(others)"
 
 COUNTS = ("succeeded", "failed", "dead", "cancelled", "expired")
 SUMS = ("wait_seconds", "run_seconds")
@@ -177,8 +177,8 @@ class Counted:
     Attributes:
         succeeded, dead, cancelled, expired: Jobs that ended so.
         failed: Attempts that failed, also those after which the job is tried again.
-        wait_seconds: Of all attempts that ran: from when each was due to its claim.
-        run_seconds: The same, how long each ran.
+        wait_seconds: Of all attempts: from when each was due to its claim.
+        run_seconds: Of those that ran: how long each did.
         waits, runs: How many were about how long: see time_buckets.py.
     """
 

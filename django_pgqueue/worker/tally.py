@@ -1,10 +1,13 @@
 """
-Tally: what worker processes have done, as numbers in memory that all of them share.
+Tally: what a worker process has done, as numbers in its memory.
 
-A process counts as it settles, and writes all of its counts about once a second into
-its place, as one text. Whoever shows them, the health server, adds up the places. The
-process that takes a place goes on from what it finds there: a restart or a crash takes
-nothing back, and a crash loses the last second.
+A process counts as it settles. What it has counted is added to the spans of tasks in
+the database every few seconds (chores/counting.py), for the charts of the admin.
+
+With --metrics, a process also writes all of its counts about once a second into its
+place in memory that all processes share, as one text. Whoever shows them, the health
+server, adds up the places. The process that takes a place goes on from what it finds
+there: a restart or a crash takes nothing back, and a crash loses the last second.
 """
 
 from __future__ import annotations
@@ -13,19 +16,16 @@ import json
 import mmap
 import struct
 import zlib
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 
 from django_pgqueue.queues.claim import Claimed
-
-# Upper bounds of seconds, of a wait and of a run.
-BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
+from django_pgqueue.queues.task_spans import OTHERS
+from django_pgqueue.queues.time_buckets import BUCKETS, place_of
 
 # Queues and tasks that a process tells apart; those that come later are counted as one.
 # Names are those of the code, so that seldom there are so many.
 SERIES_MAX = 500
-OTHERS = "(others)"
 UNKNOWN = "(unknown)"
 
 # A job whose latest delivery ended like this may have run before.
@@ -49,9 +49,9 @@ class Series:
         # Attempts by how they ended; "stale": somebody else's by then.
         self.ends: Counter[str] = Counter()
         self.repeats = 0
-        # By bucket; the last is of what took longer.
-        self.runs = [0] * (len(BUCKETS) + 1)
-        self.waits = [0] * (len(BUCKETS) + 1)
+        # By bucket; see queues/time_buckets.py.
+        self.runs = [0] * BUCKETS
+        self.waits = [0] * BUCKETS
         self.seconds_run = self.seconds_waited = 0.0
 
     def add(self, other: Series) -> None:
@@ -88,11 +88,12 @@ class Tally:
         if series is None:
             series = self._new(job.queue, job.task if is_known else UNKNOWN)
         series.ends[end] += 1
-        waited = (job.claimed_at - job.due_at).total_seconds()
-        series.waits[bisect_left(BUCKETS, waited)] += 1
-        series.seconds_waited += max(waited, 0.0)
+        # A clock of the database that is put back takes nothing from a sum.
+        waited = max((job.claimed_at - job.due_at).total_seconds(), 0.0)
+        series.waits[place_of(waited)] += 1
+        series.seconds_waited += waited
         if ran_seconds is not None:
-            series.runs[bisect_left(BUCKETS, ran_seconds)] += 1
+            series.runs[place_of(ran_seconds)] += 1
             series.seconds_run += ran_seconds
         if job.last_error in REPEATED:
             series.repeats += 1

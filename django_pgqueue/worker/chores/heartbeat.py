@@ -1,6 +1,6 @@
 """
 Heartbeat: renews the leases of long jobs, hears of cancels, shows that the worker
-lives, elects.
+lives, elects, and adds what was counted to the charts.
 
 It has a connection of its own, so that neither a slow claim nor a slow settle can let
 a lease run out.
@@ -22,6 +22,7 @@ from django_pgqueue.queues import lease, workers
 from django_pgqueue.schedules import ticks
 from django_pgqueue.topics import consume, subscribe
 from django_pgqueue.topics.sync import still_declared
+from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.claim.listener import Listener
@@ -63,6 +64,7 @@ class Heartbeat(Service):
         scheduler: Scheduler,
         promoter: Promoter,
         listener: Listener | None,
+        counting: Counting,
         suspect_watch: SuspectWatch | None = None,
         stands: bool = True,
     ) -> None:
@@ -70,6 +72,7 @@ class Heartbeat(Service):
         # Whether it stands for election, and in for the leader.
         self._stands = stands
         self._suspect_watch = suspect_watch
+        self._counting = counting
         self._worker = worker
         self._leases = leases
         self._renewal = renewal
@@ -106,6 +109,7 @@ class Heartbeat(Service):
             self._declare_again(now)
         if self._suspect_watch is not None:
             self._suspect_watch.look(self.link)
+        self._counting.add_if_due(self.link)
         self._prove_listener()
         if is_missing:
             return ASK_AGAIN_SECONDS

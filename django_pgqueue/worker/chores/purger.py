@@ -4,7 +4,8 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
 they are exported there. Dead letters, results, periods of dedup keys, files that no
-mail has any more and the rows of dead workers are deleted in bounded batches.
+mail has any more, spans of tasks and the rows of dead workers are deleted in bounded
+batches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from django_pgqueue.pipeline import export_files, exports
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
-from django_pgqueue.queues import mail_files, partitions, purge
+from django_pgqueue.queues import mail_files, partitions, purge, task_spans
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.schedules import ticks
 from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
@@ -73,6 +74,7 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
         Batches("dedup windows", purge.purge_dedup_windows, DEDUP_WINDOWS_KEPT)
     )
     result.append(_mail_file_purger(retention.archive or ARCHIVE_LOOKED_AFTER))
+    result.append(_purge_task_spans)
     result.append(_purge_workers)
     result.append(_purge_ticks)
     # Also where all is kept for ever: a topic may say something else.
@@ -249,6 +251,15 @@ def _mail_file_purger(archive_keep: timedelta) -> Callable[[Link], float]:
         return BATCH_PAUSE_SECONDS_MAX if purged.is_full else PAUSE_SECONDS
 
     return purge_files
+
+
+def _purge_task_spans(link: Link) -> float:
+    with link.cursor() as cursor:
+        count = task_spans.purge(cursor)
+    if count:
+        logger.info("purged     spans of tasks=%d", count)
+    is_full = count == task_spans.PURGE_ROWS_MAX
+    return BATCH_PAUSE_SECONDS_MAX if is_full else PAUSE_SECONDS
 
 
 def _purge_workers(link: Link) -> float:

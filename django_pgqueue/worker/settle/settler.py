@@ -142,8 +142,8 @@ class Settler(Service):
         super().__init__(link)
         # Told of each attempt that ended; None: no task has a circuit breaker.
         self._on_ended = on_ended
-        # Counts what is settled; None: nobody asks.
-        self._tally = tally
+        # Counts what is settled.
+        self._tally = Tally() if tally is None else tally
         self._worker = worker
         self._leases = leases
         self._on_retry = on_retry
@@ -312,10 +312,8 @@ class Settler(Service):
     def _finish_silently(self, items: list[Settlement]) -> None:
         """As _finish(), of jobs that are done as it should be and nobody is told."""
         self.counts["ack"] += len(items)
-        if self._tally is not None:
-            for item in items:
-                self._count(item, "succeeded")
         for item in items:
+            self._count(item, "succeeded")
             item.is_written = True
             self._release_waiting(item)
 
@@ -543,7 +541,7 @@ class Settler(Service):
 
     def _count(self, item: Settlement, end: str) -> None:
         performed = item.performed
-        if self._tally is None or performed is None:
+        if performed is None:
             return
         outcome, job = performed.outcome, item.job
         if end == "retried" and isinstance(outcome, Retried) and not outcome.is_failure:

@@ -15,6 +15,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.worker.chores import depths, purger, reprocess
 from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.repeats import repeat
@@ -84,7 +85,7 @@ class Loops:
         forker: Forker | None,
         suspect_watch: SuspectWatch | None,
         is_quarantine: bool,
-        tally: Tally | None = None,
+        tally: Tally,
     ) -> None:
         settings = options.settings
         self._owner, self._options, self._name = owner, options, name
@@ -101,6 +102,7 @@ class Loops:
                 redact=settings.redact,
                 freed=self._promote,
             )
+        self.counting = Counting(tally)
         self.settler = Settler(
             self._link("settler", steady=True),
             worker=name,
@@ -241,6 +243,7 @@ class Loops:
             promoter=self.promoter,
             listener=self.listener,
             suspect_watch=suspect_watch,
+            counting=self.counting,
             stands=not self._is_quarantine,
         )
 

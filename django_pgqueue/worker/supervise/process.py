@@ -39,7 +39,7 @@ from django_pgqueue.worker.supervise.declare import declare
 from django_pgqueue.worker.supervise.health_table import HealthRow, State
 from django_pgqueue.worker.supervise.loops import Loops
 from django_pgqueue.worker.supervise.summary import Summary
-from django_pgqueue.worker.tally import TallyPlace
+from django_pgqueue.worker.tally import Tally, TallyPlace
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -91,8 +91,9 @@ class Process:
         self._is_quarantine = is_quarantine
         # None: nobody asks after our health.
         self._health_row = health_row
-        # None: nobody asks what we have done.
+        # None: nobody asks, but for the charts, what we have done.
         self._tally_place = tally_place
+        self._tally = Tally() if tally_place is None else tally_place.tally
         self._settings = options.settings
         self._name = name
         self._slots = slots
@@ -149,7 +150,7 @@ class Process:
             forker=self._forker,
             suspect_watch=self._suspect_watch(),
             is_quarantine=self._is_quarantine,
-            tally=None if self._tally_place is None else self._tally_place.tally,
+            tally=self._tally,
         )
         self._start()
         while not self._stop_requested:
@@ -492,6 +493,7 @@ class Process:
     def _forget(self) -> None:
         link = Link(self._settings.database, name=f"pgqueue stop {self._name}")
         try:
+            self._loops.counting.add(link)
             with link.cursor() as cursor:
                 workers.forget(cursor, [self._name])
         except Exception as error:

@@ -16,6 +16,7 @@ from django_pgqueue.postgres.wake import listen
 from django_pgqueue.queues import workers
 from django_pgqueue.topics import consume
 from django_pgqueue.worker.chores import heartbeat as module
+from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.heartbeat import (
     LEADER_TERM,
     ROW_INTERVAL_SECONDS,
@@ -93,6 +94,7 @@ def make_heartbeat(link, leases, name=WORKER, listener=None):
         scheduler=Scheduler(link),
         promoter=SimpleNamespace(set_leading=lambda is_leading: None),
         listener=listener,
+        counting=Counting(Tally()),
     )
     heartbeat.register, heartbeat.leader = register, leader
     return heartbeat

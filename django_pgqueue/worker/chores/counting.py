@@ -1,0 +1,112 @@
+"""
+Counting: adds what a process has settled to the spans of tasks in the database.
+
+Every few seconds, by the connection of the heartbeat, and once when the process stops.
+What cannot be added is added the next time. A process that is killed loses what it has
+counted since; a connection that is lost before its answer may add that twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from operator import sub
+
+import psycopg
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues import task_spans
+from django_pgqueue.queues.task_spans import Counted
+from django_pgqueue.worker.service import is_broken
+from django_pgqueue.worker.tally import Series, Tally
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+INTERVAL_SECONDS = 5.0
+
+# Of failures in a row, the first is told, and each of so many.
+TOLD_EVERY = 100
+
+
+class Counting:
+    """What was counted, and what of it the database has."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        # By queue and task. Those that had our place have added what they could.
+        self._added = self._counted()
+        self._due_at = time.monotonic() + INTERVAL_SECONDS
+        self._failures = 0
+
+    def add_if_due(self, link: Link) -> None:
+        """Add what is new, if that was not done for INTERVAL_SECONDS."""
+        now = time.monotonic()
+        if now >= self._due_at:
+            self._due_at = now + INTERVAL_SECONDS
+            self.add(link)
+
+    def add(self, link: Link) -> None:
+        """
+        Add what is new; of one thread at a time.
+
+        Raises:
+            Exception: The connection of *link* is broken.
+        """
+        counted = self._counted()
+        new = {
+            key: fresh
+            for key, counts in counted.items()
+            if (fresh := _since(self._added.get(key), counts)) is not None
+        }
+        if not new:
+            return
+        try:
+            task_spans.add(link, new)
+        except psycopg.Error as error:
+            if is_broken(link, error):
+                raise
+            self._failures += 1
+            if self._failures == 1 or not self._failures % TOLD_EVERY:
+                problem = str(error).split("\n")[0]
+                logger.warning(
+                    "uncounted  charts lack what was settled, and get it later: %s",
+                    problem,
+                )
+            return
+        self._added, self._failures = counted, 0
+
+    def _counted(self) -> dict[tuple[str, str], Counted]:
+        return {key: _counts(each) for key, each in list(self._tally.series.items())}
+
+
+def _counts(series: Series) -> Counted:
+    # Copies, each at once: another thread goes on counting.
+    ends = dict(series.ends)
+
+    def of(*names: str) -> int:
+        return sum(ends.get(name, 0) for name in names)
+
+    return Counted(
+        succeeded=of("succeeded"),
+        failed=of("retried", "crashed", "dead"),
+        dead=of("dead"),
+        cancelled=of("cancelled", "superseded"),
+        expired=of("expired"),
+        wait_seconds=series.seconds_waited,
+        run_seconds=series.seconds_run,
+        waits=list(series.waits),
+        runs=list(series.runs),
+    )
+
+
+def _since(before: Counted | None, now: Counted) -> Counted | None:
+    """Return what was counted between the two; None: nothing was."""
+    if before is None or before == now:
+        return now if before is None else None
+    numbers = {
+        name: getattr(now, name) - getattr(before, name)
+        for name in (*task_spans.COUNTS, *task_spans.SUMS)
+    }
+    waits = list(map(sub, now.waits, before.waits))
+    runs = list(map(sub, now.runs, before.runs))
+    return Counted(**numbers, waits=waits, runs=runs)
