@@ -27,6 +27,7 @@ from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.lease import renewal
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.tally import Tally
 from tests.harness.factories import make_group, make_job, make_jobs, make_topic
 from tests.worker.conftest import WORKER
 
