@@ -26,6 +26,8 @@ SPANS_LEAST = 12
 
 # Up to so many hours, hours are named along the time; up to so many, days of the week.
 HOURS_NAMED_MAX, WEEKDAYS_NAMED_MAX = 48, 168
+# Up to so many, each so many minutes.
+MINUTES_NAMED_HOURS_MAX, MINUTES_NAMED = 2, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Period:
 
     label: str | Promise
     hours: int
-    step_hours: int
+    step_hours: int = 1
 
 
 def starts(period: Period, now: int, first: int | None = None) -> list[int]:
@@ -59,26 +61,31 @@ def local(epoch: float) -> datetime:
     return datetime.fromtimestamp(epoch, timezone.get_current_timezone())
 
 
-def named(at: Sequence[datetime], step_hours: int) -> tuple[list[str], list[bool]]:
+def named(at: Sequence[datetime], step_seconds: int) -> tuple[list[str], list[bool]]:
     """Return how each span is named along the time, and which may have their name."""
-    hours = len(at) * step_hours
+    hours = len(at) * step_seconds / HOUR_SECONDS
+
+    def begins(seconds: int) -> list[bool]:
+        """Which are the first after a multiple of so many seconds since midnight."""
+        return [_since_midnight(moment) % seconds < step_seconds for moment in at]
+
     if hours <= HOURS_NAMED_MAX:
-        every = 2 if hours <= SPANS_LEAST else 4
-        return (
-            [date_format(moment, "H:i") for moment in at],
-            [moment.hour % every == 0 for moment in at],
-        )
+        every = MINUTES_NAMED * 60
+        if hours > MINUTES_NAMED_HOURS_MAX:
+            every = (2 if hours <= SPANS_LEAST else 4) * HOUR_SECONDS
+        return [date_format(moment, "H:i") for moment in at], begins(every)
     pattern = "D j" if hours <= WEEKDAYS_NAMED_MAX else "j M"
-    return (
-        [date_format(moment, pattern) for moment in at],
-        [moment.hour < step_hours for moment in at],
-    )
+    return [date_format(moment, pattern) for moment in at], begins(24 * HOUR_SECONDS)
 
 
-def when(moment: datetime, step_hours: int) -> str:
+def _since_midnight(moment: datetime) -> int:
+    return moment.hour * HOUR_SECONDS + moment.minute * 60 + moment.second
+
+
+def when(moment: datetime, step_seconds: int) -> str:
     """Return from when until when a span is that begins at *moment*."""
-    until = moment + timedelta(hours=step_hours)
-    if step_hours < 24:
+    until = moment + timedelta(seconds=step_seconds)
+    if step_seconds < 24 * HOUR_SECONDS:
         return f"{date_format(moment, 'D j M, H:i')}\u2013{date_format(until, 'H:i')}"
     return f"{date_format(moment, 'j M')}\u2013{date_format(until, 'j M')}"
 
@@ -232,7 +239,7 @@ class Chart:
 
 def over_time(
     at: Sequence[datetime],
-    step_hours: int,
+    step_seconds: int,
     parts: Sequence[Series],
     *,
     axis: Scale,
@@ -245,14 +252,14 @@ def over_time(
 
     Args:
         at: When each span begins.
-        step_hours: How long each is.
+        step_seconds: How long each is.
         parts: What is drawn; where it is one, pointing at it does not name it.
         axis: Upward.
         text: Writes a value.
         is_lines: Lines, and no bars.
         words: Key, title, unit, and what is said of it.
     """
-    names, wanted = named(at, step_hours)
+    names, wanted = named(at, step_seconds)
 
     def pointed(place: int) -> list[str]:
         values = [(part.name, part.values[place]) for part in parts]
@@ -268,7 +275,7 @@ def over_time(
         segments=lines(parts, axis) if is_lines else [],
         spots=spots(
             [
-                "\n".join([when(moment, step_hours), *pointed(place)])
+                "\n".join([when(moment, step_seconds), *pointed(place)])
                 for place, moment in enumerate(at)
             ]
         ),

@@ -238,7 +238,7 @@ def _chart(spans: Sequence[int], counts: Sequence[int], period: Period) -> Chart
     at = [local(start) for start in spans]
     return over_time(
         at,
-        period.step_hours,
+        period.step_hours * HOUR_SECONDS,
         series,
         key="trend",
         title=_("Errors"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,15 +21,9 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.chart import (
     HOUR_SECONDS,
-    Chart,
     Period,
-    Series,
     local,
-    number,
-    over_time,
-    scale,
     starts,
-    time_scale,
     when,
 )
 from django_pgqueue.admin.filter_form import (
@@ -41,6 +34,7 @@ from django_pgqueue.admin.filter_form import (
 )
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.run_permissions import run_url
+from django_pgqueue.admin.task_charts import Spans, throughput, times
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import PipelineRun, TaskHour
@@ -79,19 +73,6 @@ class MetricsForm(PeriodForm):
         """Return the parameters of this page with some *changed*."""
         values = {name: changed.get(name, self.value(name)) for name in self.fields}
         return urlencode({name: value for name, value in values.items() if value})
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """The spans of a chart, oldest first: when each begins, and what it amounts to."""
-
-    starts: Sequence[int]
-    sums: Sequence[Sums | None]
-    step_hours: int
-
-    def moments(self) -> list[datetime]:
-        """Return when each begins, in the time zone of the project."""
-        return [local(start) for start in self.starts]
 
 
 @admin.register(TaskHour)
@@ -174,8 +155,15 @@ def shown(
     if summed.since is not None:
         begins = [start for start in begins if start >= summed.since] or begins[-1:]
     spans = Spans(
-        begins, [summed.spans.get(start) for start in begins], period.step_hours
+        begins,
+        [summed.spans.get(start) for start in begins],
+        period.step_hours * HOUR_SECONDS,
+        HOUR_SECONDS,
     )
+    of_several = {
+        "p95": _("p95: the highest of any task"),
+        "p50": _("p50: mean of the tasks"),
+    }
     asked = {
         (queue, task): sums
         for (queue, task), sums in summed.tasks.items()
@@ -188,8 +176,20 @@ def shown(
         "step_hours": period.step_hours,
         "charts": [
             throughput(spans),
-            times(spans, "wait", _("Wait"), _("from due until start")),
-            times(spans, "run", _("Run"), _("from start until end")),
+            times(
+                spans,
+                "wait",
+                title=_("Wait"),
+                unit=_("from due until start"),
+                **of_several,
+            ),
+            times(
+                spans,
+                "run",
+                title=_("Run"),
+                unit=_("from start until end"),
+                **of_several,
+            ),
         ]
         if of_tasks
         else [],
@@ -218,72 +218,6 @@ def by_task(tasks: dict[tuple[str, str], Sums]) -> list[tuple[str, Sums]]:
     return sorted(found, key=lambda pair: (-pair[1].started, pair[0]))
 
 
-def throughput(spans: Spans) -> Chart:
-    """Return the chart of what ended, well and badly."""
-    hours = spans.step_hours
-
-    def series(name: Any, css: str, attribute: str) -> Series:
-        values = [
-            None if sums is None else getattr(sums, attribute) / hours
-            for sums in spans.sums
-        ]
-        return Series(name, css, values)
-
-    parts = [
-        series(_("succeeded"), "pgqueue-good", "succeeded"),
-        series(_("failed, tried again"), "pgqueue-bad", "tried_again"),
-        series(_("dead"), "pgqueue-worst", "dead"),
-    ]
-    highs = [sum(values) for values in _columns(parts)]
-    axis = scale(max(highs, default=0.0), is_whole=hours == 1)
-    return over_time(
-        spans.moments(),
-        spans.step_hours,
-        parts,
-        key="throughput",
-        title=_("Throughput"),
-        unit=_("jobs an hour")
-        if hours == 1
-        else _("jobs an hour, mean of %(hours)d h") % {"hours": hours},
-        told=_("Highest: %(highest)s an hour.") % {"highest": number(max(highs))}
-        if highs
-        else "",
-        axis=axis,
-        text=number,
-    )
-
-
-def times(spans: Spans, name: str, title: str, what: str) -> Chart:
-    """Return the chart of p50 and p95 of *name*, "wait" or "run"."""
-    parts = [
-        Series(
-            _("p95: the highest of any task"),
-            "pgqueue-p95",
-            _values(spans, f"{name}_p95"),
-        ),
-        Series(
-            _("p50: mean of the tasks"),
-            "pgqueue-p50",
-            _values(spans, f"{name}_p50"),
-        ),
-    ]
-    known = [value for part in parts for value in part.values if value is not None]
-    return over_time(
-        spans.moments(),
-        spans.step_hours,
-        parts,
-        key=name,
-        title=title,
-        unit=what,
-        told=_("Highest p95: %(highest)s.") % {"highest": duration(max(known))}
-        if known
-        else _("Nothing was measured."),
-        axis=time_scale(max(known, default=0.0)),
-        text=duration,
-        is_lines=True,
-    )
-
-
 def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
     """Return the tasks that failed most, each with the parts of its bar in percent."""
     bad = [(task, sums) for task, sums in tasks if sums.tried_again + sums.dead]
@@ -301,21 +235,10 @@ def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
     ]
 
 
-def _values(spans: Spans, name: str) -> list[float | None]:
-    return [None if sums is None else getattr(sums, name) for sums in spans.sums]
-
-
-def _columns(parts: Sequence[Series]) -> list[list[float]]:
-    return [
-        [value or 0.0 for value in values]
-        for values in zip(*(part.values for part in parts), strict=True)
-    ]
-
-
 def _hours(spans: Spans) -> list[dict[str, Any]]:
     """Return the numbers behind the charts, the latest first."""
     return [
-        _line(when(moment, spans.step_hours), sums)
+        _line(when(moment, spans.step_seconds), sums)
         for moment, sums in zip(
             reversed(spans.moments()), reversed(spans.sums), strict=True
         )

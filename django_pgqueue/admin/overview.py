@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.cells import badge, link_on, name
 from django_pgqueue.admin.listeners import group_badge
+from django_pgqueue.admin.task_charts import of_workers
 from django_pgqueue.admin.time_limit import STATEMENT_SECONDS_MAX, is_too_slow, limited
 from django_pgqueue.models import (
     ConsumerGroup,
@@ -112,6 +113,10 @@ def overview(request: HttpRequest) -> dict[str, Any]:
     try:
         with limited(Plans.IN_ORDER), database.cursor() as cursor:
             now = read(cursor, parts)
+            page = Page(request, site_of(request), now)
+            ended = None
+            if "jobs" in parts:
+                ended = of_workers(cursor, request, now.clock, page.link)
     except OperationalError as error:
         if not is_too_slow(error):
             raise
@@ -120,8 +125,8 @@ def overview(request: HttpRequest) -> dict[str, Any]:
             "seconds": STATEMENT_SECONDS_MAX,
             "live_seconds": RENEWED_SECONDS_SLOW,
         }
-    page = Page(request, site_of(request), now)
     return {
+        "ended": ended,
         "live_seconds": RENEWED_SECONDS,
         "as_of": now.clock,
         "as_of_text": moments.absolute(now.clock),

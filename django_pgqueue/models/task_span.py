@@ -43,8 +43,8 @@ class TaskSpan(models.Model):
     cancelled = _count(_("cancelled"))
     expired = _count(_("expired"))
 
-    # Of attempts: from when the job was due until its claim; of those that ran, from the
-    # start to the end. The sums, and how many were about how long.
+    # Of attempts: from when the job was due to its claim; of those that ran, from start
+    # to end. The sums, and how many were about how long.
     wait_seconds = models.FloatField(_("wait seconds"))
     run_seconds = models.FloatField(_("run seconds"))
     waits = CountArray(_("waits"))

@@ -97,7 +97,7 @@ ON CONFLICT (seconds, since, queue, task) DO UPDATE
 # it neither waits long for anybody nor for the disk.
 LATE = """
 SET LOCAL lock_timeout = '500ms';
-SET LOCAL statement_timeout = '2s';
+SET LOCAL statement_timeout = '1s';
 SET LOCAL synchronous_commit = off;
 """
 
@@ -144,24 +144,22 @@ LOOKED_AT = """
    AND since < %(until)s
 """
 
-# Locks: none. One row without counts where there are none, which says the width.
-SERIES = f"""
+# Locks: none. One row without counts where there are none, which says the width. Points
+# are of what is asked for; totals of all, so that it can be chosen from.
+CHARTS = f"""
 WITH {ASKED}
-SELECT asked.since, asked.width, summed.*
+SELECT asked.since, asked.width, told.*
   FROM asked LEFT JOIN (
        SELECT floor(extract(epoch FROM since)
-                    / (SELECT width FROM asked))::bigint, {SUMMED}
+                    / (SELECT width FROM asked))::bigint AS point,
+              NULL AS queue, NULL AS task, {SUMMED}
        {LOOKED_AT}
           AND %(queue)s::text IN ('', queue) AND %(task)s::text IN ('', task)
-        GROUP BY 1) summed ON true
-"""
-
-# Locks: none.
-TOTALS = f"""
-WITH {ASKED}
-SELECT queue, task, {SUMMED}
-  {LOOKED_AT}
- GROUP BY queue, task
+        GROUP BY 1
+        UNION ALL
+       SELECT NULL, queue, task, {SUMMED}
+       {LOOKED_AT}
+        GROUP BY queue, task) told ON true
 """
 
 
@@ -198,6 +196,11 @@ class Counted:
         return self.succeeded + self.dead + self.cancelled + self.expired
 
     @property
+    def tried_again(self) -> int:
+        """How many attempts failed whose job is tried again."""
+        return self.failed - self.dead
+
+    @property
     def ran(self) -> int:
         """How many attempts ran."""
         return sum(self.runs)
@@ -225,17 +228,24 @@ class Counted:
 
 @dataclass(slots=True)
 class Point(Counted):
-    """What ended from *at* on, in UTC, for as long as its series says."""
+    """What ended from *at* on, in UTC, for as long as its charts say."""
 
     at: datetime = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """Points one after the other, without a gap, each *width_seconds* long."""
+class Charts:
+    """
+    What ended in a period.
+
+    Attributes:
+        points: One after the other, without a gap, each *width_seconds* long.
+        totals: By queue and task, of all of them.
+    """
 
     width_seconds: int
     points: list[Point]
+    totals: dict[tuple[str, str], Counted]
 
 
 def add(link: Link, counts: Mapping[tuple[str, str], Counted]) -> None:
@@ -266,7 +276,7 @@ def purge(cursor: Cursor) -> int:
     return int(cursor.rowcount)
 
 
-def series(
+def charts(
     cursor: Cursor,
     since: datetime,
     until: datetime,
@@ -274,7 +284,7 @@ def series(
     queue: str = "",
     task: str = "",
     points: int = 60,
-) -> Series:
+) -> Charts:
     """
     Return what ended between two times, in at most so many points and one more.
 
@@ -285,50 +295,34 @@ def series(
         cursor: psycopg's or Django's.
         since: Aware; older than 8 days: there is nothing.
         until: Aware, after *since*.
-        queue: Of this queue alone; "": of all.
-        task: Of this task alone; "": of all.
+        queue: Points are of this queue alone; "": of all.
+        task: Points are of this task alone; "": of all.
         points: How many, from 1.
 
     Raises:
         ValueError: *until* is not after *since*, or *points* is below 1.
     """
-    params = _asked(since, until, points)
-    cursor.execute(SERIES, {**params, "queue": queue, "task": task})
-    rows = cursor.fetchall()
-    first, width = rows[0][:2]
-    step, start = timedelta(seconds=width), first.astimezone(UTC)
-    found = {point: values for _, _, point, *values in rows if point is not None}
-    number = -(-(until - start) // step)
-    place = int(start.timestamp()) // width
-    return Series(
-        width,
-        [_point(start + n * step, found.get(place + n)) for n in range(number)],
-    )
-
-
-def totals(
-    cursor: Cursor, since: datetime, until: datetime
-) -> dict[tuple[str, str], Counted]:
-    """
-    Return what ended between two times, by queue and task.
-
-    Args and errors are those of series(); the first span may begin before *since*.
-    """
-    # Of points of a second, each is as long as a span.
-    points = max((until - since) // timedelta(seconds=1), 1)
-    params = _asked(since, until, points)
-    cursor.execute(TOTALS, params)
-    return {
-        (queue, task): Counted(*values) for queue, task, *values in cursor.fetchall()
-    }
-
-
-def _asked(since: datetime, until: datetime, points: int) -> dict[str, Any]:
     if until <= since:
         raise ValueError(f"until must be after since, {since}, not {until}")
     if points < 1:
         raise ValueError(f"points must be 1 or more, not {points}")
-    return {"since": since, "until": until, "points": points}
+    asked = {"since": since, "until": until, "points": points}
+    cursor.execute(CHARTS, {**asked, "queue": queue, "task": task})
+    rows = cursor.fetchall()
+    first, width = rows[0][:2]
+    step, start = timedelta(seconds=width), first.astimezone(UTC)
+    found = {point: values for _, _, point, _, _, *values in rows if point is not None}
+    number = -(-(until - start) // step)
+    place = int(start.timestamp()) // width
+    return Charts(
+        width,
+        [_point(start + n * step, found.get(place + n)) for n in range(number)],
+        {
+            (queue, task): Counted(*values)
+            for _, _, _, queue, task, *values in rows
+            if task is not None
+        },
+    )
 
 
 def _point(at: datetime, values: Iterable[Any] | None) -> Point:

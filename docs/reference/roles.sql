@@ -92,8 +92,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
     pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
     pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_spark_write,
-    pgqueue_subscription, pgqueue_task_hour, pgqueue_tick, pgqueue_topic,
-    pgqueue_worker
+    pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span, pgqueue_tick,
+    pgqueue_topic, pgqueue_worker
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,
@@ -122,8 +122,8 @@ GRANT SELECT ON
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
     pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
     pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_spark_write,
-    pgqueue_subscription, pgqueue_task_hour, pgqueue_tick, pgqueue_topic,
-    pgqueue_worker
+    pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span, pgqueue_tick,
+    pgqueue_topic, pgqueue_worker
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from django_pgqueue.admin.chart import (
     Series,
     labels,
     lines,
+    named,
     number,
     scale,
     sparkline,
@@ -125,3 +127,22 @@ def test_labels_do_not_touch(count):
     assert min(count, 4) <= len(found) <= 7
     places = [float(label.at[:-1]) for label in found]
     assert sorted(places) == places
+
+
+@pytest.mark.parametrize(
+    "count, seconds, wanted",
+    [
+        (60, 60, ["00:00", "00:10", "00:20", "00:30", "00:40", "00:50"]),
+        (48, 1_800, ["00:00", "04:00", "08:00", "12:00", "16:00", "20:00"]),
+        (24, 10_800, ["Thu 1", "Fri 2", "Sat 3"]),
+    ],
+)
+def test_times_along_the_axis_suit_how_long_it_is(count, seconds, wanted):
+    """Minutes of an hour, hours of a day, days of more."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    at = [start + place * timedelta(seconds=seconds) for place in range(count)]
+    names, may_be_named = named(at, seconds)
+
+    assert wanted == [
+        name for name, is_wanted in zip(names, may_be_named, strict=True) if is_wanted
+    ]

@@ -25,6 +25,7 @@ from tests.harness.factories import (
     make_jobs,
     make_leased_job,
     make_schedule,
+    make_task_span,
 )
 from tests.log.rows import make_group, make_message, make_position
 
@@ -308,3 +309,65 @@ def test_lag_is_that_of_all_groups_together(admin_client):
 
     assert "6" == tile(html, "Unread by groups")[0]
     assert re.search(r"/consumergroup/\d+/change/\"><span[^>]*>[^<]*stats<", html)
+
+
+# Charts ------------------------------------------------------------------------------
+
+MINUTE = timedelta(minutes=1)
+
+
+def ended_in(html):
+    """Return how many ended, by the lines of the table below the charts."""
+    part = html[html.index('id="pgqueue-charts"') :]
+    return re.findall(
+        r'<th scope="row"><span class="pgqueue-name">([^<]*)</span></th>.*?'
+        r'<a href="([^"]*)">([\d,]+)</a>',
+        part,
+    )
+
+
+def test_charts_tell_what_workers_have_settled(admin_client):
+    """Of the last hour, by task and queue; each number leads to its jobs."""
+    make_task_span(MINUTE, queue="mail", task="shop.send", succeeded=1_200, failed=3)
+    make_task_span(MINUTE, queue="mail", task="shop.pack", succeeded=7)
+    make_task_span(3 * HOUR, task="shop.old", succeeded=5)
+    html = html_of(admin_client)
+
+    assert [
+        ("shop.send", "/admin/pgqueue/archivedjob/?queue=mail&q=shop.send", "1,200"),
+        ("shop.pack", "/admin/pgqueue/archivedjob/?queue=mail&q=shop.pack", "7"),
+    ] == ended_in(html)
+    assert ["Throughput", "Wait", "Run"] == re.findall(r"-title\">(\w+) <span", html)
+    assert "succeeded: 1,207" in html
+
+
+def test_charts_are_narrowed(admin_client):
+    """To a task or a queue, of a longer period; other names are still offered."""
+    for seconds in (60, 600, 3_600):
+        make_task_span(MINUTE, seconds, queue="a", task="x", succeeded=1)
+        make_task_span(MINUTE, seconds, queue="b", task="y", succeeded=2)
+    make_task_span(3 * HOUR, 600, queue="b", task="y", succeeded=40)
+
+    html = unescape(
+        admin_client.get(f"{URL}?period=24h&task=y&queue=b").content.decode()
+    )
+    assert [("y", "42")] == [(task, count) for task, _, count in ended_in(html)]
+    assert '<option value="x">' in html
+    assert "jobs a minute, mean of 30 min" in html
+
+
+@pytest.mark.parametrize("query", ["", "?period=9y", "?task=none&period=7d"])
+def test_nothing_to_chart_is_told(admin_client, query):
+    """Whatever is asked for; a period that there is not is the last hour."""
+    html = admin_client.get(URL + query).content.decode()
+
+    assert "Nothing has ended in this period" in html
+
+
+def test_charts_need_the_permission_to_view_jobs(staff):
+    """They tell names of tasks."""
+    make_task_span(MINUTE, task="shop.send", succeeded=1)
+    assert "shop.send" not in html_of(staff("view_deadletter"))
+    html = html_of(staff("view_job"))
+    assert "shop.send" in html
+    assert "/archivedjob/" not in html

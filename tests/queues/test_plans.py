@@ -405,10 +405,7 @@ SPECIAL = {
         **{name: [EMPTY] for name in task_spans.HISTOGRAMS},
         "tasks": ["shop.send"],
     },
-    **{
-        f"task_spans.{name}": {"until": NOON + timedelta(hours=1), "points": 60}
-        for name in ("SERIES", "TOTALS")
-    },
+    "task_spans.CHARTS": {"until": NOON + timedelta(hours=1), "points": 60},
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
         "hour": [NOON],
@@ -540,7 +537,7 @@ EXPLAINED = {
     *("ticks.COMING", "ticks.NOTE_MESSAGE", "ticks.OWN_JOB"),
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
-    *(f"task_spans.{name}" for name in ("ADD", "PURGE", "SERIES", "TOTALS")),
+    *(f"task_spans.{name}" for name in ("ADD", "CHARTS", "PURGE")),
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",

@@ -13,7 +13,7 @@ from django.db import connections
 from django_pgqueue.models import TaskSpan
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import task_spans as module
-from django_pgqueue.queues.task_spans import KEPT, Counted, add, purge, series, totals
+from django_pgqueue.queues.task_spans import KEPT, Counted, add, charts, purge
 from django_pgqueue.queues.time_buckets import BUCKETS, place_of
 from tests.harness.factories import make_task_span
 
@@ -137,7 +137,7 @@ def test_hostile_names_are_names(new_link):
 @pytest.mark.parametrize(
     "period, width", [(HOUR, 60), (DAY, 1_800), (7 * DAY, 10_800)], ids=str
 )
-def test_a_series_covers_a_period_with_points_of_one_length(db, period, width):
+def test_charts_cover_a_period_with_points_of_one_length(db, period, width):
     """An hour in minutes, a day in half hours, a week in three hours, without a gap."""
     seconds = {HOUR: 60, DAY: 600, 7 * DAY: 3_600}[period]
     make_task_span(timedelta(seconds=seconds), seconds, succeeded=5)
@@ -147,7 +147,7 @@ def test_a_series_covers_a_period_with_points_of_one_length(db, period, width):
         make_task_span(period / 2, other, succeeded=1_000)
     with connections["default"].cursor() as cursor:
         until = clock(cursor)
-        found = series(cursor, until - period, until)
+        found = charts(cursor, until - period, until)
 
     assert width == found.width_seconds
     starts = [point.at for point in found.points]
@@ -180,7 +180,7 @@ def test_a_point_tells_all_that_its_spans_have(db):
         )
     with connections["default"].cursor() as cursor:
         until = clock(cursor)
-        (point,) = (p for p in series(cursor, until - HOUR, until).points if p.ended)
+        (point,) = (p for p in charts(cursor, until - HOUR, until).points if p.ended)
 
     assert (26, 6, 4, 2, 8, 10) == (
         *(point.ended, point.succeeded, point.failed),
@@ -192,7 +192,7 @@ def test_a_point_tells_all_that_its_spans_have(db):
     assert 2.048 <= point.run_p50 <= point.run_p95 < 4.096
 
 
-def test_a_series_of_one_queue_or_task_has_no_others(db):
+def test_points_of_one_queue_or_task_has_no_others(db):
     """Of both: those of the task in the queue."""
     for number, (queue, task) in enumerate([("a", "x"), ("a", "y"), ("b", "x")]):
         make_task_span(MINUTE, queue=queue, task=task, succeeded=10**number)
@@ -200,7 +200,7 @@ def test_a_series_of_one_queue_or_task_has_no_others(db):
         until = clock(cursor)
 
         def ended(**only):
-            points = series(cursor, until - HOUR, until, **only).points
+            points = charts(cursor, until - HOUR, until, **only).points
             return sum(point.ended for point in points)
 
         assert [111, 11, 101, 1, 0] == [
@@ -219,12 +219,11 @@ def test_nothing_before_or_after_is_counted(db):
     make_task_span(10 * MINUTE, succeeded=4)
     with connections["default"].cursor() as cursor:
         until = clock(cursor) - HOUR
-        points = series(cursor, until - 45 * MINUTE, until).points
-        counts = totals(cursor, until - 45 * MINUTE, until)
+        found = charts(cursor, until - 45 * MINUTE, until)
 
-    assert 2 == sum(point.succeeded for point in points)
+    assert 2 == sum(point.succeeded for point in found.points)
     assert {("default", "tests.noop"): 2} == {
-        pair: counted.succeeded for pair, counted in counts.items()
+        pair: counted.succeeded for pair, counted in found.totals.items()
     }
 
 
@@ -233,8 +232,8 @@ def test_a_time_that_is_long_ago_is_told_by_what_is_kept_of_it(db):
     make_task_span(DAY, 600, succeeded=3)
     with connections["default"].cursor() as cursor:
         now = clock(cursor)
-        yesterday = series(cursor, now - DAY - HOUR, now - DAY + HOUR)
-        gone = series(cursor, now - 400 * DAY, now - 399 * DAY, points=24)
+        yesterday = charts(cursor, now - DAY - HOUR, now - DAY + HOUR)
+        gone = charts(cursor, now - 400 * DAY, now - 399 * DAY, points=24)
 
     assert (600, 3) == (
         yesterday.width_seconds,
@@ -244,13 +243,13 @@ def test_a_time_that_is_long_ago_is_told_by_what_is_kept_of_it(db):
 
 
 def test_totals_are_by_queue_and_task(db):
-    """Each with its own percentiles."""
+    """Each with its own percentiles; also of those whose points are not asked for."""
     make_task_span(MINUTE, queue="a", task="x", dead=1, runs=times(1.0))
     make_task_span(5 * MINUTE, queue="a", task="x", dead=1, runs=times(1.0))
     make_task_span(MINUTE, queue="b", task="x", failed=7)
     with connections["default"].cursor() as cursor:
         until = clock(cursor)
-        found = totals(cursor, until - HOUR, until)
+        found = charts(cursor, until - HOUR, until, queue="b").totals
 
     assert {("a", "x"), ("b", "x")} == set(found)
     assert (4, 2, 2) == (
@@ -260,21 +259,20 @@ def test_totals_are_by_queue_and_task(db):
     assert (7, None) == (found["b", "x"].failed, found["b", "x"].wait_p50)
 
 
-@pytest.mark.parametrize("read", [series, totals])
-def test_a_period_that_ends_when_it_begins_is_refused(read):
+def test_a_period_that_ends_when_it_begins_is_refused():
     """No statement is sent."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
 
     with pytest.raises(ValueError, match=r"until must be after since, 2026-01-01"):
-        read(None, at, at)
+        charts(None, at, at)
 
 
-def test_a_series_without_points_is_refused():
+def test_charts_without_points_is_refused():
     """No statement is sent."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
 
     with pytest.raises(ValueError, match="points must be 1 or more, not 0"):
-        series(None, at, at + HOUR, points=0)
+        charts(None, at, at + HOUR, points=0)
 
 
 # The purge ---------------------------------------------------------------------------

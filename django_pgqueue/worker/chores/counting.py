@@ -9,6 +9,7 @@ counted since; a connection that is lost before its answer may add that twice.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from operator import sub
 
@@ -24,6 +25,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 INTERVAL_SECONDS = 5.0
 
+# How long one thread waits for another that adds; longer than a statement takes.
+WAIT_SECONDS_MAX = 1.5
+
 # Of failures in a row, the first is told, and each of so many.
 TOLD_EVERY = 100
 
@@ -37,6 +41,8 @@ class Counting:
         self._added = self._counted()
         self._due_at = time.monotonic() + INTERVAL_SECONDS
         self._failures = 0
+        # The heartbeat may be at it still when the process stops.
+        self._is_adding = threading.Lock()
 
     def add_if_due(self, link: Link) -> None:
         """Add what is new, if that was not done for INTERVAL_SECONDS."""
@@ -47,11 +53,18 @@ class Counting:
 
     def add(self, link: Link) -> None:
         """
-        Add what is new; of one thread at a time.
+        Add what is new, unless another thread is at it.
 
         Raises:
             Exception: The connection of *link* is broken.
         """
+        if self._is_adding.acquire(timeout=WAIT_SECONDS_MAX):
+            try:
+                self._add(link)
+            finally:
+                self._is_adding.release()
+
+    def _add(self, link: Link) -> None:
         counted = self._counted()
         new = {
             key: fresh

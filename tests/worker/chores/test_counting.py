@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -128,3 +130,28 @@ def test_it_is_added_every_few_seconds(link, monkeypatch):
     note(tally, "succeeded")
     counting.add_if_due(link)
     assert {"shop.send": counts(succeeded=1, ran=1)} == spans()
+
+
+def test_two_threads_add_nothing_twice(link, monkeypatch):
+    """The heartbeat may be at it when its process stops."""
+    tally = Tally()
+    counting = Counting(tally)
+    note(tally, "succeeded", times=5)
+    begun, may_end, add = threading.Event(), threading.Event(), task_spans.add
+
+    def held(link, new):
+        begun.set()
+        assert may_end.wait(20)
+        add(link, new)
+
+    monkeypatch.setattr(task_spans, "add", held)
+    monkeypatch.setattr(module, "WAIT_SECONDS_MAX", 20)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(counting.add, link)
+        assert begun.wait(20)
+        second = threads.submit(counting.add, link)
+        may_end.set()
+        first.result()
+        second.result()
+
+    assert {"shop.send": counts(succeeded=5, ran=5)} == spans()
