@@ -7,6 +7,7 @@ the right bucket, so it is off by less than a factor of two.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 # The first has what took less than 1 ms; the one at place n from 2 ** (n - 1) ms up to
@@ -53,4 +54,4 @@ def _within(place: int, share: float) -> float:
     if place == BUCKETS - 1:
         return low
     # The end is of the next bucket.
-    return low * 2.0 ** min(share, 0.999)
+    return low * math.pow(2.0, min(share, 0.999))
