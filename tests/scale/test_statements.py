@@ -252,6 +252,12 @@ SMALL = {
     "doctor.WORKERS",
     # A row an alert; LOOK is bounded in test_watch.py.
     *(f"watch.{name}" for name in ("LOOK", "SAID", "STANDING", "NOW")),
+    # By keys, or a batch along an index.
+    *(f"mail_files.{name}" for name in ("HOLD", "STORE", "USE", "FETCH", "DUE")),
+    *("mail_files.PURGE", "mail_files.PURGE_USES"),
+    # A row for a task and minute, of a few hours; CHARTS is one of the overview's
+    # statements, bounded in test_costs.py.
+    *(f"task_spans.{name}" for name in ("ADD", "CHARTS", "PURGE")),
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
     "enqueue.PIN",
