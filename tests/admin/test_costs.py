@@ -409,6 +409,20 @@ SMALL = (
 )
 OVERVIEW_SECONDS_MAX = 0.3
 
+# A hundred pairs of queue and task, in all spans that are kept.
+FILL_SPANS = """
+INSERT INTO pgqueue_task_span
+       (seconds, since, queue, task, succeeded, failed, dead, cancelled, expired,
+        wait_seconds, run_seconds, waits, runs)
+SELECT kept.seconds, date_bin(make_interval(secs => kept.seconds), now(), 'epoch')
+                     - n * make_interval(secs => kept.seconds),
+       'queue ' || pair % 20, 'app.tasks.t' || pair, 5, 1, 1, 0, 0, 1.5, 2.5,
+       array_fill(1::bigint, ARRAY[28]), array_fill(1::bigint, ARRAY[28])
+  FROM (VALUES (60, 180), (600, 180), (3600, 192)) AS kept(seconds, count)
+ CROSS JOIN LATERAL generate_series(0, kept.count - 1) n
+ CROSS JOIN generate_series(1, 100) pair;
+"""
+
 MORE_GROUPS = """
 INSERT INTO pgqueue_consumer_group (id, topic_id, topic, name, task)
 SELECT n, 1, 'large', 'group ' || n, 't' FROM generate_series(3, 20) n;
@@ -430,13 +444,15 @@ def test_the_overview_is_a_few_bounded_queries(admin_client):
         for fill in (FILL_OVERVIEW, FILL_LOG, FILL_SCHEDULES_ALONE):
             cursor.execute(fill, {"rows": ROWS})
         cursor.execute(MORE_GROUPS)
+        cursor.execute(FILL_SPANS)
         cursor.execute(
             "ANALYZE pgqueue_job, pgqueue_dead_letter, pgqueue_message,"
-            " pgqueue_schedule, pgqueue_position"
+            " pgqueue_schedule, pgqueue_position, pgqueue_task_span"
         )
     path = "/admin/pgqueue/"
     html = admin_client.get(path).content.decode()
     assert re.search(r"Ready</dt><dd><a [^>]*>[\d,]+\+<", html)
+    assert "And 90 more; choose one above." in html
 
     took = []
     for _ in range(5):
