@@ -1,7 +1,7 @@
 """
 Counting: adds what a process has settled to the spans of tasks in the database.
 
-Every few seconds, by the connection of the heartbeat, and once when the process stops.
+Every second, or few, by the connection of the heartbeat, and once when it stops.
 What cannot be added is added the next time. A process that is killed loses what it has
 counted since; a connection that is lost before its answer may add that twice.
 """
@@ -23,7 +23,9 @@ from django_pgqueue.worker.tally import Series, Tally
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-INTERVAL_SECONDS = 5.0
+# From one time to the next: for each queue and task that was added, within these.
+SECONDS_FOR_EACH = 0.1
+INTERVAL_SECONDS_MIN, INTERVAL_SECONDS_MAX = 1.0, 5.0
 
 # How long one thread waits for another that adds; longer than a statement takes.
 WAIT_SECONDS_MAX = 1.5
@@ -39,32 +41,42 @@ class Counting:
         self._tally = tally
         # By queue and task. Those that had our place have added what they could.
         self._added = self._counted()
-        self._due_at = time.monotonic() + INTERVAL_SECONDS
+        self._due_at = time.monotonic() + INTERVAL_SECONDS_MIN
         self._failures = 0
         # The heartbeat may be at it still when the process stops.
         self._is_adding = threading.Lock()
 
     def add_if_due(self, link: Link) -> None:
-        """Add what is new, if that was not done for INTERVAL_SECONDS."""
-        now = time.monotonic()
-        if now >= self._due_at:
-            self._due_at = now + INTERVAL_SECONDS
-            self.add(link)
-
-    def add(self, link: Link) -> None:
         """
-        Add what is new, unless another thread is at it.
+        Add what is new, if that was not done lately.
+
+        Raises:
+            Exception: The connection of *link* is broken.
+        """
+        now = time.monotonic()
+        if now < self._due_at:
+            return
+        # It may fail.
+        self._due_at = now + INTERVAL_SECONDS_MAX
+        pause = self.add(link) * SECONDS_FOR_EACH
+        pause = min(max(pause, INTERVAL_SECONDS_MIN), INTERVAL_SECONDS_MAX)
+        self._due_at = now + pause
+
+    def add(self, link: Link) -> int:
+        """
+        Add what is new, unless another thread is at it; return of how many tasks.
 
         Raises:
             Exception: The connection of *link* is broken.
         """
         if self._is_adding.acquire(timeout=WAIT_SECONDS_MAX):
             try:
-                self._add(link)
+                return self._add(link)
             finally:
                 self._is_adding.release()
+        return 0
 
-    def _add(self, link: Link) -> None:
+    def _add(self, link: Link) -> int:
         counted = self._counted()
         new = {
             key: fresh
@@ -72,7 +84,7 @@ class Counting:
             if (fresh := _since(self._added.get(key), counts)) is not None
         }
         if not new:
-            return
+            return 0
         try:
             task_spans.add(link, new)
         except psycopg.Error as error:
@@ -85,8 +97,9 @@ class Counting:
                     "uncounted  charts lack what was settled, and get it later: %s",
                     problem,
                 )
-            return
-        self._added, self._failures = counted, 0
+        else:
+            self._added, self._failures = counted, 0
+        return len(new)
 
     def _counted(self) -> dict[tuple[str, str], Counted]:
         return {key: _counts(each) for key, each in list(self._tally.series.items())}

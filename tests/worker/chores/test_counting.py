@@ -115,21 +115,27 @@ def test_what_cannot_be_added_is_added_later(link, monkeypatch, caplog):
     assert {"shop.send": counts(succeeded=2, ran=2)} == spans()
 
 
-def test_it_is_added_every_few_seconds(link, monkeypatch):
-    """However often it is asked to."""
+@pytest.mark.parametrize("tasks, seconds", [(1, 1.0), (20, 2.0), (60, 5.0)])
+def test_it_is_added_every_second_or_few(link, monkeypatch, tasks, seconds):
+    """However often it is asked to; less often where there is much to add."""
     now = 1_000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     tally = Tally()
     counting = Counting(tally)
-    note(tally, "succeeded")
-    counting.add_if_due(link)
-    assert {} == spans()
 
-    now += module.INTERVAL_SECONDS
-    counting.add_if_due(link)
-    note(tally, "succeeded")
-    counting.add_if_due(link)
-    assert {"shop.send": counts(succeeded=1, ran=1)} == spans()
+    def added():
+        for number in range(tasks):
+            note(tally, "succeeded", task=f"shop.{number}")
+        counting.add_if_due(link)
+        return {each["succeeded"] for each in spans().values()}
+
+    assert set() == added()
+    now += 1.0
+    assert {2} == added()
+    now += seconds - 0.01
+    assert {2} == added()
+    now += 0.02
+    assert {4} == added()
 
 
 def test_two_threads_add_nothing_twice(link, monkeypatch):
