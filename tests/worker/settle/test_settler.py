@@ -24,6 +24,7 @@ from django_pgqueue.tasks.outcome import (
 )
 from django_pgqueue.worker.settle import settler as module
 from django_pgqueue.worker.settle.settler import Settlement, Settler
+from django_pgqueue.worker.tally import Tally
 from tests.app.tasks import noop
 from tests.harness.factories import make_dead_letter, make_job, make_jobs
 from tests.harness.waiting import wait_for, wait_until_blocked
@@ -126,6 +127,30 @@ def test_what_is_waiting_is_one_statement_per_kind(
     assert {"ack": 3, "retry": 2, "dead": 2, "expire": 1} == settler.counts
     assert [30.0, 0.0] == retries
     assert 0 == len(leases)
+
+
+@pytest.mark.parametrize("is_heard", [True, False], ids=["heard", "unheard"])
+def test_each_outcome_is_counted_whether_anybody_hears_of_it_or_not(
+    link, leases, claim_all, caplog, is_heard
+):
+    """Those that are done as they should be, too, of which nothing is told."""
+    tally = Tally()
+    settler = Settler(
+        link, worker=WORKER, leases=leases, on_retry=lambda delay: None, tally=tally
+    )
+    make_jobs(5, task=NOOP)
+    *done, failed = claim_all()
+    caplog.set_level(
+        logging.DEBUG if is_heard else logging.INFO, "django_pgqueue.worker"
+    )
+    assert is_heard == module.tells_success()
+    settle(settler, done)
+    settle(settler, [failed], Performed(GaveUp("rejected"), None, 0.5))
+    settler.tick()
+
+    (series,) = tally.series.values()
+    assert {"succeeded": 4, "dead": 1} == series.ends
+    assert 5 == sum(series.runs)
 
 
 def test_a_thread_that_waits_is_let_go_when_its_ack_is_committed(settler, claim_all):
