@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import math
 import os
 import platform
 import re
@@ -22,11 +23,13 @@ from django.db import connections
 from django.test import TransactionTestCase
 from psycopg import sql
 
+from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests.harness import seeds
 from tests.harness.durations import Recorder, longest_first
+from tests.harness.notices import heard_until_now
 from tests.harness.process_state import left_behind, process_state
 from tests.harness.waiting import patience
 from tests.spark.one_session import ONE
@@ -294,6 +297,19 @@ SELECT c.relname::text, i.inhdetachpending
   FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
  WHERE c.relkind = 'r' AND c.relname ~ '^pgqueue_archived_job_\d{8}$'
 """
+
+
+@pytest.fixture
+def heard(cursor: Cursor, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """
+    A function that returns what was notified since it was last asked.
+
+    Each wake is sent: a busy machine, and what other tests have sent, let none out.
+    """
+    monkeypatch.setattr(wake, "_pace", wake.Pace())
+    monkeypatch.setattr(wake, "JITTER_SECONDS", math.inf)
+    wake.listen(cursor, [name := wake.channel(cursor)])
+    return lambda: heard_until_now(cursor.connection, name)
 
 
 @pytest.fixture

@@ -7,24 +7,15 @@ import pytest
 from django_pgqueue import Limit, task
 from django_pgqueue.exceptions import InvalidArgument
 from django_pgqueue.models import DeadLetter, Job
-from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.lanes import promote
 from django_pgqueue.tasks import operate
 from tests.app import lane_tasks as tasks
 from tests.app import tasks as plain
 from tests.harness.factories import make_dead_letter, make_job
-from tests.harness.notices import heard_until_now
 
 STEP = "tests.app.lane_tasks.step"
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def heard(cursor):
-    """A function that returns what was notified since it was last asked."""
-    listen(cursor, [name := channel(cursor)])
-    return lambda: heard_until_now(cursor.connection, name)
 
 
 def keyed(customer):

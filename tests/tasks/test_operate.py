@@ -18,7 +18,6 @@ from django_pgqueue.exceptions import (
     WrongState,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
-from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.payload import decode
@@ -30,7 +29,6 @@ from tests.harness.factories import (
     make_leased_job,
 )
 from tests.harness.ids import told
-from tests.harness.notices import heard_until_now
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -38,13 +36,6 @@ SECOND = timedelta(seconds=1)
 ADD = "tests.app.tasks.add"
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def heard(cursor):
-    """A function that returns what was notified since it was last asked."""
-    listen(cursor, [name := channel(cursor)])
-    return lambda: heard_until_now(cursor.connection, name)
 
 
 # Retry and redrive --------------------------------------------------------------------
