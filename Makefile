@@ -22,7 +22,7 @@ export PYTHON DJANGO VENV
 EXAMPLE := @sh .ci/environment.sh example
 DEV := @sh .ci/environment.sh dev
 ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)' $(PROCESSES))
-SHARED = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+SHARED = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart=1
 IN_MEMORY = python .ci/in_memory.py $(ON_POSTGRES)
 PYTEST = $(IN_MEMORY) python -m pytest $(SHARED)
 

@@ -19,6 +19,7 @@ from typing import Any
 import django
 import psycopg
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from django.db import connections
 from django.test import TransactionTestCase
 from psycopg import sql
@@ -29,6 +30,7 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests.harness import seeds
 from tests.harness.durations import Recorder, longest_first
+from tests.harness.hanging import ENDING_SECONDS, ended_if_it_hangs
 from tests.harness.notices import heard_until_now
 from tests.harness.process_state import left_behind, process_state
 from tests.harness.waiting import patience
@@ -91,25 +93,30 @@ CHECKOUT = zlib.crc32(os.fsencode(Path(__file__).resolve()))
 ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}-{CHECKOUT:x}.lock"
 
 
-def give_time(item: pytest.Item) -> None:
-    """Give a test on a busy machine as much more time before it is cut off."""
+def give_time(item: pytest.Item) -> float:
+    """Give a test on a busy machine as much more time before it is cut off: so much."""
     mark = item.get_closest_marker("timeout")
     told = item.config.getoption("timeout", None)
     usual = item.config.getini("timeout") if told is None else told
     seconds = float(mark.args[0] if mark else usual) * patience()
     item.add_marker(pytest.mark.timeout(seconds), append=False)
+    return seconds
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let a test of times have the machine for itself, among those of this run."""
-    give_time(item)
+    seconds = give_time(item) + ENDING_SECONDS
+    # Not the one that pytest captures.
+    stderr = item.config.stash[fault_handler_stderr_fd_key]
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        return (yield)
+        with ended_if_it_hangs(seconds, stderr):
+            return (yield)
     is_timing = item.get_closest_marker("timing") is not None
     with ALONE.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if is_timing else fcntl.LOCK_SH)
-        return (yield)
+        with ended_if_it_hangs(seconds, stderr):
+            return (yield)
 
 
 # A shell has what it starts in the background ignore Ctrl+C, and so would workers, or

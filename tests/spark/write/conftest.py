@@ -68,6 +68,8 @@ def database(server: Server) -> Iterator[Any]:
     with server.connect() as connection:
         yield connection
     with server.connect() as connection:
+        # Whoever is left of the test, and holds one, is told of.
+        connection.execute("SET lock_timeout = '20s'")
         for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts"):
             connection.execute(f"ROLLBACK PREPARED '{gid}'")
         for stage in stages(connection):
