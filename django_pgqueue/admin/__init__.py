@@ -10,6 +10,7 @@ PGQUEUE["REDACT"] names is shown to nobody.
 from __future__ import annotations
 
 from django_pgqueue.admin.archive import ArchivedJobAdmin
+from django_pgqueue.admin.bulk_acts import BulkActAdmin
 from django_pgqueue.admin.consumer_groups import ConsumerGroupAdmin
 from django_pgqueue.admin.dead_letters import DeadLetterAdmin
 from django_pgqueue.admin.failures import FailureAdmin
@@ -26,6 +27,7 @@ from django_pgqueue.admin.workers import WorkerAdmin
 
 __all__ = [
     "ArchivedJobAdmin",
+    "BulkActAdmin",
     "ConsumerGroupAdmin",
     "DeadLetterAdmin",
     "FailureAdmin",

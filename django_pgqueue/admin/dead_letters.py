@@ -24,10 +24,13 @@ from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Failure
+from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.operators.error_groups import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.queues.watch import now
+from django_pgqueue.tasks import database
 
 AGES = {
     "1h": (timedelta(hours=1), _("in the last hour")),
@@ -70,6 +73,7 @@ class DeadLetterAdmin(GroupedAdmin):
         letter_acts.SET_ASIDE,
         letter_acts.DELETE,
     )
+    bulk_verbs = (BulkVerb.REDRIVE, BulkVerb.SET_ASIDE)
     groups_title = _("Dead letters by error")
     groups_tool = _("Group the latest by error")
     grouped_rows = _("dead letters")
@@ -86,6 +90,14 @@ class DeadLetterAdmin(GroupedAdmin):
     def failed_rows(self) -> QuerySet[Any]:
         """All of them have failed."""
         return DeadLetter.objects.using(get_settings().database).all()
+
+    def bulk_asked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the age that is asked for as a time: it does not move on."""
+        age = given.pop("age", "")
+        if age:
+            with database.cursor() as cursor:
+                given["since"] = (now(cursor) - AGES[age][0]).isoformat()
+        return given
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
         """Return those of the kind that is asked for, of what else is asked for."""

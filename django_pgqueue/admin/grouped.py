@@ -19,10 +19,11 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.bulk_form import BulkActing
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
-from django_pgqueue.admin.edit import EditableAdmin
 from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm
+from django_pgqueue.admin.keyset_list import PLACES
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.operators import human
 from django_pgqueue.operators.error_groups import (
@@ -59,7 +60,7 @@ class GroupedFilterForm(JobFilterForm):
     place = by_link()
 
 
-class GroupedAdmin(EditableAdmin):
+class GroupedAdmin(BulkActing):
     """A page whose rows may have failed."""
 
     # The state in which rows of the list have failed; None: all have.
@@ -100,8 +101,12 @@ class GroupedAdmin(EditableAdmin):
         return found if few is None else sorted({*few} & {*found})
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Lead to the groups."""
-        return {"tools": [(self._url(self.model, "groups"), self.groups_tool)]}
+        """Lead to the groups, and to what can be done to all."""
+        groups = (self._url(self.model, "groups"), self.groups_tool)
+        asked = request.GET.copy()
+        for place in PLACES:
+            asked.pop(place, None)
+        return {"tools": [groups, *self.bulk_tools(request, asked.urlencode())]}
 
     @admin.display(description=gettext_lazy("last error"))
     def last_error(self, row: Any) -> str:
@@ -131,13 +136,14 @@ class GroupedAdmin(EditableAdmin):
             "has_reasons": self.failed_state is None,
             "spark_height": SPARKLINE_HEIGHT,
             "grouped_rows": self.grouped_rows,
-            "groups": [self._line(group) for group in found],
+            "groups": [self._line(request, group) for group in found],
+            "has_tools": bool(self.bulk_tools(request, "")),
             "read": read,
             "is_partial": read == GROUPED_ROWS_MAX,
         }
         return TemplateResponse(request, "admin/pgqueue/groups.html", context)
 
-    def _line(self, group: Group) -> dict[str, Any]:
+    def _line(self, request: HttpRequest, group: Group) -> dict[str, Any]:
         alike = group.alike
         asked = {"task": alike.task, "error": alike.error, "place": alike.place}
         if self.failed_state is None:
@@ -155,6 +161,7 @@ class GroupedAdmin(EditableAdmin):
             "bars": sparkline(group.trend),
             "trend": ", ".join(map(str, group.trend)),
             "sample": group.sample,
+            "tools": self.bulk_tools(request, urlencode(asked)),
             "sample_url": self._url(self.model, "change", group.sample),
             "url": f"{self._url(self.model, 'changelist')}?{urlencode(asked)}",
         }

@@ -20,6 +20,7 @@ from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.lanes import why_it_waits
 from django_pgqueue.operators.paging import floor_of
@@ -113,6 +114,7 @@ class JobAdmin(GroupedAdmin):
         "state": live_state(),
     }
     acts = (RETRY, CANCEL)
+    bulk_verbs = (BulkVerb.RETRY,)
     failed_state = LiveState.RETRYING
     groups_title = _("Jobs that wait for their next attempt, by error")
     groups_tool = _("Group what retries by error")

@@ -2,6 +2,7 @@
 
 from django_pgqueue.models.alert import Alert
 from django_pgqueue.models.archived_job import ArchivedJob
+from django_pgqueue.models.bulk_act import BulkAct
 from django_pgqueue.models.clock import Clock
 from django_pgqueue.models.consumer_group import ConsumerGroup, Position
 from django_pgqueue.models.dead_letter import DeadLetter
@@ -26,6 +27,7 @@ from django_pgqueue.models.worker import Worker
 __all__ = [
     "Alert",
     "ArchivedJob",
+    "BulkAct",
     "Clock",
     "ConsumerGroup",
     "DeadLetter",

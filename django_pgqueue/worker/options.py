@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django_pgqueue.conf import Settings
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 from django_pgqueue.worker.recycling import Limits
 from django_pgqueue.worker.tally import Tally
@@ -43,6 +44,9 @@ class WorkerOptions:
     # how many of them do what, and the Accept header; returns content type and body.
     # None: there is no such page.
     metrics: Callable[[Tally, Mapping[str, int], str], tuple[str, bytes]] | None = None
+    # A chore of the leader: what people have asked to be done to many jobs. It reads
+    # by the filters of pages and commands, which no worker knows. None: nobody does it.
+    bulk_acts: Callable[[Link], float] | None = None
 
     @property
     def lease(self) -> timedelta:

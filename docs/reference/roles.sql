@@ -86,7 +86,8 @@ GRANT EXECUTE ON FUNCTION
 -- Worker: all rows, and the days to come. It cannot drop days: for retention let it be
 -- a member of the owner, or drop them yourself (see "Deploy workers").
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    pgqueue_alert, pgqueue_archived_job, pgqueue_clock, pgqueue_consumer_group,
+    pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
+    pgqueue_consumer_group,
     pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
@@ -96,7 +97,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_topic, pgqueue_worker
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
-    pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,
+    pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
+    pgqueue_export_id_seq,
     pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
     pgqueue_schedule_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
@@ -116,7 +118,8 @@ GRANT EXECUTE ON FUNCTION
 -- Viewer: all rows, arguments and results among them. What of them the admin shows is
 -- said by Django's permissions.
 GRANT SELECT ON
-    pgqueue_alert, pgqueue_archived_job, pgqueue_clock, pgqueue_consumer_group,
+    pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
+    pgqueue_consumer_group,
     pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
@@ -126,7 +129,8 @@ GRANT SELECT ON
     pgqueue_topic, pgqueue_worker
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
-    pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,
+    pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
+    pgqueue_export_id_seq,
     pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
     pgqueue_schedule_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,

@@ -18,6 +18,7 @@ from django_pgqueue import __version__
 from django_pgqueue.apps import MAIL_TASK
 from django_pgqueue.conf import Settings, get_settings, read_number
 from django_pgqueue.exceptions import MissingExtra, PgQueueError, SettingsError
+from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks.modules import failed_modules, import_problem
@@ -248,6 +249,7 @@ class Command(BaseCommand):
             grace_seconds=settings.grace_seconds if grace is None else grace,
             health_port=options["health_port"],
             health_host=options["health_host"],
+            bulk_acts=BulkActs(),
         )
 
     def _limits(self, settings: Settings, options: dict[str, Any]) -> Limits:

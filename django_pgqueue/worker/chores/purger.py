@@ -4,8 +4,8 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
 they are exported there. Dead letters, results, periods of dedup keys, files that no
-mail has any more, spans of tasks and the rows of dead workers are deleted in bounded
-batches.
+mail has any more, spans of tasks, bulk acts and the rows of dead workers are deleted
+in bounded batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django_pgqueue.pipeline import export_files, exports
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
-from django_pgqueue.queues import mail_files, partitions, purge, task_spans
+from django_pgqueue.queues import bulk_acts, mail_files, partitions, purge, task_spans
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.schedules import ticks
 from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
@@ -52,6 +52,9 @@ DEDUP_WINDOWS_KEPT = timedelta(minutes=1)
 # Where the archive keeps all: how long until a file of a mail in it is looked at again.
 ARCHIVE_LOOKED_AFTER = timedelta(days=30)
 
+# Who has done what to many jobs, and how it went.
+BULK_ACTS_KEPT = timedelta(days=30)
+
 # A worker killed without a good-bye stays visible this long.
 DEAD_WORKERS_KEPT = timedelta(hours=1)
 
@@ -77,6 +80,7 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     result.append(_purge_task_spans)
     result.append(_purge_workers)
     result.append(_purge_ticks)
+    result.append(_purge_bulk_acts)
     # Also where all is kept for ever: a topic may say something else.
     result += [_make_log_days, _close_log_days, LogRetention(retention.log)]
     return result
@@ -276,3 +280,12 @@ def _purge_ticks(link: Link) -> float:
     if count:
         logger.info("purged     ticks=%d", count)
     return PAUSE_SECONDS if count < ticks.PURGE_ROWS_MAX else BATCH_PAUSE_SECONDS_MAX
+
+
+def _purge_bulk_acts(link: Link) -> float:
+    with link.cursor() as cursor:
+        count = bulk_acts.purge(cursor, keep=BULK_ACTS_KEPT)
+    if count:
+        logger.info("purged     bulk acts=%d", count)
+    is_full = count >= bulk_acts.PURGE_ROWS_MAX
+    return BATCH_PAUSE_SECONDS_MAX if is_full else PAUSE_SECONDS

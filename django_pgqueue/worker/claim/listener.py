@@ -24,6 +24,7 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues.bulk_acts import HINT as BULK_HINT
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.held import HINT as HELD_HINT
 from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
@@ -58,8 +59,8 @@ class Wakes:
 
     Set by the listener, taken by the claimer. And some are about no queue: running jobs
     may have been cancelled, schedules changed, tasks paused or resumed, messages
-    published to a topic that groups read, jobs stored that wait in lanes, or alerts
-    written.
+    published to a topic that groups read, jobs stored that wait in lanes, alerts
+    written, or bulk acts asked for.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Wakes:
         on_fair: Callable[[str], None] | None = None,
         on_held: Callable[[], None] | None = None,
         on_alert: Callable[[], None] | None = None,
+        on_bulk_act: Callable[[], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
         self._on_lanes = on_lanes
@@ -84,6 +86,7 @@ class Wakes:
             SCHEDULES_HINT: on_schedules,
             HELD_HINT: on_held,
             ALERT_HINT: on_alert,
+            BULK_HINT: on_bulk_act,
         }
         self._serves = plan.serves
         self._signal = signal

@@ -208,6 +208,7 @@ class Loops:
             self.turns.flag,
             self._on_held,
             self._on_alert,
+            self._on_bulk_act,
         )
         # Nothing is flushed: a promotion that a crash of the server forgets is made
         # again, and what was committed after it, and is on disk, has it there, too.
@@ -220,7 +221,7 @@ class Loops:
             alias = settings.listen_database or settings.database
             self.listener = Listener(self._link("listener", alias), self.wakes)
         self.claimer = self._make_claimer(wakeup)
-        self._watch = Watch()
+        self._watch, self._bulk_acts = Watch(), options.bulk_acts
         self.leader = Leader(
             self._link("leader"),
             [
@@ -230,6 +231,7 @@ class Loops:
                 *reprocess.chores(settings),
                 Backfills(),
                 self._watch,
+                *([] if self._bulk_acts is None else [self._bulk_acts]),
             ],
         )
         self.heartbeat = Heartbeat(
@@ -329,6 +331,10 @@ class Loops:
 
     def _on_alert(self) -> None:
         self.leader.hurry(self._watch)
+
+    def _on_bulk_act(self) -> None:
+        if self._bulk_acts is not None:
+            self.leader.hurry(self._bulk_acts)
 
     def _on_held(self) -> None:
         """Look at once which tasks are paused."""

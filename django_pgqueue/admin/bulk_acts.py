@@ -1,0 +1,220 @@
+"""What people have asked to be done to everything that a filter means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
+from django_pgqueue.admin.bulk_form import said
+from django_pgqueue.admin.cells import Note, badge, name
+from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
+from django_pgqueue.admin.progress import Progress
+from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.models import BulkAct
+from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
+from django_pgqueue.operators import bulk_acts
+from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
+from django_pgqueue.operators.workers import latest, leads
+
+# A page with an open act is renewed so often.
+LIVE_SECONDS = 2
+
+# Workers that are looked at for the one that leads.
+WORKERS_MAX = 100
+
+
+class BulkActFilters(FilterForm):
+    """Who asked, or an id; what was done, and what became of it."""
+
+    has_ids = True
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        "q": id_or(part_of("asked_by")),
+        "verb": equal("verb"),
+        "state": equal("state"),
+    }
+
+    q = text_field(gettext_lazy("Id or who asked"), characters=150)
+    verb = choice_field(gettext_lazy("Act"), BulkVerb.choices)
+    state = choice_field(gettext_lazy("State"), BulkState.choices)
+
+
+def _may_stop(request: HttpRequest, row: Any) -> bool:
+    return may(request, bulk_acts.VERBS[row.verb].permission)
+
+
+def _stop(work: Work) -> list[list[int]]:
+    """Stop those that the user might have asked for."""
+    done = []
+    for key, row in work.rows.items():
+        if not _may_stop(work.request, row):
+            problem = _("%(act)s was not stopped: you may not do what it does.")
+            work.problems.append(problem % {"act": row})
+        elif bulk_acts.stop(key, by=work.by):
+            done.append(key)
+    return [done]
+
+
+STOP = Act(
+    name="stop",
+    permissions=(),
+    label=gettext_lazy("Stop"),
+    help=gettext_lazy("It ends between two chunks; what is done stays done."),
+    run=_stop,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d bulk act was stopped.",
+                "%(count)d bulk acts were stopped.",
+                "count",
+            ),
+            gettext_lazy("Stopped."),
+        )
+    ],
+    left=ngettext_lazy("%(count)d had ended.", "%(count)d had ended.", "count"),
+    form=Confirm,
+    warning=gettext_lazy(
+        "It ends between two chunks. What is done stays done, and the rest is left as "
+        "it is; it cannot be gone on with, but asked for anew."
+    ),
+    offered=lambda row: row.state in OPEN,
+    is_grave=True,
+)
+
+
+@admin.register(BulkAct)
+class BulkActAdmin(ActingAdmin):
+    """Each bulk act, the latest first."""
+
+    filter_form = BulkActFilters
+    acts = (STOP,)
+    named_by = ("verb", "state")
+    list_display = (
+        *("number", "act", "what", "state_badge", "progress_bar", "asked", "why"),
+        "created",
+    )
+    list_reads = (
+        *("verb", "filters", "state", "asked_by", "reason", "counted", "is_more"),
+        *("top", "position", "done", "passed", "created_at"),
+    )
+
+    @property
+    def media(self) -> forms.Media:
+        """Add what renews a page while an act is open."""
+        return super().media + forms.Media(js=["pgqueue/live.js"])
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Say so where nobody does what is asked for."""
+        is_open = self.get_queryset(request).filter(state__in=OPEN).exists()
+        return {
+            "notes": _notes() if is_open else [],
+            "live_seconds": LIVE_SECONDS if is_open else None,
+        }
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
+        """Offer to stop what the user might have asked for."""
+        return super().buttons(request, row) if _may_stop(request, row) else []
+
+    number = column(gettext_lazy("bulk act"), lambda row: str(row.pk))
+    act = column(gettext_lazy("act"), lambda row: row.get_verb_display())
+    what = column(gettext_lazy("of"), lambda row: name(said(row.filters)))
+    asked = column(gettext_lazy("asked by"), lambda row: name(row.asked_by))
+    why = column(gettext_lazy("reason"), lambda row: name(row.reason))
+    created = column(
+        gettext_lazy("asked"), lambda row: moments.short(row.created_at, row.clock)
+    )
+
+    @admin.display(description=gettext_lazy("state"))
+    def state_badge(self, row: Any) -> SafeString:
+        """Show the state as a badge."""
+        return badge(BADGES[row.state], BulkState(row.state).label, row.state)
+
+    @admin.display(description=gettext_lazy("progress"))
+    def progress_bar(self, row: Any) -> SafeString | str:
+        """Show how many are done, of how many."""
+        bar = progress(row)
+        return format_html(
+            '<progress value="{}" max="{}"></progress>'
+            '<br><span class="pgqueue-text">{}</span>',
+            str(bar.done),
+            str(bar.total),
+            bar.text,
+        )
+
+    def heading(self, row: Any) -> SafeString:
+        """Show the state beside the title."""
+        return self.state_badge(row)
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add how far it is, and what renews the page while it is open."""
+        is_open = row.state in OPEN
+        may_see = payload.may_see(request)
+        return {
+            "media": self.media,
+            "progress": progress(row),
+            "notes": _notes() if is_open else [],
+            "has_error": bool(row.error),
+            "error": payload.without_secrets(row.error) if may_see else "",
+            "live_seconds": LIVE_SECONDS if is_open else None,
+        }
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say who asked for what, and what came of it."""
+        counted = f"{row.counted:,}"
+        if row.is_more:
+            counted = _("%(count)s, and more") % {"count": counted}
+        return [
+            (_("Act"), row.get_verb_display()),
+            (_("Of"), said(row.filters)),
+            (_("Asked by"), row.asked_by),
+            (_("Reason"), row.reason),
+            (_("At most per second"), row.per_second and f"{row.per_second:,}"),
+            (_("Counted"), counted),
+            (_("Done"), f"{row.done:,}"),
+            (_("Left alone"), f"{row.passed:,}"),
+            (_("Asked"), moments.full(row.created_at, row.clock)),
+            (_("Started"), moments.full(row.started_at, row.clock)),
+            (_("Ended"), moments.full(row.ended_at, row.clock)),
+            (_("Stopped by"), row.stopped_by),
+        ]
+
+
+# The colours of admin.css.
+BADGES = {
+    BulkState.WAITING: "scheduled",
+    BulkState.RUNNING: "running",
+    BulkState.DONE: "succeeded",
+    BulkState.STOPPED: "cancelled",
+    BulkState.FAILED: "failed",
+}
+
+
+def progress(row: Any) -> Progress:
+    """Return how far an act is: by rows, or by ids where not all were counted."""
+    came = row.done + row.passed
+    done, total = came, max(row.counted, came, 1)
+    text = f"{row.done:,} / {row.counted:,}"
+    if row.is_more:
+        done, total = min(row.position, row.top), max(row.top, 1)
+        text += "+"
+    elif row.state == BulkState.DONE:
+        done = total
+    return Progress(done, total, text)
+
+
+def _notes() -> list[Note]:
+    """Say so where no worker does chores."""
+    if any(leads(worker) for worker in latest(WORKERS_MAX)):
+        return []
+    text = _("No worker is alive that does this: it begins when one has started.")
+    return [Note(text, "manage.py pgqueue_worker")]

@@ -1,0 +1,182 @@
+"""Bulk acts: from a list's filter to a worker, and the page that says how far it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from django_pgqueue.models import BulkAct, DeadLetter, Job
+from django_pgqueue.operators import bulk_acts
+from tests.harness.factories import make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+LETTERS, JOBS = "/admin/pgqueue/deadletter/", "/admin/pgqueue/job/"
+ACTS = "/admin/pgqueue/bulkact/"
+FORM = f"{LETTERS}all-redrive/?queue=mail"
+
+
+def confirm(client, url=FORM, *, counted=2, **data):
+    sent = {"reason": "bank is back", "counted": counted, "typed": counted, **data}
+    return client.post(url, sent)
+
+
+@pytest.fixture
+def mails():
+    """Two dead letters of the queue mail, and one of another."""
+    made = [make_dead_letter(queue="mail"), make_dead_letter(queue="mail")]
+    make_dead_letter(queue="slow")
+    return made
+
+
+def test_a_list_leads_to_what_can_be_done_to_all_that_it_shows(admin_client, mails):
+    """With its filter, and without its place."""
+    html = admin_client.get(f"{LETTERS}?queue=mail&oldest=1").content.decode()
+
+    assert f'href="{FORM}"' in html
+    assert f'href="{LETTERS}all-set-aside/?queue=mail"' in html
+
+
+def test_the_form_shows_what_is_meant_before_anything_is_done(admin_client, mails):
+    """How many, by which filter, and the first of them."""
+    html = admin_client.get(FORM).content.decode()
+
+    assert "2 rows: queue=mail." in html
+    for row in mails:
+        assert str(row) in html
+    assert 3 == DeadLetter.objects.count()
+    assert 0 == BulkAct.objects.count()
+
+
+@pytest.mark.parametrize("wrong", [{"typed": "3"}, {"typed": ""}, {"reason": ""}])
+def test_nothing_is_asked_for_without_the_number_and_a_reason(
+    admin_client, mails, wrong
+):
+    """The page comes again, and says what is missing."""
+    answer = confirm(admin_client, **wrong)
+
+    assert "Nothing was done: see below." in answer.content.decode()
+    assert 0 == BulkAct.objects.count()
+
+
+def test_confirmed_it_is_asked_for_and_noted(admin_client, mails):
+    """Who and why stand in the row and in Django's log; the rows are still there."""
+    answer = confirm(admin_client, per_second="50")
+
+    act = BulkAct.objects.get()
+    assert f"{ACTS}{act.pk}/change/" == answer.url
+    assert ("redrive", {"queue": "mail"}, "admin") == (
+        *(act.verb, act.filters, act.asked_by),
+    )
+    assert ("bank is back", 50, 2) == (act.reason, act.per_second, act.counted)
+    entry = LogEntry.objects.get()
+    assert str(act.pk) == entry.object_id
+    assert "Asked for, of queue=mail: bank is back" == entry.change_message
+    assert 3 == DeadLetter.objects.count()
+
+
+def test_its_page_shows_how_far_it_is_and_who_is_missing(admin_client, mails):
+    """It renews itself until the act has ended."""
+    confirm(admin_client)
+    page = f"{ACTS}{BulkAct.objects.get().pk}/change/"
+
+    html = admin_client.get(page).content.decode()
+    assert "0 / 2" in html
+    assert "No worker is alive" in html
+    assert "data-pgqueue-renew" in html
+
+    assert bulk_acts.step()
+    html = admin_client.get(page).content.decode()
+    assert "2 / 2" in html
+    assert "No worker is alive" not in html
+    assert "data-pgqueue-renew" not in html
+    html = admin_client.get(ACTS).content.decode()
+    for text in ("queue=mail", "bank is back", "2 / 2", "admin"):
+        assert text in html
+
+
+def test_it_is_stopped_by_its_page(admin_client, mails):
+    """After which nothing is done any more."""
+    confirm(admin_client)
+    act = BulkAct.objects.get()
+
+    admin_client.post(f"{ACTS}{act.pk}/stop/", {"confirmed": "1"})
+
+    act.refresh_from_db()
+    assert ("stopped", "admin") == (act.state, act.stopped_by)
+    assert not bulk_acts.step()
+    assert 3 == DeadLetter.objects.count()
+
+
+def test_the_age_of_a_filter_does_not_move_on(admin_client, mails):
+    """What gave up within a day of now is written as a time."""
+    confirm(admin_client, f"{LETTERS}all-redrive/?age=24h", counted=3)
+
+    (name, value) = next(iter(BulkAct.objects.get().filters.items()))
+    assert "since" == name
+    assert re.match(r"\d{4}-\d\d-\d\dT", value)
+
+
+def test_each_group_leads_to_what_can_be_done_to_it(admin_client):
+    """By task, error, place and reason; what comes of it is just that group."""
+    error = {"kind": "error", "type": "shop.Declined", "message": "no"}
+    make_dead_letter(errors=[error])
+    make_dead_letter(errors=[{**error, "type": "shop.Broken"}])
+    html = admin_client.get(f"{LETTERS}groups/").content.decode()
+    urls = re.findall(r'href="([^"]*all-redrive[^"]*)"', html)
+    (url,) = [each.replace("&amp;", "&") for each in urls if "Declined" in each]
+
+    confirm(admin_client, url, counted=1)
+    bulk_acts.step()
+
+    assert 1 == Job.objects.count()
+    assert "shop.Broken" == DeadLetter.objects.get().errors[-1]["type"]
+
+
+def test_jobs_that_do_not_wait_are_none_to_retry(admin_client):
+    """The list says so, instead of a form that does nothing."""
+    make_job()
+
+    for query in ("state=ready", "queue=none"):
+        answer = admin_client.get(f"{JOBS}all-retry/?{query}")
+        assert f"{JOBS}?{query}" == answer.url
+
+
+@pytest.mark.parametrize(
+    "url, needed",
+    [
+        (f"{LETTERS}all-redrive/", {"view_deadletter", "retry"}),
+        (f"{LETTERS}all-set-aside/", {"view_deadletter", "cancel"}),
+        (f"{JOBS}all-retry/", {"view_job", "retry"}),
+    ],
+)
+def test_it_takes_the_permission_of_the_act(staff, url, needed):
+    """Each of those that it needs."""
+    make_dead_letter()
+    make_job(attempt=1, deliveries=1, visible_at="2100-01-01T00:00:00Z")
+    everything = {"view_deadletter", "view_job", "view_bulkact", "retry", "cancel"}
+    for missing in needed:
+        client = staff(*everything - {missing})
+        assert 403 == client.get(url).status_code
+        assert 403 == confirm(client, url, counted=1).status_code
+    assert 0 == BulkAct.objects.count()
+
+    assert 302 == confirm(staff(*needed), url, counted=1).status_code
+    assert 1 == BulkAct.objects.count()
+
+
+def test_only_who_may_do_it_may_stop_it(staff, mails):
+    """Viewing the list of bulk acts is not enough."""
+    confirm(staff("view_deadletter", "retry"))
+    act = BulkAct.objects.get()
+    url = f"{ACTS}{act.pk}/stop/"
+
+    staff("view_bulkact", "cancel").post(url, {"confirmed": "1"})
+    act.refresh_from_db()
+    assert "waiting" == act.state
+
+    staff("view_bulkact", "retry").post(url, {"confirmed": "1"})
+    act.refresh_from_db()
+    assert "stopped" == act.state

@@ -1,0 +1,225 @@
+"""Bulk acts: each row that is meant once, chunk by chunk, whatever happens between."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
+from django_pgqueue.operators import bulk_acts
+from django_pgqueue.operators.error_groups import groups
+from django_pgqueue.postgres.wake import channel, listen
+from tests.harness.factories import make_dead_letter, make_job
+from tests.harness.notices import heard_until_now
+
+pytestmark = pytest.mark.django_db
+
+LATER = timedelta(minutes=5)
+
+
+def begin(verb="redrive", *, reason="fixed", per_second=None, **filters):
+    asked = bulk_acts.asked_of(verb, filters)
+    counted = bulk_acts.count(verb, asked)
+    key = bulk_acts.begin(
+        verb, asked, counted, by="ann", reason=reason, per_second=per_second
+    )
+    return BulkAct.objects.get(pk=key)
+
+
+def finish():
+    """Do all chunks that are due; return how many there were."""
+    chunks = 0
+    while bulk_acts.step():
+        chunks += 1
+    return chunks
+
+
+def failed(kind, where):
+    traceback = f'  File "/srv/shop/{where}.py", line 7, in pay\n    boom()\n'
+    return [{"kind": "error", "type": kind, "message": "no", "traceback": traceback}]
+
+
+def test_it_does_all_that_the_filter_means_and_nothing_else():
+    """Of a queue, here; and says how many it did."""
+    made = [make_dead_letter(queue="mail").pk for _ in range(3)]
+    other = make_dead_letter(queue="slow")
+
+    act = begin(queue="mail")
+    finish()
+
+    assert made == [*Job.objects.order_by("pk").values_list("pk", flat=True)]
+    assert [other.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
+    act.refresh_from_db()
+    assert (3, "done", 3, 0) == (act.counted, act.state, act.done, act.passed)
+    assert act.started_at <= act.ended_at
+
+
+def test_it_goes_in_chunks(monkeypatch):
+    """Each a transaction; it goes on behind the one before."""
+    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 2)
+    for _ in range(5):
+        make_dead_letter()
+    act = begin()
+
+    for done in (2, 4):
+        assert bulk_acts.step()
+        act.refresh_from_db()
+        assert ("running", done) == (act.state, act.done)
+    finish()
+
+    act.refresh_from_db()
+    assert ("done", 5) == (act.state, act.done)
+
+
+def test_what_dies_again_meanwhile_is_not_done_twice(monkeypatch):
+    """Neither behind the position nor, after somebody else's redrive, before it."""
+    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
+    first, second = make_dead_letter(), make_dead_letter()
+    act = begin()
+    bulk_acts.step()
+    Job.objects.all().delete()
+    make_dead_letter(pk=first.pk, finished_at=LATER)
+    DeadLetter.objects.filter(pk=second.pk).delete()
+    make_dead_letter(pk=second.pk, finished_at=LATER)
+
+    finish()
+
+    act.refresh_from_db()
+    assert ("done", 1) == (act.state, act.done)
+    assert 2 == DeadLetter.objects.count()
+
+
+def test_a_stop_comes_between_two_chunks(monkeypatch):
+    """What is done stays done, and the rest is left."""
+    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
+    for _ in range(3):
+        make_dead_letter()
+    act = begin()
+    bulk_acts.step()
+
+    assert bulk_acts.stop(act.pk, by="bob")
+    assert 0 == finish()
+
+    act.refresh_from_db()
+    assert ("stopped", 1, "bob") == (act.state, act.done, act.stopped_by)
+    assert 2 == DeadLetter.objects.count()
+    assert not bulk_acts.stop(act.pk, by="bob")
+
+
+def test_two_acts_take_turns(monkeypatch):
+    """A small one does not wait for the end of a large one."""
+    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
+    for _ in range(3):
+        make_dead_letter(queue="large")
+    make_dead_letter(queue="small")
+    large, small = begin(queue="large"), begin(queue="small")
+
+    for _ in range(3):
+        bulk_acts.step()
+
+    large.refresh_from_db()
+    assert ("running", 2) == (large.state, large.done)
+    assert 0 == DeadLetter.objects.filter(queue="small").count()
+    finish()
+    small.refresh_from_db()
+    assert ("done", 1) == (small.state, small.done)
+
+
+def test_no_more_are_done_in_a_time_than_was_said():
+    """The next chunk is due when the one before has had its time."""
+    for _ in range(3):
+        make_dead_letter()
+    act = begin(per_second=2)
+
+    assert 1 == finish()
+
+    act.refresh_from_db()
+    assert ("running", 2) == (act.state, act.done)
+    assert act.next_at > act.started_at
+
+
+def test_what_fails_at_a_place_is_found_by_reading():
+    """No column holds it."""
+    here = make_dead_letter(errors=failed("ValueError", "pay"))
+    make_dead_letter(errors=failed("ValueError", "send"))
+    (place,) = {
+        row.alike.place
+        for row in groups(DeadLetter.objects.all())[0]
+        if row.sample == here.pk
+    }
+
+    act = begin(error="ValueError", place=place)
+    finish()
+
+    assert [here.pk] == [*Job.objects.values_list("pk", flat=True)]
+    act.refresh_from_db()
+    assert (1, 1) == (act.counted, act.done)
+
+
+def test_retry_means_what_has_failed_and_waits():
+    """What is scheduled stays where it is, unless that is asked for."""
+    retrying = make_job(attempt=1, deliveries=1, visible_at=LATER)
+    scheduled = make_job(visible_at=LATER)
+
+    begin("retry")
+    finish()
+    due = Job.objects.extra(where=["visible_at <= statement_timestamp()"])
+    assert [retrying.pk] == [*due.values_list("pk", flat=True)]
+
+    begin("retry", state="scheduled")
+    finish()
+    assert {retrying.pk, scheduled.pk} == {*due.values_list("pk", flat=True)}
+
+
+def test_set_aside_names_who_and_why():
+    """In the errors of each."""
+    make_dead_letter()
+
+    begin("set_aside", reason="never needed")
+    finish()
+
+    (row,) = ArchivedJob.objects.all()
+    assert ("ann", "never needed") == (row.errors[-1]["by"], row.errors[-1]["message"])
+
+
+def test_what_cannot_be_done_is_counted_and_left():
+    """Such as a dead letter whose key a live job has."""
+    make_dead_letter(dedup_key="k")
+    make_job(dedup_key="k")
+    make_dead_letter()
+
+    act = begin()
+    finish()
+
+    act.refresh_from_db()
+    assert ("done", 1, 1) == (act.state, act.done, act.passed)
+
+
+def test_an_error_of_ours_ends_it(monkeypatch):
+    """It is not tried again for ever, and the row says what it was."""
+    make_dead_letter()
+    act = begin()
+
+    def refuse(ids):
+        raise TypeError("no such ids")
+
+    monkeypatch.setattr(bulk_acts.operate, "redrive", refuse)
+    assert 1 == finish()
+
+    act.refresh_from_db()
+    assert ("failed", "TypeError: no such ids") == (act.state, act.error)
+    assert 1 == DeadLetter.objects.count()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_leader_hears_of_it(other_cursor):
+    """At the commit."""
+    name = channel(other_cursor)
+    listen(other_cursor, [name])
+
+    begin()
+
+    assert ["!bulk"] == heard_until_now(other_cursor.connection, name)
+    assert not connection.in_atomic_block
