@@ -68,14 +68,14 @@ class WorkerOptions:
         its task's queries; the listener where it listens, and the call collector where
         a task accumulates. Coroutines share as
         many threads again for theirs. A reader of a consumer group has two, and a
-        process one more for all of them. One process of the fleet also leads; the
-        supervisor opens one for a moment after a crash. Not counted are processes in
+        process one more for all of them. One process of the fleet also leads, with one
+        more during a bulk act; the supervisor opens one for a moment after a crash. Not counted are processes in
         which jobs run alone after one: four each, and one for each job that runs there.
         """
         loops = 5 + self.settings.listen + self.has_accumulating_tasks
         threads = self.threads + self.sync_threads * self.has_async_tasks
         readers = 2 * self.readers + (self.readers > 0)
-        return self.processes * (loops + threads + readers) + 2
+        return self.processes * (loops + threads + readers) + 3
 
     @property
     def sync_threads(self) -> int:

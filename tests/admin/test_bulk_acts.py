@@ -6,6 +6,8 @@ import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.utils.html import escape
+from django.utils.http import urlencode
 
 from django_pgqueue.models import BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
@@ -180,3 +182,31 @@ def test_only_who_may_do_it_may_stop_it(staff, mails):
     staff("view_bulkact", "retry").post(url, {"confirmed": "1"})
     act.refresh_from_db()
     assert "stopped" == act.state
+
+
+@pytest.mark.parametrize("evil", ["<script>alert(1)</script>", '"><h1 onclick="x">'])
+def test_filters_names_and_reasons_are_text(admin_client, evil):
+    """On the form, the list and the page of an act."""
+    make_dead_letter(task=evil)
+    url = f"{LETTERS}all-redrive/?{urlencode({'task': evil})}"
+    form = admin_client.get(url)
+    confirm(admin_client, url, counted=1, reason=evil)
+    BulkAct.objects.update(asked_by=evil, error=evil, stopped_by=evil)
+
+    pages = [ACTS, f"{ACTS}{BulkAct.objects.get().pk}/change/"]
+    for answer in (form, *map(admin_client.get, pages)):
+        html = answer.content.decode()
+        assert evil not in html
+        assert escape(evil) in html
+
+
+def test_an_error_is_shown_to_those_who_may_see_payloads(staff):
+    """PostgreSQL's words can have values of a row in them."""
+    act = BulkAct.objects.create(
+        verb="redrive", counted=1, top=1, state="failed", error="value 4711 refused"
+    )
+    page = f"{ACTS}{act.pk}/change/"
+
+    assert "4711" not in staff("view_bulkact").get(page).content.decode()
+    seeing = staff("view_bulkact", "view_payload")
+    assert "value 4711 refused" in seeing.get(page).content.decode()

@@ -17,6 +17,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.operators import bulk_acts
 from django_pgqueue.pipeline import failure_kinds
 from django_pgqueue.postgres.limits import Plans
 from tests.harness.factories import make_leased_job
@@ -136,6 +137,45 @@ def test_no_page_scans_or_counts_a_table(admin_client):
     with connection.cursor() as cursor:
         cursor.execute(ANALYZE)
     assert_pages_are_cheap(admin_client, ROWS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_chunk_of_a_bulk_act_costs_the_same_wherever_it_is(db):
+    """At the start and at the end, of a few rows and of many, analysed or not."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, {"rows": ROWS})
+    now = datetime.now(UTC)
+    for is_analyzed in (False, True):
+        if is_analyzed:
+            with connection.cursor() as cursor:
+                cursor.execute(ANALYZE)
+        for verb in ("redrive", "retry"):
+            for after in (0, ROWS // 2, ROWS - 1_000):
+                for given in BULK_FILTERS[verb]:
+                    asked = bulk_acts.asked_of(verb, given)
+                    rows = bulk_acts.chosen(verb, asked, now)
+                    with CaptureQueriesContext(connection) as queries:
+                        bulk_acts.find(rows, asked, after=after, top=ROWS)
+                    told = f"{verb} {given} after {after}"
+                    for sql in (q["sql"] for q in queries):
+                        if re.search('["m ]pgqueue_', sql):
+                            assert_is_cheap(sql, told)
+
+
+BULK_FILTERS = {
+    "redrive": [
+        {},
+        {"queue": "few"},
+        {"task": "no.such.task"},
+        {"error": "builtins.ValueError", "reason": "exhausted"},
+        {"tag": "seldom"},
+        {"since": "2026-01-01T00:00:00+00:00"},
+        {"place": "shop/pay.py in pay"},
+        {"kind": "c4ca4238a0b923820dcc509a6f75849b"},
+    ],
+    "retry": [{}, {"state": "scheduled"}, {"queue": "few", "state": "scheduled"}],
+}
 
 
 def test_the_check_sees_a_scan(db):

@@ -18,6 +18,7 @@ from django_pgqueue.admin.edit import ArgumentsForm
 from django_pgqueue.admin.payload import as_text
 from django_pgqueue.models import (
     ArchivedJob,
+    BulkAct,
     ConsumerGroup,
     DeadLetter,
     Failure,
@@ -71,6 +72,7 @@ MODELS = {
     "message": Message,
     "subscription": Subscription,
     "consumergroup": ConsumerGroup,
+    "bulkact": BulkAct,
 }
 
 CONFIRMED = {
@@ -153,8 +155,8 @@ def make(page, name=""):
     if page == "worker":
         register("w-1")
         return "w-1"
-    if page == "failure":
-        return make_failure().pk
+    if page in ("bulkact", "failure"):
+        return make_bulk_act().pk if page == "bulkact" else make_failure().pk
     if page == "pipelinerun":
         return (make_live_run() if name == "stop" else make_run()).pk
     if page == "schedule":
@@ -171,6 +173,11 @@ def make(page, name=""):
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
     return "mail"
+
+
+def make_bulk_act():
+    """Return one that waits."""
+    return BulkAct.objects.create(verb="redrive", counted=1, top=1)
 
 
 def make_lane(name):

@@ -5,9 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import ArchivedJob, DeadLetter, Export, MailFile, Worker
+from django_pgqueue.models import (
+    ArchivedJob,
+    BulkAct,
+    DeadLetter,
+    Export,
+    MailFile,
+    Worker,
+)
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
@@ -356,3 +364,19 @@ def test_a_dropped_result_keeps_nothing(link, days, cursor):
     run_all(link, EXPORTING)
 
     assert day not in days()
+
+
+def test_bulk_acts_are_kept_for_a_month_after_their_end(link):
+    """And for as long as they have not ended."""
+    for days, state in ((31, "done"), (29, "stopped"), (None, "waiting")):
+        BulkAct.objects.create(
+            verb="redrive",
+            counted=1,
+            top=1,
+            state=state,
+            ended_at=None if days is None else timezone.now() - days * DAY,
+        )
+
+    run_all(link, {})
+
+    assert {"stopped", "waiting"} == {*BulkAct.objects.values_list("state", flat=True)}
