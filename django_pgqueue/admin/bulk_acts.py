@@ -216,5 +216,5 @@ def _notes() -> list[Note]:
     """Say so where no worker does chores."""
     if any(leads(worker) for worker in latest(WORKERS_MAX)):
         return []
-    text = _("No worker is alive that does this: it begins when one has started.")
+    text = _("No worker is alive that does this: it goes on when one has started.")
     return [Note(text, "manage.py pgqueue_worker")]

@@ -17,7 +17,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.acting import NAMED_ROWS_MAX
 from django_pgqueue.admin.acts import log, may, who
 from django_pgqueue.admin.edit import EditableAdmin
 from django_pgqueue.admin.time_limit import limited
@@ -28,6 +27,9 @@ from django_pgqueue.operators.bulk_acts import VERBS, Counted
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
 
 PER_SECOND_MAX = 100_000
+
+# Rows that the form names, the oldest.
+NAMED_ROWS = 5
 
 LABELS: Mapping[str, Any] = {
     BulkVerb.REDRIVE: gettext_lazy("Redrive all…"),
@@ -176,9 +178,7 @@ class BulkActing(EditableAdmin):
         back: str,
     ) -> HttpResponse:
         rows = bulk_acts.chosen(verb, asked)
-        found = bulk_acts.find(
-            rows, asked, after=0, top=counted.top, most=NAMED_ROWS_MAX
-        )
+        found = bulk_acts.find(rows, asked, after=0, top=counted.top, most=NAMED_ROWS)
         named = self.rows_by_key(request, found.ids)
         context = {
             **self.page_context(request),

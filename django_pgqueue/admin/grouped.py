@@ -137,7 +137,6 @@ class GroupedAdmin(BulkActing):
             "spark_height": SPARKLINE_HEIGHT,
             "grouped_rows": self.grouped_rows,
             "groups": [self._line(request, group) for group in found],
-            "has_tools": bool(self.bulk_tools(request, "")),
             "read": read,
             "is_partial": read == GROUPED_ROWS_MAX,
         }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,13 +21,12 @@ from django.db import Error, IntegrityError, OperationalError, connections
 from django.db.models import Count, Max, Min, QuerySet
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.error_groups import at_place, letters_of
 from django_pgqueue.operators.filters import JOBS, narrow
-from django_pgqueue.operators.paging import BY_ID, in_order
+from django_pgqueue.operators.paging import in_order, window_end, windows
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import bulk_acts as store
@@ -167,9 +166,8 @@ def find(
         most: How many to return; fewer where a look has gone through enough rows.
     """
     table = rows.model._default_manager.using(rows.db)
+    end = window_end(rows, after, top)
     with in_order():
-        left = table.filter(id__gt=after, id__lte=top)
-        (end,) = BY_ID.at(left, LOOK_ROWS_MAX - 1, back=True) or (top,)
         window = rows.filter(id__gt=after, id__lte=end).order_by("id")
         ids = list(window.values_list("id", flat=True)[:most])
         position = ids[-1] if len(ids) == most else end
@@ -186,26 +184,32 @@ def count(verb: str, asked: Mapping[str, Any]) -> Counted:
     moment = "enqueued_at" if rows.model is Job else "finished_at"
     top = table.aggregate(top=Max("id"))["top"] or 0
     until = time.monotonic() + COUNT_SECONDS_MAX
-    total, position, is_more = 0, 0, False
+    total, is_more = 0, False
     times: list[datetime] = []
-    is_read = any(name in asked for name in BY_READING)
-    while position < top and not is_more:
-        if is_read:
-            found = find(rows, asked, after=position, top=top)
-            end, part = found.position, rows.filter(pk__in=found.ids)
-        else:
-            with in_order():
-                left = table.filter(id__gt=position, id__lte=top)
-                (end,) = BY_ID.at(left, LOOK_ROWS_MAX - 1, back=True) or (top,)
-            part = rows.filter(id__gt=position, id__lte=end)
+    for end, part in _parts(rows, asked, top):
         with in_order():
             told = part.aggregate(n=Count("id"), low=Min(moment), high=Max(moment))
         total += told["n"]
         times += [at for at in (told["low"], told["high"]) if at is not None]
-        position = end
-        is_more = position < top and (total > COUNT_MAX or time.monotonic() >= until)
+        is_more = end < top and (total > COUNT_MAX or time.monotonic() >= until)
+        if is_more:
+            break
     first, latest = (min(times), max(times)) if times else (None, None)
     return Counted(total, is_more, top, first, latest)
+
+
+def _parts(
+    rows: QuerySet[Any], asked: Mapping[str, Any], top: int
+) -> Iterator[tuple[int, QuerySet[Any]]]:
+    """Yield ids up to *top* with what is meant below each."""
+    if not any(name in asked for name in BY_READING):
+        yield from windows(rows, top)
+        return
+    position = 0
+    while position < top:
+        found = find(rows, asked, after=position, top=top)
+        position = found.position
+        yield position, rows.filter(pk__in=found.ids)
 
 
 def begin(
@@ -313,23 +317,22 @@ def _run(run: Callable[[list[int]], list[int]], ids: list[int]) -> tuple[int, st
 
 
 class BulkActs:
-    """A chore of the leader: does the chunks that are due, one act after the other."""
+    """A chore of the leader: does the chunks that are due, each act in its turn."""
 
     def __call__(self, link: Link) -> float:
         """Do a chunk, if one is due; return how many seconds until the next one."""
         with link.cursor() as cursor:
             due = store.due_seconds(cursor)
-        if due is None:
+        if due is None or due > 0:
             self._leave()
-            return LOOK_SECONDS
-        if due > 0:
-            return min(due, LOOK_SECONDS)
+            return LOOK_SECONDS if due is None else min(due, LOOK_SECONDS)
         try:
             if step():
                 return 0.0
-        except Error:
+        except Error as error:
             self._leave()
-            raise
+            # As the other loops have it: one that is away is no news in detail.
+            raise error.__cause__ or error from None
         # Somebody else leads, too, and does it.
         return 1.0
 

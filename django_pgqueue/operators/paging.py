@@ -138,11 +138,17 @@ def windows(rows: QuerySet[Any], top: int) -> Iterator[tuple[int, QuerySet[Any]]
     Window by window no statement takes long, so none holds back vacuum, and whoever
     waits can be told how far it is.
     """
-    table = rows.model._default_manager.using(rows.db)
     last = 0
     while last < top:
-        with in_order():
-            left = table.filter(id__gt=last, id__lte=top)
-            (end,) = BY_ID.at(left, LOOK_ROWS_MAX - 1, back=True) or (top,)
+        end = window_end(rows, last, top)
         yield end, rows.filter(id__gt=last, id__lte=end)
         last = end
+
+
+def window_end(rows: QuerySet[Any], after: int, top: int) -> int:
+    """Return the id up to which one look beyond *after* goes, *top* at most."""
+    table = rows.model._default_manager.using(rows.db)
+    with in_order():
+        left = table.filter(id__gt=after, id__lte=top)
+        (end,) = BY_ID.at(left, LOOK_ROWS_MAX - 1, back=True) or (top,)
+    return int(end)

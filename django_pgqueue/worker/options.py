@@ -69,8 +69,9 @@ class WorkerOptions:
         a task accumulates. Coroutines share as
         many threads again for theirs. A reader of a consumer group has two, and a
         process one more for all of them. One process of the fleet also leads, with one
-        more during a bulk act; the supervisor opens one for a moment after a crash. Not counted are processes in
-        which jobs run alone after one: four each, and one for each job that runs there.
+        more during a bulk act; the supervisor opens one for a moment after a crash. Not
+        counted are processes in which jobs run alone after one: four each, and one for
+        each job that runs there.
         """
         loops = 5 + self.settings.listen + self.has_accumulating_tasks
         threads = self.threads + self.sync_threads * self.has_async_tasks

@@ -16,6 +16,9 @@ from django.test.testcases import LiveServerThread
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.harness.system import require_system
+from tests.harness.worker_process import start_worker, the_ledger
+
+__all__ = ["site", "start_worker", "the_ledger"]
 
 # Milliseconds; five seconds, as is usual, are short on a machine that is busy.
 expect.set_options(timeout=20_000)
