@@ -314,6 +314,7 @@ def test_permissions_are_one_list():
         "view_job",
         "view_mail_body",
         "view_archivedjob",
+        "view_bulkact",
         "view_deadletter",
         "view_queue",
         "view_worker",

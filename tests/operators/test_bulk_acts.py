@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
@@ -211,6 +211,41 @@ def test_an_error_of_ours_ends_it(monkeypatch):
     act.refresh_from_db()
     assert ("failed", "TypeError: no such ids") == (act.state, act.error)
     assert 1 == DeadLetter.objects.count()
+
+
+def test_a_chunk_and_its_place_are_one_transaction(monkeypatch):
+    """What is lost before the commit is done once by whoever comes next."""
+    made = make_dead_letter()
+    act = begin()
+
+    def lost(*args, **columns):
+        raise OperationalError("server closed the connection")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bulk_acts.store, "note", lost)
+        with pytest.raises(OperationalError):
+            bulk_acts.step()
+    assert [made.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
+    act.refresh_from_db()
+    assert ("waiting", 0, 0) == (act.state, act.position, act.done)
+
+    finish()
+    act.refresh_from_db()
+    assert ("done", 1) == (act.state, act.done)
+
+
+def test_a_row_that_its_queue_refuses_is_left_and_named():
+    """Others of its chunk go."""
+    refused = make_dead_letter(args={})
+    make_dead_letter()
+
+    act = begin()
+    finish()
+
+    act.refresh_from_db()
+    assert ("done", 1, 1) == (act.state, act.done, act.passed)
+    assert act.error.startswith(f"{refused.pk}: ")
+    assert [refused.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
 
 
 @pytest.mark.django_db(transaction=True)
