@@ -35,6 +35,7 @@ LABELS: Mapping[str, Any] = {
     BulkVerb.REDRIVE: gettext_lazy("Redrive all…"),
     BulkVerb.RETRY: gettext_lazy("Retry all now…"),
     BulkVerb.SET_ASIDE: gettext_lazy("Set all aside…"),
+    BulkVerb.CANCEL: gettext_lazy("Cancel all…"),
 }
 TOLD: Mapping[str, Any] = {
     BulkVerb.REDRIVE: gettext_lazy(
@@ -48,7 +49,13 @@ TOLD: Mapping[str, Any] = {
         "They go to the archive as cancelled, with your name and the reason, and are "
         "deleted with the archive. From there, they cannot be redriven."
     ),
+    BulkVerb.CANCEL: gettext_lazy(
+        "Jobs that wait go to the archive as cancelled, and never run. Jobs that run "
+        "are asked to stop: a task ends by itself where it looks at context.cancelled, "
+        "or at its next await."
+    ),
 }
+GRAVE = (BulkVerb.SET_ASIDE, BulkVerb.CANCEL)
 
 
 class BulkForm(forms.Form):
@@ -190,7 +197,7 @@ class BulkActing(EditableAdmin):
             "form": form,
             "hidden": [],
             "submits": [("", str(LABELS[verb]).removesuffix("…"))],
-            "is_grave": verb == BulkVerb.SET_ASIDE,
+            "is_grave": verb in GRAVE,
             "back": back,
         }
         return TemplateResponse(request, "admin/pgqueue/form.html", context)

@@ -114,7 +114,7 @@ class JobAdmin(GroupedAdmin):
         "state": live_state(),
     }
     acts = (RETRY, CANCEL)
-    bulk_verbs = (BulkVerb.RETRY,)
+    bulk_verbs = (BulkVerb.RETRY, BulkVerb.CANCEL)
     failed_state = LiveState.RETRYING
     groups_title = _("Jobs that wait for their next attempt, by error")
     groups_tool = _("Group what retries by error")

@@ -27,6 +27,7 @@ class Migration(migrations.Migration):
                             ("redrive", "redrive"),
                             ("retry", "retry now"),
                             ("set_aside", "set aside"),
+                            ("cancel", "cancel"),
                         ],
                         max_length=9,
                         verbose_name="verb",
@@ -146,7 +147,7 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("verb__in", ["redrive", "retry", "set_aside"])
+                            ("verb__in", ["redrive", "retry", "set_aside", "cancel"])
                         ),
                         name="pgqueue_bulk_act_verb",
                     ),

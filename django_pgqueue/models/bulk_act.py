@@ -17,6 +17,7 @@ class BulkVerb(models.TextChoices):
     REDRIVE = "redrive", _("redrive")
     RETRY = "retry", _("retry now")
     SET_ASIDE = "set_aside", _("set aside")
+    CANCEL = "cancel", _("cancel")
 
 
 class BulkState(models.TextChoices):

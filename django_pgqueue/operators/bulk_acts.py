@@ -69,6 +69,11 @@ class Verb:
     run: Callable[[Taken], Callable[[list[int]], list[int]]]
 
 
+def _cancel(ids: list[int], *, by: str) -> list[int]:
+    answer = operate.cancel(ids, by=by)
+    return [*answer.cancelled, *answer.requested]
+
+
 VERBS: Mapping[str, Verb] = {
     BulkVerb.REDRIVE: Verb(DeadLetter, "retry", lambda act: operate.redrive),
     BulkVerb.RETRY: Verb(Job, "retry", lambda act: operate.retry),
@@ -77,6 +82,7 @@ VERBS: Mapping[str, Verb] = {
         "cancel",
         lambda act: partial(operate.set_aside, by=act.by, reason=act.reason),
     ),
+    BulkVerb.CANCEL: Verb(Job, "cancel", lambda act: partial(_cancel, by=act.by)),
 }
 
 
@@ -111,7 +117,7 @@ class Counted:
 def asked_of(verb: str, filters: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is meant by *filters*, of what *verb* can be done to."""
     asked = {name: value for name, value in filters.items() if value}
-    if VERBS[verb].model is Job:
+    if verb == BulkVerb.RETRY:
         # As on the command line: what is scheduled only where that is asked for.
         asked.setdefault("state", LiveState.RETRYING.value)
     return asked
@@ -119,7 +125,7 @@ def asked_of(verb: str, filters: Mapping[str, Any]) -> dict[str, Any]:
 
 def may_be_done(verb: str, asked: Mapping[str, Any]) -> bool:
     """Whether *verb* does anything to rows of the state that is asked for."""
-    return VERBS[verb].model is not Job or asked["state"] in WAITING
+    return verb != BulkVerb.RETRY or asked["state"] in WAITING
 
 
 def chosen(

@@ -152,6 +152,7 @@ def test_jobs_that_do_not_wait_are_none_to_retry(admin_client):
         (f"{LETTERS}all-redrive/", {"view_deadletter", "retry"}),
         (f"{LETTERS}all-set-aside/", {"view_deadletter", "cancel"}),
         (f"{JOBS}all-retry/", {"view_job", "retry"}),
+        (f"{JOBS}all-cancel/", {"view_job", "cancel"}),
     ],
 )
 def test_it_takes_the_permission_of_the_act(staff, url, needed):

@@ -11,7 +11,7 @@ from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.error_groups import groups
 from django_pgqueue.postgres.wake import channel, listen
-from tests.harness.factories import make_dead_letter, make_job
+from tests.harness.factories import make_dead_letter, make_job, make_leased_job
 from tests.harness.notices import heard_until_now
 
 pytestmark = pytest.mark.django_db
@@ -171,6 +171,40 @@ def test_retry_means_what_has_failed_and_waits():
     begin("retry", state="scheduled")
     finish()
     assert {retrying.pk, scheduled.pk} == {*due.values_list("pk", flat=True)}
+
+
+def test_what_fails_again_meanwhile_is_not_retried_twice(monkeypatch):
+    """Its id is behind the act by then."""
+    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
+    waiting = {"attempt": 1, "deliveries": 1, "visible_at": LATER}
+    first, last = make_job(**waiting), make_job(**waiting)
+    act = begin("retry")
+    bulk_acts.step()
+    Job.objects.filter(pk=first.pk).update(visible_at=last.visible_at)
+
+    assert 1 == finish()
+
+    act.refresh_from_db()
+    assert ("done", 2) == (act.state, act.done)
+    first.refresh_from_db()
+    assert first.visible_at == last.visible_at
+
+
+def test_cancel_takes_what_waits_and_asks_what_runs():
+    """Who did it stands in the errors of each; other queues go on."""
+    waiting = make_job(queue="loop")
+    running = make_leased_job("w-1", queue="loop")
+    other = make_job()
+
+    act = begin("cancel", queue="loop")
+    finish()
+
+    act.refresh_from_db()
+    assert ("done", 2) == (act.state, act.done)
+    assert waiting.pk == ArchivedJob.objects.get(state="cancelled").pk
+    running.refresh_from_db()
+    assert running.cancel_requested_at is not None
+    assert Job.objects.filter(pk=other.pk, cancel_requested_at=None).exists()
 
 
 def test_set_aside_names_who_and_why():
