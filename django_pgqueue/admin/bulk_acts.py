@@ -121,6 +121,12 @@ class BulkActAdmin(ActingAdmin):
             "live_seconds": LIVE_SECONDS if is_open else None,
         }
 
+    def permitted_acts(self, request: HttpRequest) -> dict[str, Act]:
+        """Leave out what stops an act where the user may do none."""
+        verbs = bulk_acts.VERBS.values()
+        is_any = any(may(request, verb.permission) for verb in verbs)
+        return super().permitted_acts(request) if is_any else {}
+
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
         """Offer to stop what the user might have asked for."""
         return super().buttons(request, row) if _may_stop(request, row) else []

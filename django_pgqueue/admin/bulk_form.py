@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION
+from django.core import signing
 from django.core.exceptions import BadRequest, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -31,6 +35,14 @@ PER_SECOND_MAX = 100_000
 # Rows that the form names, the oldest.
 NAMED_ROWS = 5
 
+# What is shown is confirmed within so long, or counted anew.
+SHOWN_SECONDS_MAX = 3_600
+SALT = "django_pgqueue.admin.bulk_form"
+TIMES = ("first", "latest", "at")
+
+# What is typed where there are more rows than were counted.
+ALL = "all"
+
 LABELS: Mapping[str, Any] = {
     BulkVerb.REDRIVE: gettext_lazy("Redrive all…"),
     BulkVerb.RETRY: gettext_lazy("Retry all now…"),
@@ -43,7 +55,8 @@ TOLD: Mapping[str, Any] = {
         "dedup key a live job has stays a dead letter."
     ),
     BulkVerb.RETRY: gettext_lazy(
-        "They are made due at once, instead of waiting for their time."
+        "They are made due at once, instead of waiting for their time; also those "
+        "among them that fail, and wait, before a worker comes to them."
     ),
     BulkVerb.SET_ASIDE: gettext_lazy(
         "They go to the archive as cancelled, with your name and the reason, and are "
@@ -75,26 +88,59 @@ class BulkForm(forms.Form):
         help_text=gettext_lazy("Empty: as fast as it goes."),
     )
     typed = forms.CharField(
-        label=gettext_lazy("To do it, type the number of rows"),
         max_length=20,
         widget=forms.TextInput({"autocomplete": "off"}),
     )
-    # What the page said that there are.
-    counted = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
 
-    def __init__(self, data: Any, *, counted: Counted) -> None:
-        super().__init__(data, initial={"counted": counted.rows})
-        self.fields["typed"].help_text = str(counted.rows)
+    def __init__(self, data: Any, *, shown: Shown, is_anew: bool) -> None:
+        super().__init__(data)
+        self._is_anew = is_anew
+        counted = shown.counted
+        # Where there are more than were counted, no number says how many are meant.
+        self._expected = ALL if counted.is_more else str(counted.rows)
+        typed = self.fields["typed"]
+        typed.label = _("To do it, type the number of rows")
+        if counted.is_more:
+            typed.label = _("To do it to all, counted or not, type this word")
+        typed.help_text = self._expected
 
-    def clean(self) -> dict[str, Any]:
-        """Ask for the number that was shown, with or without commas."""
-        data: dict[str, Any] = super().clean() or {}
-        typed = str(data.get("typed", "")).replace(",", "").replace(" ", "")
-        if "typed" in data and typed != str(data.get("counted")):
-            text = _("Type %(number)s to say that you mean all of them.")
-            number = {"number": data.get("counted")}
-            self.add_error("typed", ValidationError(text, params=number))
-        return data
+    def clean_typed(self) -> str:
+        """Ask for what was shown; a number with or without commas."""
+        typed = str(self.cleaned_data["typed"]).replace(",", "").replace(" ", "")
+        if self._is_anew:
+            raise ValidationError(_("The rows were counted anew: look at them again."))
+        if typed != self._expected:
+            text = _("Type %(expected)s to say that you mean all of them.")
+            raise ValidationError(text, params={"expected": self._expected})
+        return typed
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a page has said that is meant, signed so that nobody can say otherwise."""
+
+    asked: dict[str, Any]
+    counted: Counted
+
+    def signed(self, about: list[Any]) -> str:
+        """Return it as text; *about* says of which page and filter."""
+        told = asdict(self.counted)
+        for name in TIMES:
+            told[name] = told[name] and told[name].isoformat()
+        return signing.dumps([about, self.asked, told], salt=SALT)
+
+
+def shown_before(text: str, about: list[Any]) -> Shown | None:
+    """Return what signed() made; None: it is none of this page, or an hour old."""
+    try:
+        of, asked, told = signing.loads(text, salt=SALT, max_age=SHOWN_SECONDS_MAX)
+    except signing.BadSignature:
+        return None
+    if of != about:
+        return None
+    for name in TIMES:
+        told[name] = told[name] and datetime.fromisoformat(told[name])
+    return Shown(asked, Counted(**told))
 
 
 class BulkActing(EditableAdmin):
@@ -135,40 +181,58 @@ class BulkActing(EditableAdmin):
             raise BadRequest("A filter cannot be read")
         given = {name: text for name, text in filters.cleaned_data.items() if text}
         with limited():
-            asked = bulk_acts.asked_of(verb, self.bulk_asked(given))
-            counted = Counted(0, False, 0, None, None)
-            if bulk_acts.may_be_done(verb, asked):
-                counted = bulk_acts.count(verb, asked)
             back = f"{self._url(self.model, 'changelist')}?{request.GET.urlencode()}"
-            if not counted.rows and not counted.is_more:
-                messages.warning(request, _("No row matches of which it can be done."))
+            about = [self.opts.model_name, verb, sorted(request.GET.lists())]
+            about = json.loads(json.dumps(about))
+            shown = shown_before(request.POST.get("shown", ""), about)
+            is_anew = shown is None
+            if shown is None:
+                asked = bulk_acts.asked_of(verb, self.bulk_asked(given))
+                shown = self._counted(request, verb, asked)
+            if shown is None:
                 return HttpResponseRedirect(back)
-            form = BulkForm(
-                request.POST if request.method == "POST" else None, counted=counted
-            )
+            data = request.POST if request.method == "POST" else None
+            form = BulkForm(data, shown=shown, is_anew=is_anew)
             if form.is_valid():
-                return self._begin(request, verb, asked, counted, form.cleaned_data)
-            return self._ask_bulk(request, verb, asked, counted, form, back)
+                return self._begin(request, verb, shown, form.cleaned_data)
+            return self._ask_bulk(request, verb, shown, form, back, about)
+
+    def _counted(
+        self, request: HttpRequest, verb: str, asked: dict[str, Any]
+    ) -> Shown | None:
+        """Count what is meant; None: nothing, which the user is told."""
+        text = _("No row matches of which it can be done.")
+        if bulk_acts.may_be_done(verb, asked):
+            counted = bulk_acts.count(verb, asked)
+            if counted.rows:
+                return Shown(asked, counted)
+            if counted.is_more:
+                text = _(
+                    "Nothing was done: in the %(seconds)d s that there are for counting,"
+                    " no row was found that matches. Narrow the list by task, by queue"
+                    " or by time."
+                ) % {"seconds": bulk_acts.COUNT_SECONDS_MAX}
+        messages.warning(request, text)
+        return None
 
     def _begin(
         self,
         request: HttpRequest,
         verb: str,
-        asked: dict[str, Any],
-        counted: Counted,
+        shown: Shown,
         data: dict[str, Any],
     ) -> HttpResponse:
         key = bulk_acts.begin(
             verb,
-            asked,
-            counted,
+            shown.asked,
+            shown.counted,
             by=who(request),
             reason=data["reason"],
             per_second=data["per_second"],
         )
         row = BulkAct.objects.using(self.get_queryset(request).db).get(pk=key)
         text = _("Asked for, of %(rows)s: %(reason)s")
-        values = {"rows": said(asked), "reason": data["reason"]}
+        values = {"rows": said(shown.asked), "reason": data["reason"]}
         log(request, [row], text % values, flag=ADDITION)
         messages.success(request, _("%(act)s was asked for.") % {"act": row})
         if may(request, "view_bulkact"):
@@ -179,14 +243,14 @@ class BulkActing(EditableAdmin):
         self,
         request: HttpRequest,
         verb: str,
-        asked: dict[str, Any],
-        counted: Counted,
+        shown: Shown,
         form: BulkForm,
         back: str,
+        about: list[Any],
     ) -> HttpResponse:
-        rows = bulk_acts.chosen(verb, asked)
-        found = bulk_acts.find(rows, asked, after=0, top=counted.top, most=NAMED_ROWS)
-        named = self.rows_by_key(request, found.ids)
+        asked, counted = shown.asked, shown.counted
+        first = bulk_acts.first_rows(verb, asked, counted, NAMED_ROWS)
+        named = self.rows_by_key(request, first)
         context = {
             **self.page_context(request),
             "title": str(LABELS[verb]).removesuffix("…"),
@@ -195,7 +259,7 @@ class BulkActing(EditableAdmin):
             "rows": list(named.values()),
             "rows_left_out": max(counted.rows - len(named), 0),
             "form": form,
-            "hidden": [],
+            "hidden": [("shown", shown.signed(about))],
             "submits": [("", str(LABELS[verb]).removesuffix("…"))],
             "is_grave": verb in GRAVE,
             "back": back,

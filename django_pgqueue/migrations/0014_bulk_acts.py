@@ -81,6 +81,17 @@ class Migration(migrations.Migration):
                     models.IntegerField(db_default=0, verbose_name="passed over"),
                 ),
                 (
+                    "shown_at",
+                    models.DateTimeField(
+                        db_default=models.Func(
+                            function="clock_timestamp",
+                            output_field=models.DateTimeField(),
+                            template="%(function)s()",
+                        ),
+                        verbose_name="counted at",
+                    ),
+                ),
+                (
                     "created_at",
                     models.DateTimeField(
                         db_default=models.Func(
@@ -107,6 +118,10 @@ class Migration(migrations.Migration):
                         ),
                         verbose_name="next chunk",
                     ),
+                ),
+                (
+                    "tries",
+                    models.SmallIntegerField(db_default=0, verbose_name="failed tries"),
                 ),
                 (
                     "ended_at",

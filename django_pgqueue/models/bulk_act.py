@@ -62,10 +62,14 @@ class BulkAct(models.Model):
     done = models.IntegerField(_("done"), db_default=0)
     # Found, and left: locked, changed meanwhile, or its key is taken.
     passed = models.IntegerField(_("passed over"), db_default=0)
+    # When they were counted: what gives up later is not meant.
+    shown_at = models.DateTimeField(_("counted at"), db_default=CLOCK)
     created_at = models.DateTimeField(_("asked at"), db_default=CLOCK)
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     # When the next chunk is due; who waited longest is next.
     next_at = models.DateTimeField(_("next chunk"), db_default=CLOCK)
+    # Chunks in a row that the database did not do.
+    tries = models.SmallIntegerField(_("failed tries"), db_default=0)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
     stopped_by = models.CharField(_("stopped by"), max_length=150, db_default="")
     error = models.TextField(_("error"), db_default="")

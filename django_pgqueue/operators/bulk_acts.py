@@ -31,6 +31,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import bulk_acts as store
 from django_pgqueue.queues.bulk_acts import HINT, Taken
+from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database, operate
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -46,6 +47,11 @@ COUNT_SECONDS_MAX = 5.0
 LOOK_SECONDS = 10.0
 
 ERROR_CHARACTERS_MAX = 2_000
+
+# A chunk that the database does not do is tried again after so long, so many times in
+# a row; other acts go on meanwhile.
+TRIES_MAX = 10
+TRY_SECONDS = 30.0
 
 # What no column says is found in rows that were read.
 BY_READING: Mapping[str, Callable[[QuerySet[Any], str], list[int]]] = {
@@ -105,6 +111,7 @@ class Counted:
         top: The highest id of the table.
         first: When the first of them gave up or was enqueued; None: there is none.
         latest: When the latest did.
+        at: When they were counted, by the database; what gives up later is not meant.
     """
 
     rows: int
@@ -112,6 +119,7 @@ class Counted:
     top: int
     first: datetime | None
     latest: datetime | None
+    at: datetime
 
 
 def asked_of(verb: str, filters: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +145,8 @@ def chosen(
     Args:
         verb: One of VERBS.
         asked: As asked_of() returned it; times may be texts.
-        until: What gave up later is not meant.
+        until: What gave up later is not meant. Jobs go by their ids alone: one that
+            fails later, and waits then, is meant by a retry.
     """
     model = VERBS[verb].model
     rows = model._default_manager.using(get_settings().database)
@@ -185,11 +194,13 @@ def find(
 
 def count(verb: str, asked: Mapping[str, Any]) -> Counted:
     """Count what is meant, no further than COUNT_MAX, and not for long."""
-    rows = chosen(verb, asked)
+    with database.cursor() as cursor:
+        at = database_now(cursor)
+    rows = chosen(verb, asked, at)
     table = rows.model._default_manager.using(rows.db)
     moment = "enqueued_at" if rows.model is Job else "finished_at"
     top = table.aggregate(top=Max("id"))["top"] or 0
-    until = time.monotonic() + COUNT_SECONDS_MAX
+    ends_at = time.monotonic() + COUNT_SECONDS_MAX
     total, is_more = 0, False
     times: list[datetime] = []
     for end, part in _parts(rows, asked, top):
@@ -197,11 +208,26 @@ def count(verb: str, asked: Mapping[str, Any]) -> Counted:
             told = part.aggregate(n=Count("id"), low=Min(moment), high=Max(moment))
         total += told["n"]
         times += [at for at in (told["low"], told["high"]) if at is not None]
-        is_more = end < top and (total > COUNT_MAX or time.monotonic() >= until)
+        is_more = end < top and (total > COUNT_MAX or time.monotonic() >= ends_at)
         if is_more:
             break
     first, latest = (min(times), max(times)) if times else (None, None)
-    return Counted(total, is_more, top, first, latest)
+    return Counted(total, is_more, top, first, latest, at)
+
+
+def first_rows(
+    verb: str, asked: Mapping[str, Any], counted: Counted, most: int
+) -> list[int]:
+    """Return the ids of the first rows that were counted; looks not for long."""
+    rows = chosen(verb, asked, counted.at)
+    ends_at = time.monotonic() + COUNT_SECONDS_MAX
+    ids: list[int] = []
+    position, enough = 0, min(most, counted.rows)
+    while len(ids) < enough and position < counted.top and time.monotonic() < ends_at:
+        found = find(rows, asked, after=position, top=counted.top, most=CHUNK_ROWS)
+        ids += found.ids
+        position = found.position
+    return ids[:most]
 
 
 def _parts(
@@ -253,6 +279,7 @@ def begin(
             counted=counted.rows,
             is_more=counted.is_more,
             top=counted.top,
+            shown_at=counted.at,
         )
         wake_after_commit(connection, HINT)
     return act
@@ -273,21 +300,35 @@ def step() -> bool:
             if act is None:
                 return False
             _do(cursor, act)
-    except OperationalError:
-        raise  # The database is away, or was busy: it is tried again.
     except Exception as error:
         if act is None:
             raise
-        logger.exception("failed     bulk act=%d", act.id)
-        text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
-        with database.transaction() as (_connection, cursor):
-            store.fail(cursor, act.id, text.replace("\x00", ""))
+        _note_failure(act.id, error)
     return True
+
+
+def _note_failure(act: int, error: Exception) -> None:
+    """Say on an act why its chunk was not done, and end it where that is for good."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+    # Busy, locked, or away for a moment. One that stays away cannot be told, either.
+    is_passing = isinstance(error, OperationalError)
+    with database.transaction() as (_connection, cursor):
+        is_over = store.fail(
+            cursor,
+            act,
+            text.replace("\x00", ""),
+            tries_max=TRIES_MAX if is_passing else 1,
+            pause=timedelta(seconds=TRY_SECONDS),
+        )
+    if is_over:
+        logger.error("failed     bulk act=%d", act, exc_info=error)
+    else:
+        logger.warning("not done   bulk act=%d, tried again: %s", act, error)
 
 
 def _do(cursor: Any, act: Taken) -> None:
     most = min(act.per_second or CHUNK_ROWS, CHUNK_ROWS)
-    rows = chosen(act.verb, act.filters, act.created_at)
+    rows = chosen(act.verb, act.filters, act.shown_at)
     found = find(rows, act.filters, after=act.position, top=act.top, most=most)
     done, error = _run(VERBS[act.verb].run(act), found.ids)
     taken = len(found.ids)
@@ -330,18 +371,18 @@ class BulkActs:
         with link.cursor() as cursor:
             due = store.due_seconds(cursor)
         if due is None or due > 0:
-            self._leave()
+            self.leave()
             return LOOK_SECONDS if due is None else min(due, LOOK_SECONDS)
         try:
             if step():
                 return 0.0
         except Error as error:
-            self._leave()
+            self.leave()
             # As the other loops have it: one that is away is no news in detail.
             raise error.__cause__ or error from None
         # Somebody else leads, too, and does it.
         return 1.0
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Close Django's connection of this thread, which is used for chunks alone."""
         connections[get_settings().database].close()

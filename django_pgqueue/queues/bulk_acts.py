@@ -8,7 +8,7 @@ locked meanwhile, so that nobody does the same chunk, and a stop comes between t
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
@@ -22,9 +22,9 @@ PURGE_ROWS_MAX = 500
 # Locks: none but of the row that is new.
 CREATE = """
 INSERT INTO pgqueue_bulk_act (verb, filters, asked_by, reason, per_second, counted,
-                              is_more, top)
+                              is_more, top, shown_at)
 VALUES (%(verb)s, %(filters)s::jsonb, %(by)s, %(reason)s, %(per_second)s, %(counted)s,
-        %(is_more)s, %(top)s)
+        %(is_more)s, %(top)s, %(shown_at)s)
 RETURNING id
 """
 
@@ -38,7 +38,7 @@ SELECT extract(epoch FROM next_at - statement_timestamp())::float8
 # Locks: the row, until the transaction of the chunk ends; SKIP LOCKED, so that two who
 # lead do chunks of two acts.
 TAKE = """
-SELECT id, verb, filters::text, asked_by, reason, per_second, top, position, created_at
+SELECT id, verb, filters::text, asked_by, reason, per_second, top, position, shown_at
   FROM pgqueue_bulk_act
  WHERE state IN ('waiting', 'running') AND next_at <= statement_timestamp()
  ORDER BY next_at, id LIMIT 1
@@ -52,17 +52,23 @@ UPDATE pgqueue_bulk_act
    SET state = CASE WHEN %(is_over)s THEN 'done' ELSE 'running' END,
        ended_at = CASE WHEN %(is_over)s THEN clock_timestamp() END,
        started_at = coalesce(started_at, statement_timestamp()),
-       next_at = clock_timestamp() + %(pause)s::interval,
+       next_at = clock_timestamp() + %(pause)s::interval, tries = 0,
        position = %(position)s, done = done + %(done)s, passed = passed + %(passed)s,
-       error = CASE WHEN %(error)s::text = '' THEN error ELSE %(error)s::text END
+       -- What was said of tries that failed is no news any more.
+       error = CASE WHEN %(error)s::text = '' AND tries = 0 THEN error
+                    ELSE %(error)s::text END
  WHERE id = %(id)s
 """
 
 # Locks: the row; waits for the chunk that is being done.
 FAIL = """
 UPDATE pgqueue_bulk_act
-   SET state = 'failed', error = %(error)s, ended_at = clock_timestamp()
+   SET state = CASE WHEN tries + 1 >= %(tries_max)s THEN 'failed' ELSE state END,
+       ended_at = CASE WHEN tries + 1 >= %(tries_max)s THEN clock_timestamp() END,
+       next_at = clock_timestamp() + %(pause)s::interval,
+       tries = tries + 1, error = %(error)s
  WHERE id = %(id)s AND state IN ('waiting', 'running')
+RETURNING state = 'failed'
 """
 
 # Locks: the row; waits for the chunk that is being done, half a second at most as a
@@ -94,7 +100,7 @@ class Taken(NamedTuple):
     per_second: int | None
     top: int
     position: int
-    created_at: Any
+    shown_at: Any
 
 
 def create(
@@ -108,6 +114,7 @@ def create(
     counted: int,
     is_more: bool,
     top: int,
+    shown_at: datetime,
 ) -> int:
     """Store an act, and return its id; the caller commits, and sends HINT then."""
     params = {
@@ -119,6 +126,7 @@ def create(
         "counted": counted,
         "is_more": is_more,
         "top": top,
+        "shown_at": shown_at,
     }
     cursor.execute(CREATE, params)
     return int(one_row(cursor)[0])
@@ -176,9 +184,23 @@ def note(
     cursor.execute(NOTE, params)
 
 
-def fail(cursor: Cursor, act: int, error: str) -> None:
-    """End an act that cannot go on."""
-    cursor.execute(FAIL, {"id": act, "error": error})
+def fail(
+    cursor: Cursor, act: int, error: str, *, tries_max: int, pause: timedelta
+) -> bool:
+    """
+    Note that a chunk was not done; return whether that has ended the act.
+
+    Args:
+        cursor: Of a transaction of its own.
+        act: Its id.
+        error: Why.
+        tries_max: The act ends when so many chunks in a row were not done.
+        pause: How long until it is tried again; others are next meanwhile.
+    """
+    params = {"id": act, "error": error, "tries_max": tries_max, "pause": pause}
+    cursor.execute(FAIL, params)
+    row = cursor.fetchone()
+    return row is not None and bool(row[0])
 
 
 def stop(cursor: Cursor, act: int, *, by: str) -> bool:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
@@ -18,6 +19,16 @@ THREADS_MAX = 1_000
 ASYNC_SLOTS_MAX = 10_000
 
 POOLS = ("threads", "processes")
+
+
+class ConnectedChore(Protocol):
+    """A chore of the leader that has a connection beside that of the loop."""
+
+    def __call__(self, link: Link) -> float:
+        """Run; return how many seconds until it wants to run again."""
+
+    def leave(self) -> None:
+        """Close its connection, in the thread of the loop: it leads no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +57,7 @@ class WorkerOptions:
     metrics: Callable[[Tally, Mapping[str, int], str], tuple[str, bytes]] | None = None
     # A chore of the leader: what people have asked to be done to many jobs. It reads
     # by the filters of pages and commands, which no worker knows. None: nobody does it.
-    bulk_acts: Callable[[Link], float] | None = None
+    bulk_acts: ConnectedChore | None = None
 
     @property
     def lease(self) -> timedelta:

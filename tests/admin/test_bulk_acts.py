@@ -10,7 +10,7 @@ from django.utils.html import escape
 from django.utils.http import urlencode
 
 from django_pgqueue.models import BulkAct, DeadLetter, Job
-from django_pgqueue.operators import bulk_acts
+from django_pgqueue.operators import bulk_acts, paging
 from tests.harness.factories import make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +21,9 @@ FORM = f"{LETTERS}all-redrive/?queue=mail"
 
 
 def confirm(client, url=FORM, *, counted=2, **data):
-    sent = {"reason": "bank is back", "counted": counted, "typed": counted, **data}
+    page = client.get(url)
+    shown = dict(page.context["hidden"])["shown"] if page.context else ""
+    sent = {"reason": "bank is back", "shown": shown, "typed": counted, **data}
     return client.post(url, sent)
 
 
@@ -77,6 +79,78 @@ def test_confirmed_it_is_asked_for_and_noted(admin_client, mails):
     assert str(act.pk) == entry.object_id
     assert "Asked for, of queue=mail: bank is back" == entry.change_message
     assert 3 == DeadLetter.objects.count()
+
+
+@pytest.mark.parametrize("shown", ["", "2", "W10:1:x"])
+def test_what_was_not_shown_is_not_confirmed(admin_client, mails, shown):
+    """A page that nobody was shown says nothing; it comes anew, with the number."""
+    answer = confirm(admin_client, shown=shown)
+
+    html = answer.content.decode()
+    assert "counted anew" in html
+    assert "2 rows: queue=mail." in html
+    assert 0 == BulkAct.objects.count()
+    again = dict(answer.context["hidden"])["shown"]
+    assert 302 == confirm(admin_client, shown=again).status_code
+
+
+def test_what_was_shown_of_one_filter_confirms_no_other(admin_client, mails):
+    """Nor that of another act."""
+    page = admin_client.get(FORM)
+    shown = dict(page.context["hidden"])["shown"]
+
+    for url in (f"{LETTERS}all-redrive/", f"{LETTERS}all-set-aside/?queue=mail"):
+        assert 200 == confirm(admin_client, url, shown=shown).status_code
+    assert 0 == BulkAct.objects.count()
+
+
+def test_what_comes_after_the_page_is_not_meant(admin_client, mails):
+    """The number that was typed is the number that is done."""
+    page = admin_client.get(FORM)
+    shown = dict(page.context["hidden"])["shown"]
+    late = make_dead_letter(queue="mail")
+
+    failed = confirm(admin_client, shown=shown, typed="3")
+    assert "2 rows: queue=mail." in failed.content.decode()
+    assert "2" == failed.context["form"].fields["typed"].help_text
+    assert 0 == BulkAct.objects.count()
+    confirm(admin_client, shown=shown)
+    bulk_acts.step()
+
+    act = BulkAct.objects.get()
+    assert ("done", 2, 2) == (act.state, act.counted, act.done)
+    assert DeadLetter.objects.filter(pk=late.pk).exists()
+
+
+def test_where_there_are_more_a_word_is_typed(admin_client, mails, monkeypatch):
+    """No number says how many are meant."""
+    monkeypatch.setattr(bulk_acts, "COUNT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 2)
+    url = f"{LETTERS}all-redrive/"
+    assert 200 == confirm(admin_client, url, counted=2).status_code
+    assert 0 == BulkAct.objects.count()
+
+    assert 302 == confirm(admin_client, url, counted="all").status_code
+    assert BulkAct.objects.get().is_more
+
+
+def test_where_none_was_found_in_time_it_is_refused(admin_client, mails, monkeypatch):
+    """With the way out; a zero would confirm what nobody has counted."""
+    monkeypatch.setattr(bulk_acts, "COUNT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 2)
+
+    answer = admin_client.get(f"{LETTERS}all-redrive/?queue=slow", follow=True)
+
+    assert "Narrow the list by task" in answer.content.decode()
+
+
+def test_who_may_do_nothing_is_not_offered_to_stop(staff, mails, admin_client):
+    """Not in the menu of the list."""
+    confirm(admin_client)
+    stop = '<option value="stop">'
+
+    assert stop not in staff("view_bulkact").get(ACTS).content.decode()
+    assert stop in staff("view_bulkact", "retry").get(ACTS).content.decode()
 
 
 def test_its_page_shows_how_far_it_is_and_who_is_missing(admin_client, mails):

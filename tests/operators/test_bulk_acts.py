@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -257,15 +258,88 @@ def test_a_chunk_and_its_place_are_one_transaction(monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(bulk_acts.store, "note", lost)
-        with pytest.raises(OperationalError):
-            bulk_acts.step()
+        assert bulk_acts.step()
     assert [made.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
     act.refresh_from_db()
     assert ("waiting", 0, 0) == (act.state, act.position, act.done)
 
+    BulkAct.objects.update(next_at=act.created_at)
     finish()
     act.refresh_from_db()
-    assert ("done", 1) == (act.state, act.done)
+    assert ("done", 1, "", 0) == (act.state, act.done, act.error, act.tries)
+
+
+def busy(*args, **named):
+    raise OperationalError("canceling statement due to statement timeout")
+
+
+def test_a_chunk_that_is_not_done_keeps_no_other_act_waiting(monkeypatch):
+    """It is tried again later, and its row says why."""
+    make_dead_letter(queue="heavy")
+    act = begin(queue="heavy")
+    make_job(queue="light")
+    other = begin("cancel", queue="light")
+    monkeypatch.setattr(bulk_acts.operate, "redrive", busy)
+
+    assert 2 == finish()
+
+    act.refresh_from_db()
+    other.refresh_from_db()
+    assert ("waiting", 1, "done") == (act.state, act.tries, other.state)
+    assert act.error == "OperationalError: canceling statement due to statement timeout"
+    assert act.next_at > act.created_at + timedelta(seconds=bulk_acts.TRY_SECONDS)
+
+
+def test_what_is_never_done_ends_after_so_many_tries(monkeypatch):
+    """In a row; nothing of it is done."""
+    make_dead_letter()
+    act = begin()
+    monkeypatch.setattr(bulk_acts.operate, "redrive", busy)
+
+    for tries in range(1, bulk_acts.TRIES_MAX + 1):
+        act.refresh_from_db()
+        assert "waiting" == act.state
+        BulkAct.objects.update(next_at=act.created_at)
+        assert 1 == finish(), tries
+
+    act.refresh_from_db()
+    assert ("failed", bulk_acts.TRIES_MAX, 0) == (act.state, act.tries, act.done)
+    assert act.ended_at is not None
+    assert "statement timeout" in act.error
+    assert 1 == DeadLetter.objects.count()
+
+
+def test_what_gives_up_after_it_was_counted_is_not_meant():
+    """Also where it does so before the confirmation, and has a lower id."""
+    make_dead_letter()
+    counted = bulk_acts.count("redrive", {})
+    late = make_dead_letter(finished_at=timedelta(0))
+    DeadLetter.objects.filter(pk=late.pk).update(finished_at=counted.at + LATER)
+    counted = replace(counted, top=late.pk)
+
+    bulk_acts.begin("redrive", {}, counted, by="ann")
+    finish()
+
+    assert 1 == BulkAct.objects.get().done
+    assert [late.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
+
+
+def test_the_first_rows_are_found_behind_many_others(monkeypatch):
+    """A filter that is found by reading passes few of those that are read."""
+    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 2)
+    for _ in range(5):
+        make_dead_letter(errors=failed("ValueError", "send"))
+    here = make_dead_letter(errors=failed("ValueError", "pay"))
+    (place,) = {
+        row.alike.place
+        for row in groups(DeadLetter.objects.all())[0]
+        if row.sample == here.pk
+    }
+    asked = {"place": place}
+
+    counted = bulk_acts.count("redrive", asked)
+
+    assert [here.pk] == bulk_acts.first_rows("redrive", asked, counted, 5)
 
 
 def test_a_row_that_its_queue_refuses_is_left_and_named():

@@ -306,7 +306,9 @@ SPECIAL = {
         "counted": 1,
         "is_more": False,
         "top": 1,
+        "shown_at": NOON,
     },
+    "bulk_acts.FAIL": {"tries_max": 10, "pause": LEASE},
     "bulk_acts.NOTE": {
         "is_over": False,
         "pause": LEASE,

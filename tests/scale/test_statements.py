@@ -195,9 +195,11 @@ BOUNDS = {
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines
 # have tables of their own, with a row a run, an hour, a kind of error or a day; so have
-# those of schedules. The log is filled by tests/log/test_log_plans.py.
+# those of schedules and of bulk acts. What a chunk reads is bounded in test_costs.py.
+# The log is filled by tests/log/test_log_plans.py.
 SMALL_MODULES = {
     "apart",
+    "bulk_acts",
     "clock",
     "connect",
     "counters",

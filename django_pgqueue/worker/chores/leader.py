@@ -21,11 +21,20 @@ class Leader(Service):
 
     name = "leader"
 
-    def __init__(self, link: Link, chores: list[Callable[[Link], float]]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        chores: list[Callable[[Link], float]],
+        *,
+        leave: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(link)
+        # Called in this loop where it does not lead: closes what chores have opened.
+        self._leave = leave
         # Each returns how many seconds until it wants to run again.
         self._chores = chores
         self._due_at = [0.0] * len(chores)
+        self._hurried = [False] * len(chores)
         self._is_leading = False
 
     def set_leading(self, is_leading: bool) -> None:
@@ -36,7 +45,7 @@ class Leader(Service):
 
     def hurry(self, chore: Callable[[Link], float]) -> None:
         """Run a chore soon, if this worker leads."""
-        self._due_at[self._chores.index(chore)] = 0.0
+        self._hurried[self._chores.index(chore)] = True
         if self._is_leading:
             self.wake.set()
 
@@ -44,15 +53,21 @@ class Leader(Service):
         """Run the chores that are due."""
         if not self._is_leading:
             self.link.drop()
+            if self._leave is not None:
+                self._leave()
             return CHORES_INTERVAL_SECONDS
         for place, chore in enumerate(self._chores):
             if self.stopping:
                 break
-            if time.monotonic() >= self._due_at[place]:
+            if self._hurried[place] or time.monotonic() >= self._due_at[place]:
+                # Before: one that is hurried while it runs, runs again.
+                self._hurried[place] = False
                 # Noted before: a chore that fails must not keep the others from
                 # running, so it is tried again with the next round.
                 self._due_at[place] = time.monotonic() + CHORES_INTERVAL_SECONDS
                 pause = chore(self.link)
                 self._due_at[place] = time.monotonic() + pause
+        if any(self._hurried):
+            return 0.0
         nearest = min(self._due_at) - time.monotonic()
         return min(max(nearest, 0.0), CHORES_INTERVAL_SECONDS)

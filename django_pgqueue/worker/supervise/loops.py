@@ -233,6 +233,7 @@ class Loops:
                 self._watch,
                 *([] if self._bulk_acts is None else [self._bulk_acts]),
             ],
+            leave=None if self._bulk_acts is None else self._bulk_acts.leave,
         )
         self.heartbeat = Heartbeat(
             self._link("heartbeat", steady=True),

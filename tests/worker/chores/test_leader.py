@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,39 @@ def test_who_does_not_lead_does_no_chores(link, clock):
     assert CHORES_INTERVAL_SECONDS == leader.tick()
     assert [] == log
     assert not link.is_open
+
+
+def test_who_leads_no_more_closes_what_chores_opened(link, clock):
+    """In the loop's own thread, whose connections they are."""
+    left = []
+    leader = Leader(
+        link, [chore([], "a", 10)], leave=lambda: left.append(threading.get_ident())
+    )
+    leader.set_leading(True)
+    leader.tick()
+    assert [] == left
+
+    leader.set_leading(False)
+    leader.tick()
+    assert [threading.get_ident()] == left
+
+
+def test_a_chore_that_is_hurried_while_it_runs_runs_again(link, clock):
+    """What came meanwhile may be what it did not see."""
+    log = []
+
+    def run(link):
+        log.append("run")
+        if len(log) == 1:
+            leader.hurry(run)
+        return 10
+
+    leader = Leader(link, [run])
+    leader.set_leading(True)
+
+    assert 0 == leader.tick()
+    leader.tick()
+    assert ["run", "run"] == log
 
 
 def test_each_chore_runs_when_it_asked_to(link, clock):
@@ -93,12 +127,13 @@ def test_who_leads_no_more_stops(link, clock):
 def test_a_stop_does_not_wait_for_all_chores(link, clock):
     """The one that runs is the last."""
     log = []
-    leader = Leader(link, [])
-    leader._chores = [
-        lambda link: leader.stop() or log.append("first") or 10.0,
-        chore(log, "second", 10),
-    ]
-    leader._due_at = [0.0, 0.0]
+
+    def stops(link):
+        leader.stop()
+        log.append("first")
+        return 10
+
+    leader = Leader(link, [stops, chore(log, "second", 10)])
     leader.set_leading(True)
 
     leader.tick()
