@@ -16,15 +16,13 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
-from django_pgqueue.admin.bulk_form import said
 from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.progress import Progress
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
-from django_pgqueue.operators import bulk_acts
-from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
+from django_pgqueue.models.bulk_act import OPEN, PERMISSIONS, BulkState, BulkVerb
+from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of, said
 from django_pgqueue.operators.workers import latest, leads
 
 # A page with an open act is renewed so often.
@@ -50,11 +48,13 @@ class BulkActFilters(FilterForm):
 
 
 def _may_stop(request: HttpRequest, row: Any) -> bool:
-    return may(request, bulk_acts.VERBS[row.verb].permission)
+    return may(request, PERMISSIONS[row.verb])
 
 
 def _stop(work: Work) -> list[list[int]]:
     """Stop those that the user might have asked for."""
+    from django_pgqueue.operators import bulk_acts
+
     done = []
     for key, row in work.rows.items():
         if not _may_stop(work.request, row):
@@ -123,8 +123,7 @@ class BulkActAdmin(ActingAdmin):
 
     def permitted_acts(self, request: HttpRequest) -> dict[str, Act]:
         """Leave out what stops an act where the user may do none."""
-        verbs = bulk_acts.VERBS.values()
-        is_any = any(may(request, verb.permission) for verb in verbs)
+        is_any = any(may(request, each) for each in {*PERMISSIONS.values()})
         return super().permitted_acts(request) if is_any else {}
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:

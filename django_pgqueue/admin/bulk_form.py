@@ -1,33 +1,30 @@
-"""All that a list's filter means: what can be done to it, shown and confirmed."""
+"""All that a list's filter means: what is done to it, shown and confirmed."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION
 from django.core import signing
-from django.core.exceptions import BadRequest, ValidationError
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acts import log, may, who
 from django_pgqueue.admin.edit import EditableAdmin
-from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.operators import bulk_acts
-from django_pgqueue.operators.bulk_acts import VERBS, Counted
+from django_pgqueue.operators.bulk_acts import Counted
+from django_pgqueue.operators.filters import said
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
 
 PER_SECOND_MAX = 100_000
@@ -43,12 +40,6 @@ TIMES = ("first", "latest", "at")
 # What is typed where there are more rows than were counted.
 ALL = "all"
 
-LABELS: Mapping[str, Any] = {
-    BulkVerb.REDRIVE: gettext_lazy("Redrive all…"),
-    BulkVerb.RETRY: gettext_lazy("Retry all now…"),
-    BulkVerb.SET_ASIDE: gettext_lazy("Set all aside…"),
-    BulkVerb.CANCEL: gettext_lazy("Cancel all…"),
-}
 TOLD: Mapping[str, Any] = {
     BulkVerb.REDRIVE: gettext_lazy(
         "They go back to their queues, with the same ids, from attempt 1 on. One whose "
@@ -143,133 +134,102 @@ def shown_before(text: str, about: list[Any]) -> Shown | None:
     return Shown(asked, Counted(**told))
 
 
-class BulkActing(EditableAdmin):
-    """A list with something that can be done to all that its filter means."""
+@dataclass(frozen=True, slots=True)
+class BulkPage:
+    """
+    The page of one act: shows what is meant, and has it done once that is confirmed.
 
-    bulk_verbs: ClassVar[Sequence[str]] = ()
+    Attributes:
+        admin: Of the list whose filter it is.
+        request: With the filter in its query.
+        verb: What is to be done.
+        title: What that is called.
+    """
 
-    def bulk_asked(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return what the filters of the list ask for, in words that do not move."""
-        return given
+    admin: EditableAdmin
+    request: HttpRequest
+    verb: str
+    title: Any
 
-    def bulk_tools(self, request: HttpRequest, query: str) -> list[tuple[str, Any]]:
-        """Return the links to what the user may do to all that *query* means."""
-        if not self.has_page(BulkAct):
-            return []
-        return [
-            (f"{self._url(self.model, _name(verb))}?{query}", LABELS[verb])
-            for verb in self.bulk_verbs
-            if may(request, VERBS[verb].permission)
-        ]
+    def answer(self, asked: Callable[[], dict[str, Any]]) -> HttpResponse:
+        """Show the form, or go on with what it says; *asked* gives the filters."""
+        request = self.request
+        shown = shown_before(request.POST.get("shown", ""), self._about)
+        is_anew = shown is None
+        if shown is None:
+            shown = self._counted(bulk_acts.asked_of(self.verb, asked()))
+        if shown is None:
+            return HttpResponseRedirect(self._back)
+        data = request.POST if request.method == "POST" else None
+        form = BulkForm(data, shown=shown, is_anew=is_anew)
+        if form.is_valid():
+            return self._begin(shown, form.cleaned_data)
+        return self._ask(shown, form)
 
-    def get_urls(self) -> list[URLPattern]:
-        """Add the forms, before whatever takes any text for an id."""
-        own = [
-            self.own_url(
-                _name(verb),
-                partial(self._bulk, verb=verb),
-                (VERBS[verb].permission,),
-                of_row=False,
-            )
-            for verb in self.bulk_verbs
-        ]
-        return [*own, *super().get_urls()]
+    @property
+    def _about(self) -> list[Any]:
+        """Of which page and filter, as JSON gives it back."""
+        query = [[name, texts] for name, texts in self.request.GET.lists()]
+        return [self.admin.opts.model_name, str(self.verb), sorted(query)]
 
-    def _bulk(self, request: HttpRequest, *, verb: str) -> HttpResponse:
-        filters = self.filters(request)
-        if not filters.is_readable:
-            raise BadRequest("A filter cannot be read")
-        given = {name: text for name, text in filters.cleaned_data.items() if text}
-        with limited():
-            back = f"{self._url(self.model, 'changelist')}?{request.GET.urlencode()}"
-            about = [self.opts.model_name, verb, sorted(request.GET.lists())]
-            about = json.loads(json.dumps(about))
-            shown = shown_before(request.POST.get("shown", ""), about)
-            is_anew = shown is None
-            if shown is None:
-                asked = bulk_acts.asked_of(verb, self.bulk_asked(given))
-                shown = self._counted(request, verb, asked)
-            if shown is None:
-                return HttpResponseRedirect(back)
-            data = request.POST if request.method == "POST" else None
-            form = BulkForm(data, shown=shown, is_anew=is_anew)
-            if form.is_valid():
-                return self._begin(request, verb, shown, form.cleaned_data)
-            return self._ask_bulk(request, verb, shown, form, back, about)
+    @property
+    def _back(self) -> str:
+        there = self.admin._url(self.admin.model, "changelist")
+        return f"{there}?{self.request.GET.urlencode()}"
 
-    def _counted(
-        self, request: HttpRequest, verb: str, asked: dict[str, Any]
-    ) -> Shown | None:
+    def _counted(self, asked: dict[str, Any]) -> Shown | None:
         """Count what is meant; None: nothing, which the user is told."""
         text = _("No row matches of which it can be done.")
-        if bulk_acts.may_be_done(verb, asked):
-            counted = bulk_acts.count(verb, asked)
+        if bulk_acts.may_be_done(self.verb, asked):
+            counted = bulk_acts.count(self.verb, asked)
             if counted.rows:
                 return Shown(asked, counted)
             if counted.is_more:
                 text = _(
-                    "Nothing was done: in the %(seconds)d s that there are for counting,"
-                    " no row was found that matches. Narrow the list by task, by queue"
-                    " or by time."
+                    "Nothing was done: in the %(seconds)d s that there are for "
+                    "counting, no row was found that matches. Narrow the list by task, "
+                    "by queue or by time."
                 ) % {"seconds": bulk_acts.COUNT_SECONDS_MAX}
-        messages.warning(request, text)
+        messages.warning(self.request, text)
         return None
 
-    def _begin(
-        self,
-        request: HttpRequest,
-        verb: str,
-        shown: Shown,
-        data: dict[str, Any],
-    ) -> HttpResponse:
+    def _begin(self, shown: Shown, data: dict[str, Any]) -> HttpResponse:
+        request, admin = self.request, self.admin
         key = bulk_acts.begin(
-            verb,
+            self.verb,
             shown.asked,
             shown.counted,
             by=who(request),
             reason=data["reason"],
             per_second=data["per_second"],
         )
-        row = BulkAct.objects.using(self.get_queryset(request).db).get(pk=key)
+        row = BulkAct.objects.using(admin.get_queryset(request).db).get(pk=key)
         text = _("Asked for, of %(rows)s: %(reason)s")
         values = {"rows": said(shown.asked), "reason": data["reason"]}
         log(request, [row], text % values, flag=ADDITION)
         messages.success(request, _("%(act)s was asked for.") % {"act": row})
         if may(request, "view_bulkact"):
-            return HttpResponseRedirect(self._url(BulkAct, "change", key))
-        return HttpResponseRedirect(self._url(self.model, "changelist"))
+            return HttpResponseRedirect(admin._url(BulkAct, "change", key))
+        return HttpResponseRedirect(admin._url(admin.model, "changelist"))
 
-    def _ask_bulk(
-        self,
-        request: HttpRequest,
-        verb: str,
-        shown: Shown,
-        form: BulkForm,
-        back: str,
-        about: list[Any],
-    ) -> HttpResponse:
+    def _ask(self, shown: Shown, form: BulkForm) -> HttpResponse:
         asked, counted = shown.asked, shown.counted
-        first = bulk_acts.first_rows(verb, asked, counted, NAMED_ROWS)
-        named = self.rows_by_key(request, first)
+        first = bulk_acts.first_rows(self.verb, asked, counted, NAMED_ROWS)
+        named = self.admin.rows_by_key(self.request, first)
         context = {
-            **self.page_context(request),
-            "title": str(LABELS[verb]).removesuffix("…"),
+            **self.admin.page_context(self.request),
+            "title": self.title,
             "told": _told(asked, counted),
-            "warning": TOLD[verb],
+            "warning": TOLD[self.verb],
             "rows": list(named.values()),
             "rows_left_out": max(counted.rows - len(named), 0),
             "form": form,
-            "hidden": [("shown", shown.signed(about))],
-            "submits": [("", str(LABELS[verb]).removesuffix("…"))],
-            "is_grave": verb in GRAVE,
-            "back": back,
+            "hidden": [("shown", shown.signed(self._about))],
+            "submits": [("", self.title)],
+            "is_grave": self.verb in GRAVE,
+            "back": self._back,
         }
-        return TemplateResponse(request, "admin/pgqueue/form.html", context)
-
-
-def said(asked: Mapping[str, Any]) -> str:
-    """Return filters as people read them: queue=mail, error=ValueError."""
-    return ", ".join(f"{name}={value}" for name, value in asked.items()) or _("all")
+        return TemplateResponse(self.request, "admin/pgqueue/form.html", context)
 
 
 def _told(asked: Mapping[str, Any], counted: Counted) -> str:
@@ -287,7 +247,3 @@ def _told(asked: Mapping[str, Any], counted: Counted) -> str:
         _("A worker does it in the background, in chunks; it can be stopped between.")
     )
     return " ".join(parts)
-
-
-def _name(verb: str) -> str:
-    return f"all-{verb.replace('_', '-')}"

@@ -29,7 +29,7 @@ from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.operators.error_groups import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.queues.watch import now
+from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database
 
 AGES = {
@@ -96,7 +96,7 @@ class DeadLetterAdmin(GroupedAdmin):
         age = given.pop("age", "")
         if age:
             with database.cursor() as cursor:
-                given["since"] = (now(cursor) - AGES[age][0]).isoformat()
+                given["since"] = (database_now(cursor) - AGES[age][0]).isoformat()
         return given
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:

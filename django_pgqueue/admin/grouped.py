@@ -19,7 +19,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.bulk_form import BulkActing
+from django_pgqueue.admin.bulk_acting import BulkActing
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
 from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm

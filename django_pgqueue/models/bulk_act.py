@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import models
@@ -18,6 +19,15 @@ class BulkVerb(models.TextChoices):
     RETRY = "retry", _("retry now")
     SET_ASIDE = "set_aside", _("set aside")
     CANCEL = "cancel", _("cancel")
+
+
+# What asking for each takes, and stopping it.
+PERMISSIONS: Mapping[str, str] = {
+    BulkVerb.REDRIVE: "retry",
+    BulkVerb.RETRY: "retry",
+    BulkVerb.SET_ASIDE: "cancel",
+    BulkVerb.CANCEL: "cancel",
+}
 
 
 class BulkState(models.TextChoices):

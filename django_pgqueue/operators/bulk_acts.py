@@ -68,10 +68,9 @@ WAITING = (LiveState.SCHEDULED, LiveState.RETRYING)
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What is done to the rows of a table, and the permission that it takes."""
+    """What is done to the rows of a table."""
 
     model: type[Any]
-    permission: str
     run: Callable[[Taken], Callable[[list[int]], list[int]]]
 
 
@@ -81,14 +80,13 @@ def _cancel(ids: list[int], *, by: str) -> list[int]:
 
 
 VERBS: Mapping[str, Verb] = {
-    BulkVerb.REDRIVE: Verb(DeadLetter, "retry", lambda act: operate.redrive),
-    BulkVerb.RETRY: Verb(Job, "retry", lambda act: operate.retry),
+    BulkVerb.REDRIVE: Verb(DeadLetter, lambda act: operate.redrive),
+    BulkVerb.RETRY: Verb(Job, lambda act: operate.retry),
     BulkVerb.SET_ASIDE: Verb(
         DeadLetter,
-        "cancel",
         lambda act: partial(operate.set_aside, by=act.by, reason=act.reason),
     ),
-    BulkVerb.CANCEL: Verb(Job, "cancel", lambda act: partial(_cancel, by=act.by)),
+    BulkVerb.CANCEL: Verb(Job, lambda act: partial(_cancel, by=act.by)),
 }
 
 
