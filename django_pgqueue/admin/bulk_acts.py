@@ -17,12 +17,17 @@ from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
 from django_pgqueue.admin.cells import Note, badge, name
-from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
+from django_pgqueue.admin.filter_form import (
+    FilterForm,
+    choice_field,
+    said,
+    text_field,
+)
 from django_pgqueue.admin.progress import Progress
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import OPEN, PERMISSIONS, BulkState, BulkVerb
-from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of, said
+from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
 from django_pgqueue.operators.workers import latest, leads
 
 # A page with an open act is renewed so often.
@@ -178,6 +183,9 @@ class BulkActAdmin(ActingAdmin):
         counted = f"{row.counted:,}"
         if row.is_more:
             counted = _("%(count)s, and more") % {"count": counted}
+        next_try = None
+        if row.tries and row.state in OPEN:
+            next_try = moments.full(row.next_at, row.clock)
         return [
             (_("Act"), row.get_verb_display()),
             (_("Of"), said(row.filters)),
@@ -189,6 +197,8 @@ class BulkActAdmin(ActingAdmin):
             (_("Left alone"), f"{row.passed:,}"),
             (_("Asked"), moments.full(row.created_at, row.clock)),
             (_("Started"), moments.full(row.started_at, row.clock)),
+            (_("Failed tries in a row"), str(row.tries) if row.tries else None),
+            (_("Next try"), next_try),
             (_("Ended"), moments.full(row.ended_at, row.clock)),
             (_("Stopped by"), row.stopped_by),
         ]

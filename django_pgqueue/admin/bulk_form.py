@@ -20,11 +20,11 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acts import log, may, who
 from django_pgqueue.admin.edit import EditableAdmin
+from django_pgqueue.admin.filter_form import said
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.bulk_acts import Counted
-from django_pgqueue.operators.filters import said
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
 
 PER_SECOND_MAX = 100_000
@@ -80,7 +80,7 @@ class BulkForm(forms.Form):
     )
     typed = forms.CharField(
         max_length=20,
-        widget=forms.TextInput({"autocomplete": "off"}),
+        widget=forms.TextInput({"autocomplete": "off", "class": "pgqueue-short"}),
     )
 
     def __init__(self, data: Any, *, shown: Shown, is_anew: bool) -> None:
@@ -89,11 +89,10 @@ class BulkForm(forms.Form):
         counted = shown.counted
         # Where there are more than were counted, no number says how many are meant.
         self._expected = ALL if counted.is_more else str(counted.rows)
-        typed = self.fields["typed"]
-        typed.label = _("To do it, type the number of rows")
+        text = _("To do it, type %(expected)s, the number of rows")
         if counted.is_more:
-            typed.label = _("To do it to all, counted or not, type this word")
-        typed.help_text = self._expected
+            text = _("To do it to all, counted or not, type the word %(expected)s")
+        self.fields["typed"].label = text % {"expected": self._expected}
 
     def clean_typed(self) -> str:
         """Ask for what was shown; a number with or without commas."""

@@ -9,15 +9,19 @@ Parameters that are no field of the form are ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
 from django.db.models import QuerySet
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin import moments
 from django_pgqueue.admin.chart import Period
 from django_pgqueue.operators.filters import (
     JOBS,
+    TIMES,
     Meaning,
     is_number,
     narrow,
@@ -121,3 +125,14 @@ class PeriodForm(ListForm):
     def value(self, name: str) -> str:
         """Return what the field *name* holds; "" where it cannot be read."""
         return self.given(name) or ""
+
+
+def said(asked: Mapping[str, Any]) -> str:
+    """Return filters as people read them: queue=mail, since=2026-11-26 04:29:15 UTC."""
+    told = dict(asked)
+    for name in TIMES:
+        if name in told:
+            told[name] = moments.absolute(datetime.fromisoformat(told[name]))
+    return ", ".join(f"{name}={value}" for name, value in told.items()) or gettext(
+        "all"
+    )

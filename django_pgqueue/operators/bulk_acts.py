@@ -25,7 +25,7 @@ from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.error_groups import at_place, letters_of
-from django_pgqueue.operators.filters import JOBS, narrow
+from django_pgqueue.operators.filters import JOBS, TIMES, narrow
 from django_pgqueue.operators.paging import in_order, window_end, windows
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake_after_commit
@@ -58,9 +58,6 @@ BY_READING: Mapping[str, Callable[[QuerySet[Any], str], list[int]]] = {
     "place": at_place,
     "kind": letters_of,
 }
-
-# Filters whose values are times.
-TIMES = ("since", "older")
 
 # What can be made due: the states that wait for a time.
 WAITING = (LiveState.SCHEDULED, LiveState.RETRYING)

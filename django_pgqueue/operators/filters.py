@@ -14,7 +14,6 @@ from typing import Any
 from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Concat, Now
 from django.db.models.lookups import EndsWith, Exact
-from django.utils.translation import gettext as _
 
 from django_pgqueue.operators.error_groups import error_class
 
@@ -83,6 +82,9 @@ JOBS: Mapping[str, Meaning] = {
     "older": ended("lte"),
 }
 
+# Those of them whose values are times.
+TIMES = ("since", "older")
+
 
 def narrow(
     rows: QuerySet[Any], meanings: Mapping[str, Meaning], asked: Mapping[str, Any]
@@ -91,8 +93,3 @@ def narrow(
     for name, value in asked.items():
         rows = rows.filter(meanings[name](value))
     return rows
-
-
-def said(asked: Mapping[str, Any]) -> str:
-    """Return filters as people read them: queue=mail, error=ValueError."""
-    return ", ".join(f"{name}={value}" for name, value in asked.items()) or _("all")

@@ -6,9 +6,11 @@ import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core import signing
 from django.utils.html import escape
 from django.utils.http import urlencode
 
+from django_pgqueue.admin import bulk_form
 from django_pgqueue.models import BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts, paging
 from tests.harness.factories import make_dead_letter, make_job
@@ -94,6 +96,32 @@ def test_what_was_not_shown_is_not_confirmed(admin_client, mails, shown):
     assert 302 == confirm(admin_client, shown=again).status_code
 
 
+def test_what_somebody_else_signed_confirms_nothing(admin_client, mails):
+    """Nor with our key for another purpose; with both, it does."""
+    shown = dict(admin_client.get(FORM).context["hidden"])["shown"]
+    told = signing.loads(shown, salt=bulk_form.SALT)
+
+    for wrong in ({"key": "none of ours"}, {"salt": "of another page"}):
+        forged = signing.dumps(told, **{"salt": bulk_form.SALT, **wrong})
+        answer = confirm(admin_client, shown=forged)
+        assert "counted anew" in answer.content.decode()
+        assert 0 == BulkAct.objects.count()
+
+    ours = signing.dumps(told, salt=bulk_form.SALT)
+    assert 302 == confirm(admin_client, shown=ours).status_code
+
+
+def test_what_was_shown_an_hour_ago_confirms_nothing(admin_client, mails, monkeypatch):
+    """Much may have died since."""
+    shown = dict(admin_client.get(FORM).context["hidden"])["shown"]
+    monkeypatch.setattr(bulk_form, "SHOWN_SECONDS_MAX", -1)
+
+    answer = confirm(admin_client, shown=shown)
+
+    assert "counted anew" in answer.content.decode()
+    assert 0 == BulkAct.objects.count()
+
+
 def test_what_was_shown_of_one_filter_confirms_no_other(admin_client, mails):
     """Nor that of another act."""
     page = admin_client.get(FORM)
@@ -112,7 +140,7 @@ def test_what_comes_after_the_page_is_not_meant(admin_client, mails):
 
     failed = confirm(admin_client, shown=shown, typed="3")
     assert "2 rows: queue=mail." in failed.content.decode()
-    assert "2" == failed.context["form"].fields["typed"].help_text
+    assert "type 2, the number of rows" in failed.content.decode()
     assert 0 == BulkAct.objects.count()
     confirm(admin_client, shown=shown)
     bulk_acts.step()
@@ -173,6 +201,23 @@ def test_its_page_shows_how_far_it_is_and_who_is_missing(admin_client, mails):
         assert text in html
 
 
+def test_its_page_says_that_what_failed_is_tried_again(admin_client, mails):
+    """As long as the act is open; how often it failed, for good."""
+    confirm(admin_client)
+    page = f"{ACTS}{BulkAct.objects.get().pk}/change/"
+    assert "Failed tries" not in admin_client.get(page).content.decode()
+
+    BulkAct.objects.update(tries=3, error="OperationalError: busy")
+    html = admin_client.get(page).content.decode()
+    assert "Failed tries in a row" in html
+    assert "Next try" in html
+
+    BulkAct.objects.update(tries=10, state="failed")
+    html = admin_client.get(page).content.decode()
+    assert "Failed tries in a row" in html
+    assert "Next try" not in html
+
+
 def test_it_is_stopped_by_its_page(admin_client, mails):
     """After which nothing is done any more."""
     confirm(admin_client)
@@ -193,6 +238,8 @@ def test_the_age_of_a_filter_does_not_move_on(admin_client, mails):
     (name, value) = next(iter(BulkAct.objects.get().filters.items()))
     assert "since" == name
     assert re.match(r"\d{4}-\d\d-\d\dT", value)
+    html = admin_client.get(ACTS).content.decode()
+    assert f"since={value[:19].replace('T', ' ')} UTC" in html
 
 
 def test_each_group_leads_to_what_can_be_done_to_it(admin_client):

@@ -22,7 +22,7 @@ def test_from_a_group_to_done(site, start_worker):
     row.get_by_role("link", name="Redrive all…").click()
     expect(page.get_by_text("3 rows:")).to_be_visible()
     page.get_by_label("Reason").fill("It answers again")
-    page.get_by_label("type the number of rows").fill("3")
+    page.get_by_label("type 3, the number of rows").fill("3")
     page.get_by_role("button", name="Redrive all").click()
     expect(page.get_by_text("0 / 3").last).to_be_visible()
     expect(page.get_by_text("No worker is alive")).to_be_visible()
