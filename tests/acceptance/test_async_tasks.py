@@ -579,5 +579,5 @@ def test_the_connections_of_coroutines_are_counted(start):
     """Only where an async task is declared."""
     worker = start(threads=3)
 
-    # Six loops, three threads and three more for coroutines; two for the chores.
+    # Six loops, three threads and three more for coroutines; three for the chores.
     assert worker.lines("needs up to 15, ")

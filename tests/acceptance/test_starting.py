@@ -46,7 +46,7 @@ def test_it_prints_what_it_understood(start_worker):
     text = worker.log.read_text()
     assert "queues       b, a, c" in text
     assert "2 x 3" in text
-    # Six loops and three threads in each process, and two for the chores.
+    # Six loops and three threads in each process, and three for the chores.
     assert f"needs up to 21, the server allows {most}" in text
     assert connections["default"].settings_dict["NAME"] in text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,7 +12,9 @@ from django.db import OperationalError, connection
 
 from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
+from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.operators.error_groups import groups
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import channel, listen
 from tests.harness.factories import make_dead_letter, make_job, make_leased_job
 from tests.harness.notices import heard_until_now
@@ -354,6 +358,45 @@ def test_a_row_that_its_queue_refuses_is_left_and_named():
     assert ("done", 1, 1) == (act.state, act.done, act.passed)
     assert act.error.startswith(f"{refused.pk}: ")
     assert [refused.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_who_lead_do_a_chunk_once(monkeypatch):
+    """The second waits for nothing, and finds nothing that is due."""
+    made = [make_dead_letter().pk for _ in range(3)]
+    act = begin()
+    redrive, began, goes_on = bulk_acts.operate.redrive, [], threading.Event()
+    is_in_the_middle = threading.Event()
+
+    def slow(ids):
+        began.append(ids)
+        is_in_the_middle.set()
+        assert goes_on.wait(60)
+        return redrive(ids)
+
+    def lead():
+        chore, link = BulkActs(), Link("default", name="tests: leader")
+        try:
+            return chore(link)
+        finally:
+            chore.leave()
+            link.drop()
+
+    monkeypatch.setattr(bulk_acts.operate, "redrive", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lead)
+        try:
+            assert is_in_the_middle.wait(60)
+            monkeypatch.setattr(bulk_acts.operate, "redrive", redrive)
+            assert 1.0 == pool.submit(lead).result(60)
+        finally:
+            goes_on.set()
+        assert 0.0 == first.result(60)
+
+    act.refresh_from_db()
+    assert ("done", 3, 0) == (act.state, act.done, act.passed)
+    assert [made] == began
+    assert made == [*Job.objects.order_by("pk").values_list("pk", flat=True)]
 
 
 @pytest.mark.django_db(transaction=True)
