@@ -207,7 +207,7 @@ class BulkPage:
         values = {"rows": said(shown.asked), "reason": data["reason"]}
         log(request, [row], text % values, flag=ADDITION)
         messages.success(request, _("%(act)s was asked for.") % {"act": row})
-        if may(request, "view_bulkact"):
+        if admin.has_page(BulkAct) and may(request, "view_bulkact"):
             return HttpResponseRedirect(admin._url(BulkAct, "change", key))
         return HttpResponseRedirect(admin._url(admin.model, "changelist"))
 

@@ -11,6 +11,7 @@ from django.urls import path
 
 from django_pgqueue.admin import (
     ArchivedJobAdmin,
+    BulkActAdmin,
     ConsumerGroupAdmin,
     DeadLetterAdmin,
     FailureAdmin,
@@ -27,6 +28,7 @@ from django_pgqueue.admin import (
 )
 from django_pgqueue.models import (
     ArchivedJob,
+    BulkAct,
     ConsumerGroup,
     DeadLetter,
     Failure,
@@ -55,6 +57,7 @@ site = Operations(name="operations")
 site.register(Job, JobAdmin)
 site.register(ArchivedJob, ArchivedJobAdmin)
 site.register(DeadLetter, DeadLetterAdmin)
+site.register(BulkAct, BulkActAdmin)
 site.register(Queue, QueueAdmin)
 site.register(Lane, LaneAdmin)
 site.register(Worker, WorkerAdmin)
@@ -116,6 +119,20 @@ def test_acts_work_on_a_site_of_the_projects_own(admin_client, own_site):
 
     assert "/ops/pgqueue/deadletter/" == response.url
     assert Job.objects.filter(pk=row.pk).exists()
+
+
+def test_what_is_asked_for_all_needs_no_page_of_bulk_acts(admin_client, own_site):
+    """A site without it does not lead there; who knows the address comes back."""
+    make_dead_letter()
+    url = "/few/pgqueue/deadletter/all-redrive/"
+    assert url not in admin_client.get("/few/pgqueue/deadletter/").content.decode()
+    shown = dict(admin_client.get(url).context["hidden"])["shown"]
+
+    sent = {"reason": "bank is back", "shown": shown, "typed": "1"}
+    response = admin_client.post(url, sent)
+
+    assert "/few/pgqueue/deadletter/" == response.url
+    assert 1 == BulkAct.objects.count()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from django.contrib.admin.utils import quote
 from django.db import connection
 from django.db.models.functions import Now
 
-from django_pgqueue.models import Job, Queue, Worker
+from django_pgqueue.models import BulkAct, Job, Queue, Worker
 from django_pgqueue.queues import lane_controls, lanes, workers
 from tests.browser.pipeline_rows import make_pipeline_rows
 from tests.browser.schedule_rows import make_schedule_rows, schedule_paths
@@ -112,6 +112,48 @@ def make_rows() -> list[str]:
         *pipeline_paths(**keys),
         *schedule_paths(make_schedule_rows()),
         *topic_paths(make_topic_rows()),
+        *bulk_paths(make_bulk_acts()),
+    ]
+
+
+def make_bulk_acts() -> list[int]:
+    """Make one that goes on, and one that has failed; return their ids."""
+    asked = {
+        "filters": {
+            "task": "shop.tasks.send_mail",
+            "since": "2026-11-20T20:10:00+00:00",
+        },
+        "asked_by": "a-colleague@example.com",
+        "reason": "their API answers again",
+        "counted": 48_211,
+        "top": 90_000,
+    }
+    goes_on = BulkAct.objects.create(
+        verb="redrive", state="running", done=1_200, passed=3, tries=2, **asked
+    )
+    failed = BulkAct.objects.create(
+        verb="set_aside",
+        state="failed",
+        ended_at=goes_on.created_at,
+        is_more=True,
+        error="OperationalError: canceling statement due to statement timeout",
+        **asked,
+    )
+    return [goes_on.pk, failed.pk]
+
+
+def bulk_paths(acts: list[int]) -> list[str]:
+    """Return the paths of every page of bulk acts, the first of which goes on."""
+    admin = "/admin/pgqueue"
+    return [
+        f"{admin}/bulkact/",
+        *(f"{admin}/bulkact/{key}/change/" for key in acts),
+        f"{admin}/bulkact/{acts[0]}/history/",
+        f"{admin}/bulkact/{acts[0]}/stop/",
+        f"{admin}/deadletter/all-redrive/?queue=mail",
+        f"{admin}/deadletter/all-set-aside/",
+        f"{admin}/job/all-retry/",
+        f"{admin}/job/all-cancel/?queue=payments",
     ]
 
 
