@@ -47,6 +47,20 @@ def find(cursor: Cursor, ids: Sequence[int]) -> dict[int, Found]:
     return {row[0]: Found(*row) for row in cursor.fetchall()}
 
 
+# Locks: none.
+LIVE = "SELECT id FROM pgqueue_job WHERE id = ANY(%(ids)s::bigint[])"
+
+
+def live(cursor: Cursor, ids: Sequence[int]) -> set[int]:
+    """
+    Return those of *ids* that are in the queue.
+
+    For many of which most have not ended: find() looks into every day of the archive.
+    """
+    cursor.execute(LIVE, {"ids": list(ids)})
+    return {job_id for (job_id,) in cursor.fetchall()}
+
+
 # Locks: none. Payloads as text, decoded by whoever wants them: PostgreSQL stores JSON
 # that Python cannot read.
 READ = f"""

@@ -43,6 +43,7 @@ from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.queues.waited import tell_after_commit
 from django_pgqueue.tasks import database, payload
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import find_task, tasks
@@ -163,6 +164,7 @@ def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:
             wake_after_commit(connection, CANCEL_HINT)
         for hint in lanes.freed_hints(answer.lanes):
             wake_after_commit(connection, hint)
+        tell_after_commit(connection, answer.cancelled)
     return answer
 
 

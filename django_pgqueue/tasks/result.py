@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,7 +16,7 @@ from django_pgqueue.exceptions import (
     UndecodablePayload,
     WrongState,
 )
-from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.find import Found, find
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.open_transaction import has_test_case, has_transaction
@@ -30,12 +29,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
-# Between two looks of get(): the first pauses are short, since most jobs are; a long
-# one costs two queries a second.
-GET_PAUSE_SECONDS_MIN, GET_PAUSE_SECONDS_MAX = 0.01, 0.5
-GET_PAUSE_GROWTH = 1.5
-
 FAILED = ("dead", "cancelled", "expired")
+ENDED = (*FAILED, "succeeded")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -57,6 +52,8 @@ class JobResult(Generic[R]):
     _: KW_ONLY
     conflict: str | None = None
     _found: Found | None = field(default=None, init=False)
+    # Whether as_completed() has read its end, and nobody has asked for that since.
+    _is_fresh: bool = field(default=False, init=False)
 
     @property
     def created(self) -> bool:
@@ -76,7 +73,7 @@ class JobResult(Generic[R]):
             found = find(cursor, [self.id])
         if self.id not in found:
             raise JobNotFound(self.id)
-        self._found = found[self.id]
+        self._found, self._is_fresh = found[self.id], False
         return self
 
     async def arefresh(self) -> JobResult[R]:
@@ -87,8 +84,9 @@ class JobResult(Generic[R]):
         """
         Wait until the job has succeeded, and return what the task returned.
 
-        Looks again after 10 ms, then ever less often, down to twice a second; no
-        transaction is held open meanwhile.
+        Looks at once; then the worker that has settled the job says so, which takes a
+        few milliseconds. Without LISTEN it looks ever less often, down to twice a
+        second. No transaction is held open meanwhile.
 
         Args:
             timeout: How long to wait, a duration; 0: look once; None: without end.
@@ -103,19 +101,44 @@ class JobResult(Generic[R]):
                 would not see the job before it commits.
             ValueError: The timeout is no duration.
         """
-        for pause in self._pauses(timeout):
-            if self._has_ended(timeout):
-                break
-            time.sleep(pause)
+        from django_pgqueue.tasks.looks import Looks
+        from django_pgqueue.tasks.waiting import ear, waiting
+
+        looks = Looks(timeout)
+        if self._was_ended() or self._has_ended(timeout):
+            return self._outcome()
+        looks.looked(hears=False)
+        if looks.is_over:
+            return self._outcome()
+        woken = threading.Event()
+        with waiting(ear(), [self.id], woken.set) as wait:
+            while not looks.is_over:
+                woken.wait(looks.seconds)
+                woken.clear()
+                if self._has_ended(timeout):
+                    break
+                looks.looked(hears=wait.hears)
         return self._outcome()
 
     async def aget(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - As get().
         """Wait for the result from async code, without blocking it; as get()."""
-        for pause in self._pauses(timeout):
-            if await in_thread(self._has_ended, timeout):
-                break
-            await asyncio.sleep(pause)
+        from django_pgqueue.tasks.looks import Looks
+        from django_pgqueue.tasks.waiting import Woken, ear, waiting
+
+        looks = Looks(timeout)
         # A model instance in the result is fetched.
+        if self._was_ended() or await in_thread(self._has_ended, timeout):
+            return await in_thread(self._outcome)
+        looks.looked(hears=False)
+        if looks.is_over:
+            return await in_thread(self._outcome)
+        woken = Woken()
+        with waiting(await in_thread(ear), [self.id], woken.set) as wait:
+            while not looks.is_over:
+                await woken.wait(looks.seconds)
+                if await in_thread(self._has_ended, timeout):
+                    break
+                looks.looked(hears=wait.hears)
         return await in_thread(self._outcome)
 
     def cancel(self) -> bool:
@@ -266,41 +289,37 @@ class JobResult(Generic[R]):
         assert self._found is not None
         return self._found
 
-    def _pauses(self, timeout: Duration | None) -> Iterator[float]:
-        """Yield how long to pause after each look; end when there is no more to do."""
-        left = None
-        if timeout is not None:
-            left = as_timedelta(timeout, name="timeout").total_seconds()
-        started = time.monotonic()
-        pause = GET_PAUSE_SECONDS_MIN
-        while left is None or time.monotonic() - started < left:
-            spent = time.monotonic() - started
-            yield pause if left is None else max(0.0, min(pause, left - spent))
-            pause = min(pause * GET_PAUSE_GROWTH, GET_PAUSE_SECONDS_MAX)
-        # The last look, at the end of the time or the only one.
-        yield 0.0
+    def _was_ended(self) -> bool:
+        """Whether as_completed() has just read how it ended."""
+        was_fresh, self._is_fresh = self._is_fresh, False
+        return was_fresh
 
     def _has_ended(self, timeout: Duration | None) -> bool:
         """Look again; raise WrongState where waiting would be in vain."""
+        ended = self.refresh().status in ENDED
+        if not ended:
+            self._refuse_in_vain(is_endless=timeout is None)
+        return ended
+
+    def _refuse_in_vain(self, *, is_endless: bool) -> None:
+        """Raise WrongState if it cannot end while somebody waits for it here."""
         from django.db import connections
 
-        ended = self.refresh().status in (*FAILED, "succeeded")
         connection = connections[get_settings().database]
-        if not ended and has_transaction(connection):
+        if has_transaction(connection):
             raise WrongState(
                 self.id,
                 self.status,
                 f"a transaction is open on {connection.alias!r}, and workers do not "
                 f"see what it enqueued before it commits. Call get() after it.",
             )
-        if not ended and timeout is None and has_test_case(connection):
+        if is_endless and has_test_case(connection):
             raise WrongState(
                 self.id,
                 self.status,
                 "workers do not see what a TestCase enqueues. Run it first, with "
                 "django_pgqueue.testing.drain().",
             )
-        return ended
 
     def _outcome(self) -> R:
         """Return the result as it was read last; raise where there is none."""

@@ -23,6 +23,7 @@ import psycopg
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.queues.fair import claim_fair
@@ -46,7 +47,7 @@ from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
-from django_pgqueue.worker.service import Portion, Service, Wakeup
+from django_pgqueue.worker.service import Portion, Service
 
 NO_CAPS: Mapping[str, int] = {}
 

@@ -24,16 +24,18 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.bulk_acts import HINT as BULK_HINT
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.held import HINT as HELD_HINT
 from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.waited import HINT as WAITED_HINT
 from django_pgqueue.queues.watch import HINT as ALERT_HINT
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
 from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.service import Service, Waitable, Wakeup
+from django_pgqueue.worker.service import Service, Waitable
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -60,7 +62,7 @@ class Wakes:
     Set by the listener, taken by the claimer. And some are about no queue: running jobs
     may have been cancelled, schedules changed, tasks paused or resumed, messages
     published to a topic that groups read, jobs stored that wait in lanes, alerts
-    written, or bulk acts asked for.
+    written, bulk acts asked for, or somebody waits for the end of jobs.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class Wakes:
         on_held: Callable[[], None] | None = None,
         on_alert: Callable[[], None] | None = None,
         on_bulk_act: Callable[[], None] | None = None,
+        on_waited: Callable[[str], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
+        self._on_waited = on_waited
         self._on_lanes = on_lanes
         self._on_freed = on_freed
         self._on_fair = on_fair
@@ -121,6 +125,9 @@ class Wakes:
         elif hint.startswith(TOPIC_HINT):
             if self._on_topic is not None:
                 self._on_topic(hint.removeprefix(TOPIC_HINT))
+        elif hint.startswith(WAITED_HINT):
+            if self._on_waited is not None:
+                self._on_waited(hint)
         elif hint.startswith(LANES_HINT):
             if self._on_lanes is not None:
                 self._on_lanes(seconds_of(hint))

@@ -32,6 +32,7 @@ from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
+from django_pgqueue.queues.waited import tell as tell_ended
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import Crashed, Performed, Retried
 from django_pgqueue.tasks.settlement import (
@@ -44,6 +45,7 @@ from django_pgqueue.tasks.settlement import (
 )
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.service import Portion, Service, is_broken
+from django_pgqueue.worker.settle.waited import Waited
 from django_pgqueue.worker.tally import Tally
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -59,6 +61,9 @@ KINDS = dict(WRITES)
 
 # How nearly all jobs end.
 DONE = frozenset({"ack", "forget"})
+
+# After which nothing comes any more.
+FINAL = DONE | {"dead", "expire", "cancel"}
 
 # After which others may run a job at once.
 FOR_OTHERS = frozenset({"release", "retry", "crash"})
@@ -138,6 +143,7 @@ class Settler(Service):
         on_left: Callable[[Collection[str]], None] | None = None,
         on_ended: Callable[[Claimed, Performed], None] | None = None,
         tally: Tally | None = None,
+        waited: Waited | None = None,
     ) -> None:
         super().__init__(link)
         # Told of each attempt that ended; None: no task has a circuit breaker.
@@ -156,6 +162,9 @@ class Settler(Service):
         self._batch: list[Settlement] = []
         # Queues whose jobs other workers may run, and have not been told of.
         self._unwoken: set[str] = set()
+        # For which jobs somebody waits; and which have ended, and were not told of.
+        self._waited = Waited() if waited is None else waited
+        self._untold: set[int] = set()
         self._wakeup: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_waiting = False
         # Told of the slots of what was settled.
@@ -224,7 +233,7 @@ class Settler(Service):
                 self._waiting_for_idle -= 1
 
     def _is_idle(self) -> bool:
-        return not (self._inbox or self._batch or self._unwoken)
+        return not (self._inbox or self._batch or self._unwoken or self._untold)
 
     def stop(self) -> None:
         """End the loop; call it when everything is settled, or given up."""
@@ -233,13 +242,15 @@ class Settler(Service):
 
     def tick(self) -> float:
         """Write what is waiting; wait up to a second for the first of it."""
-        if not self._batch and not self._unwoken:
+        if not (self._batch or self._unwoken or self._untold):
             self._gather()
         if self._batch:
             try:
                 self._write_batch()
             finally:
                 self._free_slots()
+        if self._untold:
+            self._tell_waiting()
         if self._unwoken:
             self._wake_others()
         if self._waiting_for_idle:
@@ -286,6 +297,9 @@ class Settler(Service):
 
     def _write(self, kind: str, items: list[Settlement]) -> None:
         if kind == "atomic":
+            if self._waited:
+                done = {item.job.id for item in items if item.committed}
+                self._untold |= self._waited.take(done)
             for item in items:
                 self._finish(item, "ack", is_stale=not item.committed)
             self._forget(items)
@@ -302,6 +316,8 @@ class Settler(Service):
                 is_away = kind == "forget"
                 matched |= settle.applied(cursor, leases, is_away=is_away)
         self._unwoken |= _for_others(kind, items, matched)
+        if self._waited:
+            self._untold |= self._waited.take(_ended(kind, items, matched))
         if kind in DONE and len(matched) == len(items) and not tells_success():
             self._finish_silently(items)
         else:
@@ -324,20 +340,31 @@ class Settler(Service):
         What they are was written before: a connection that dies in between must not
         leave them to the poll. So names are forgotten only when they were told.
         """
+        self._notify(wake.wake, self._unwoken, "unwoken    queues")
+        self._unwoken = set()
+
+    def _tell_waiting(self) -> None:
+        """Tell who waits for them of jobs that have ended; likewise."""
+        self._notify(tell_ended, self._untold, "untold     jobs")
+        self._untold = set()
+
+    def _notify(
+        self, send: Callable[[Any, Any], None], whom: set[Any], of: str
+    ) -> None:
         with self.link.cursor() as cursor:
             try:
-                wake.wake(cursor, self._unwoken)
+                send(cursor, whom)
             except psycopg.Error as error:
                 # Not whatever may pass, as a full queue of notifications does: no
                 # outcome would be written until then.
                 if is_broken(self.link, error):
                     raise
                 logger.warning(
-                    "unwoken    queues=%s: the database refused to notify: %s",
-                    ",".join(sorted(self._unwoken)),
+                    "%s=%s: the database refused to notify: %s",
+                    of,
+                    ",".join(map(str, sorted(whom))),
                     error,
                 )
-        self._unwoken = set()
 
     def _forget(self, items: list[Settlement]) -> None:
         """Take settled items out of the batch, and free their slots and lanes."""
@@ -444,6 +471,8 @@ class Settler(Service):
         else:
             matched = self._settle(kind, [item])
         self._unwoken |= _for_others(kind, [item], matched)
+        if self._waited:
+            self._untold |= self._waited.take(_ended(kind, [item], matched))
         self._batch.remove(item)
         self._free_lanes([item])
         self._finish(item, kind, is_stale=item.job.id not in matched)
@@ -577,6 +606,17 @@ def _is_lost(link: Link, error: Exception) -> bool:
     return isinstance(
         error, (psycopg.OperationalError, psycopg.InterfaceError)
     ) or is_broken(link, error)
+
+
+def _ended(kind: str, items: list[Settlement], matched: set[int]) -> set[int]:
+    """Return the jobs that nothing comes after any more."""
+    if kind in FINAL:
+        return matched
+    return {
+        item.job.id
+        for item in items
+        if item.written is not None and item.written.superseded_by is not None
+    }
 
 
 def _for_others(kind: str, items: list[Settlement], matched: set[int]) -> set[str]:

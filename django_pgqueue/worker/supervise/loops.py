@@ -12,6 +12,7 @@ from typing import Protocol
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.worker.chores import depths, purger, reprocess
 from django_pgqueue.worker.chores.backfills import Backfills
@@ -44,8 +45,9 @@ from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.pool import ProcessPool
 from django_pgqueue.worker.run.pool_forker import Forker
 from django_pgqueue.worker.run.watchdog import Watchdog
-from django_pgqueue.worker.service import Service, Wakeup
+from django_pgqueue.worker.service import Service
 from django_pgqueue.worker.settle.settler import Settlement, Settler
+from django_pgqueue.worker.settle.waited import Waited
 from django_pgqueue.worker.tally import Tally
 
 
@@ -103,6 +105,7 @@ class Loops:
                 freed=self._promote,
             )
         self.counting = Counting(tally)
+        waited = Waited()
         self.settler = Settler(
             self._link("settler", steady=True),
             worker=name,
@@ -112,6 +115,7 @@ class Loops:
             on_left=self._on_left,
             on_ended=None if self.breakers is None else self.breakers.note,
             tally=tally,
+            waited=waited,
         )
         self.watchdog = Watchdog(owner.on_hard_timeout)
         self.reporter = Reporter(self._link("reporter"), worker=name)
@@ -209,6 +213,7 @@ class Loops:
             self._on_held,
             self._on_alert,
             self._on_bulk_act,
+            waited.note,
         )
         # Nothing is flushed: a promotion that a crash of the server forgets is made
         # again, and what was committed after it, and is on disk, has it there, too.

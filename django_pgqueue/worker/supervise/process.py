@@ -22,6 +22,7 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.server import installation
+from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.perform import timed_out
@@ -33,7 +34,7 @@ from django_pgqueue.worker.run.interruption import interrupted
 from django_pgqueue.worker.run.pool_forker import Forker
 from django_pgqueue.worker.run.pool_messages import PoolFlags
 from django_pgqueue.worker.run.pool_runner import RunnerOptions
-from django_pgqueue.worker.service import Service, Wakeup, backoff_seconds
+from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement
 from django_pgqueue.worker.supervise.declare import declare
 from django_pgqueue.worker.supervise.health_table import HealthRow, State

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.postgres.wake import prove, wake
+from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.watch import HINT as ALERT
 from django_pgqueue.worker.claim import listener as module
 from django_pgqueue.worker.claim.listener import (
@@ -20,7 +21,6 @@ from django_pgqueue.worker.claim.listener import (
     Wakes,
 )
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
-from django_pgqueue.worker.service import Wakeup
 from tests.harness.waiting import wait_for
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.spark.stop_flag import StopFlag
-from django_pgqueue.worker.service import Wakeup
 
 # Signals in a storm, faster than the loop turns: each interrupts it at another step,
 # and now and then the handler of the one before.

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from django_pgqueue.worker.service import PIPE_BYTES, Wakeup
+from django_pgqueue.postgres.wakeup import PIPE_BYTES, Wakeup
 from tests.harness.waiting import wait_for
 
 FOR_EVER = 60.0

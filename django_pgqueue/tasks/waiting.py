@@ -1,0 +1,333 @@
+"""
+Waiting: how a process hears of the end of the jobs that its callers wait for.
+
+    the first wait     a thread opens a connection, and LISTENs
+    each wait          its ids are announced to the workers, then looked at once more
+    a job has ended    its worker tells the id, and whoever waits for it looks
+
+All threads and event loops of a process share the connection. It is opened when
+somebody waits, and closed when nobody has for a while; a process that was forked opens
+one of its own. Where none can be had, whoever waits looks by himself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+import psycopg
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres import wake
+from django_pgqueue.postgres.connect import Link, is_pooled
+from django_pgqueue.postgres.wakeup import Wakeup
+from django_pgqueue.queues import waited
+from django_pgqueue.tasks.open_transaction import has_test_case
+
+logger = logging.getLogger("django_pgqueue.wake")
+
+# How long the connection stays after the last wait.
+IDLE_SECONDS = 30.0
+
+# Workers forget what is not announced again.
+ANNOUNCE_SECONDS = 20.0
+
+# Of one process. What is beyond is found by looking, and announced when others end.
+IDS_ANNOUNCED_MAX = 20_000
+
+# After the connection broke, or could not be opened.
+RETRY_SECONDS = 1.0
+
+
+class Wait:
+    """
+    What one caller waits for.
+
+    Args:
+        ids: Of jobs.
+        wake: Ends his rest; any thread may call it, and it does not wait.
+    """
+
+    def __init__(self, ids: Iterable[int], wake: Callable[[], None]) -> None:
+        self.ids = dict.fromkeys(ids)
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._told: set[int] = set()
+        # Whether everything is to be looked at.
+        self._is_new = False
+        # Whether ends are told, but for those of the last moments.
+        self.hears = False
+
+    def take(self) -> set[int] | None:
+        """Return which jobs have been told of since; None: look at all."""
+        with self._lock:
+            told, self._told = self._told, set()
+            is_new, self._is_new = self._is_new, False
+        return None if is_new else told
+
+    def tell(self, ids: Collection[int]) -> None:
+        """Say that *ids* have ended."""
+        with self._lock:
+            self._told.update(ids)
+        self._wake()
+
+    def set_hears(self, hears: bool) -> None:
+        """Say from when on ends are told, or not any more."""
+        with self._lock:
+            if hears is self.hears:
+                return
+            self.hears, self._is_new = hears, True
+        self._wake()
+
+
+class Woken:
+    """As asyncio.Event, of the running loop, but any thread may set it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """End the wait that is under way, or else the next one."""
+        # RuntimeError: the loop is closed.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for set(), or for *seconds*; the next wait lasts again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+class Ear:
+    """The waits of a process, the connection by which they hear, and its thread."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._lock = threading.Lock()
+        self._waits: dict[Wait, None] = {}
+        self._by_id: dict[int, dict[Wait, None]] = {}
+        # Not announced yet.
+        self._fresh: list[Wait] = []
+        self._announce_all_at = 0.0
+        self._empty_since = 0.0
+        self._wakeup = Wakeup()
+        self._thread: threading.Thread | None = None
+        # Whether a pooler is in between, through which nothing would be heard.
+        self._is_deaf = False
+        self._has_said = False
+
+    def add(self, wait: Wait) -> None:
+        """Begin to listen for *wait*; returns at once."""
+        with self._lock:
+            if self._is_deaf:
+                return
+            self._waits[wait] = None
+            self._fresh.append(wait)
+            for job_id in wait.ids:
+                self._by_id.setdefault(job_id, {})[wait] = None
+            if self._thread is None:
+                self._start()
+        self._wakeup.set()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="pgqueue-results", daemon=True)
+        # RuntimeError: the process may have no more threads, or is about to end.
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+
+    def ended(self, wait: Wait, ids: Collection[int]) -> None:
+        """Announce these no more: *wait* knows of their end."""
+        with self._lock:
+            self._forget(wait, ids)
+
+    def remove(self, wait: Wait) -> None:
+        """End a wait."""
+        with self._lock:
+            if wait not in self._waits:
+                return
+            self._forget(wait, list(wait.ids))
+            del self._waits[wait]
+            if wait in self._fresh:
+                self._fresh.remove(wait)
+            if self._waits:
+                return
+            self._empty_since = time.monotonic()
+        if not _idle_seconds():
+            self._wakeup.set()
+
+    def _forget(self, wait: Wait, ids: Collection[int]) -> None:
+        for job_id in ids:
+            wait.ids.pop(job_id, None)
+            waits = self._by_id.get(job_id)
+            if waits is not None:
+                waits.pop(wait, None)
+                if not waits:
+                    del self._by_id[job_id]
+
+    # The thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        link = Link(self._alias, name=f"pgqueue results {os.getpid()}")
+        listening_on: object = None
+        while (seconds := self._seconds()) is not None:
+            try:
+                connection = link.connection
+                if listening_on is not connection:
+                    if is_pooled(connection):
+                        self._give_up()
+                        break
+                    with link.cursor() as cursor:
+                        wake.listen(cursor, [waited.channel(cursor)])
+                    listening_on, self._has_said = connection, False
+                self._announce(link)
+                self._wakeup.wait(seconds, connection.fileno())
+                self._wakeup.clear()
+                self._hear(connection)
+            except Exception as error:
+                listening_on = None
+                link.drop()
+                self._lost(error)
+                time.sleep(RETRY_SECONDS)
+        link.drop()
+
+    def _seconds(self) -> float | None:
+        """Return how long to wait for something to happen; None: for nothing more."""
+        now = time.monotonic()
+        with self._lock:
+            if self._fresh:
+                return 0.0
+            if self._waits:
+                return max(self._announce_all_at - now, 0.0)
+            left = self._empty_since + _idle_seconds() - now
+            if left > 0:
+                return left
+            # Whoever comes from here on starts another thread.
+            self._thread = None
+            return None
+
+    def _announce(self, link: Link) -> None:
+        """Tell workers of new waits, and now and then of all."""
+        now = time.monotonic()
+        with self._lock:
+            waits, self._fresh = self._fresh, []
+            ids: Iterable[int] = (job_id for wait in waits for job_id in wait.ids)
+            if now >= self._announce_all_at:
+                waits, ids = list(self._waits), self._by_id
+                self._announce_all_at = now + ANNOUNCE_SECONDS
+            some = list(islice(ids, IDS_ANNOUNCED_MAX))
+        if some:
+            with link.cursor() as cursor:
+                waited.announce(cursor, some)
+        for wait in waits:
+            wait.set_hears(True)
+
+    def _hear(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        """Hand on what has arrived, without waiting."""
+        pgconn = connection.pgconn
+        pgconn.consume_input()
+        ids: set[int] = set()
+        while (notice := pgconn.notifies()) is not None:
+            ids |= waited.ids_of(notice.extra.decode(errors="replace"))
+        told: dict[Wait, list[int]] = {}
+        with self._lock:
+            for job_id in ids & self._by_id.keys():
+                for wait in self._by_id[job_id]:
+                    told.setdefault(wait, []).append(job_id)
+        for wait, some in told.items():
+            wait.tell(some)
+
+    def _lost(self, error: Exception) -> None:
+        """Let everybody look by himself until there is a connection again."""
+        with self._lock:
+            waits = list(self._waits)
+            self._announce_all_at = 0.0
+        for wait in waits:
+            wait.set_hears(False)
+        self._say(f"{type(error).__name__}: {error}")
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._is_deaf, self._thread = True, None
+            self._waits, self._by_id, self._fresh = {}, {}, []
+        self._say(
+            "it is behind a pooler; name an alias with a direct connection in "
+            "PGQUEUE['LISTEN_DATABASE']"
+        )
+
+    def _say(self, why: str) -> None:
+        if not self._has_said:
+            self._has_said = True
+            logger.debug(
+                "deaf       alias=%s: who waits for results looks twice a second, "
+                "since nothing can be heard: %s",
+                self._alias,
+                why.strip(),
+            )
+
+
+# By alias.
+_ears: dict[str, Ear] = {}
+_lock = threading.Lock()
+
+# Those of the process that forked this one, whose connections are not ours to close.
+_inherited: list[dict[str, Ear]] = []
+
+
+def ear() -> Ear | None:
+    """
+    Return what this process hears by; None: whoever waits looks by himself.
+
+    Where the settings say so, and in a TestCase, for whose jobs no worker can be.
+    """
+    from django.db import connections
+
+    settings = get_settings()
+    if not settings.listen or has_test_case(connections[settings.database]):
+        return None
+    alias = settings.listen_database or settings.database
+    with _lock:
+        if alias not in _ears:
+            _ears[alias] = Ear(alias)
+        return _ears[alias]
+
+
+@contextmanager
+def waiting(
+    by: Ear | None, ids: Iterable[int], wake: Callable[[], None]
+) -> Iterator[Wait]:
+    """Wait for *ids*, for as long as the block lasts."""
+    wait = Wait(ids, wake)
+    if by is None:
+        yield wait
+        return
+    by.add(wait)
+    try:
+        yield wait
+    finally:
+        by.remove(wait)
+
+
+def _idle_seconds() -> float:
+    """Return IDLE_SECONDS; 0 in tests, whose database is dropped when they end."""
+    from django.core import mail
+
+    return 0.0 if hasattr(mail, "outbox") else IDLE_SECONDS
+
+
+def _forget_parent() -> None:
+    global _ears, _lock
+    _inherited.append(_ears)
+    _ears, _lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
