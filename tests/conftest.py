@@ -10,6 +10,7 @@ import platform
 import re
 import signal
 import tempfile
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -317,6 +318,23 @@ def heard(cursor: Cursor, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     monkeypatch.setattr(wake, "JITTER_SECONDS", math.inf)
     wake.listen(cursor, [name := wake.channel(cursor)])
     return lambda: heard_until_now(cursor.connection, name)
+
+
+@pytest.fixture
+def in_thread() -> Iterator[Callable[..., threading.Thread]]:
+    """A function that runs another in a thread, which is joined after the test."""
+    threads: list[threading.Thread] = []
+
+    def in_thread(function: Callable[..., object], *args: object) -> threading.Thread:
+        thread = threading.Thread(target=function, args=args, daemon=True)
+        threads.append(thread)
+        thread.start()
+        return thread
+
+    yield in_thread
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive(), f"{thread} still runs"
 
 
 @pytest.fixture

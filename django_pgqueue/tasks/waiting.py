@@ -119,8 +119,8 @@ class Ear:
         self._fresh: list[Wait] = []
         self._announce_all_at = 0.0
         self._empty_since = 0.0
-        self._wakeup = Wakeup()
-        self._thread: threading.Thread | None = None
+        # None: there is no thread.
+        self._wakeup: Wakeup | None = None
         # Whether a pooler is in between, through which nothing would be heard.
         self._is_deaf = False
         self._has_said = False
@@ -134,16 +134,23 @@ class Ear:
             self._fresh.append(wait)
             for job_id in wait.ids:
                 self._by_id.setdefault(job_id, {})[wait] = None
-            if self._thread is None:
+            if self._wakeup is None:
                 self._start()
-        self._wakeup.set()
+            self._wake_up()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name="pgqueue-results", daemon=True)
+        wakeup = Wakeup()
+        thread = threading.Thread(
+            target=self._run, args=[wakeup], name="pgqueue-results", daemon=True
+        )
         # RuntimeError: the process may have no more threads, or is about to end.
         with suppress(RuntimeError):
             thread.start()
-            self._thread = thread
+            self._wakeup = wakeup
+
+    def _wake_up(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.set()
 
     def ended(self, wait: Wait, ids: Collection[int]) -> None:
         """Announce these no more: *wait* knows of their end."""
@@ -162,8 +169,8 @@ class Ear:
             if self._waits:
                 return
             self._empty_since = time.monotonic()
-        if not _idle_seconds():
-            self._wakeup.set()
+            if not _idle_seconds():
+                self._wake_up()
 
     def _forget(self, wait: Wait, ids: Collection[int]) -> None:
         for job_id in ids:
@@ -176,7 +183,7 @@ class Ear:
 
     # The thread ----------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, wakeup: Wakeup) -> None:
         link = Link(self._alias, name=f"pgqueue results {os.getpid()}")
         listening_on: object = None
         while (seconds := self._seconds()) is not None:
@@ -190,15 +197,17 @@ class Ear:
                         wake.listen(cursor, [waited.channel(cursor)])
                     listening_on, self._has_said = connection, False
                 self._announce(link)
-                self._wakeup.wait(seconds, connection.fileno())
-                self._wakeup.clear()
+                wakeup.wait(seconds, connection.fileno())
+                wakeup.clear()
                 self._hear(connection)
             except Exception as error:
                 listening_on = None
                 link.drop()
-                self._lost(error)
+                if not self._lost(error):
+                    break
                 time.sleep(RETRY_SECONDS)
         link.drop()
+        wakeup.close()
 
     def _seconds(self) -> float | None:
         """Return how long to wait for something to happen; None: for nothing more."""
@@ -212,7 +221,7 @@ class Ear:
             if left > 0:
                 return left
             # Whoever comes from here on starts another thread.
-            self._thread = None
+            self._wakeup = None
             return None
 
     def _announce(self, link: Link) -> None:
@@ -246,18 +255,22 @@ class Ear:
         for wait, some in told.items():
             wait.tell(some)
 
-    def _lost(self, error: Exception) -> None:
-        """Let everybody look by himself until there is a connection again."""
+    def _lost(self, error: Exception) -> bool:
+        """Let all look by themselves until it is back; False: nobody waits."""
         with self._lock:
             waits = list(self._waits)
             self._announce_all_at = 0.0
+            if not waits:
+                self._wakeup = None
+                return False
         for wait in waits:
             wait.set_hears(False)
         self._say(f"{type(error).__name__}: {error}")
+        return True
 
     def _give_up(self) -> None:
         with self._lock:
-            self._is_deaf, self._thread = True, None
+            self._is_deaf, self._wakeup = True, None
             self._waits, self._by_id, self._fresh = {}, {}, []
         self._say(
             "it is behind a pooler; name an alias with a direct connection in "

@@ -45,6 +45,7 @@ ALSO = {
     "latency": PERCENTILES,
     "latency_mixed": PERCENTILES,
     "latency_trickle": PERCENTILES,
+    "results": PERCENTILES,
 }
 # What only some parts of a measure have.
 PART_ALSO = {
@@ -60,6 +61,7 @@ UNITS = {
     "latency": "ms",
     "latency_mixed": "ms",
     "latency_trickle": "ms",
+    "results": "ms",
     "start": "ms",
     "topics": "msg/s",
 }

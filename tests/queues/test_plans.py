@@ -127,6 +127,7 @@ VALUES = {
     "retain": LEASE,
     "schema": None,
     "reasons": ["exhausted"],
+    "payloads": ["1,2"],
     "results": ["1"],
     "rows": 2_000,
     "run_at": NOON,
@@ -482,7 +483,7 @@ EXPLAINED = {
     *(f"ingest_batches.{name}" for name in ("LATEST", "DECIDE")),
     *(f"failures.{name}" for name in ("STORE", "STORE_HOURS", "NONE_LEFT", "SUM_UP")),
     *("failures.FORGET", "failures.FORGET_HOURS"),
-    "find.FIND",
+    *("find.FIND", "find.LIVE"),
     "find.READ",
     "health.CLOCK",
     "health.CONNECTIONS",
@@ -611,6 +612,7 @@ EXPLAINED = {
         f"lanes.{name}"
         for name in ("FORGET", "LANES_OF", "NEWLY_DUE", "PROMOTE", "WITH_ROOM")
     ),
+    *("waited.ANNOUNCE", "waited.ENDED_CHANNEL", "waited.TELL"),
     "wake.CHANNEL",
     "wake.NOTIFY",
     "wake.NOTIFY_CHANNEL",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
@@ -41,20 +40,3 @@ def claim_all(cursor, leases):
         return jobs
 
     return claim_all
-
-
-@pytest.fixture
-def in_thread():
-    """A function that runs another in a thread, which is joined after the test."""
-    threads = []
-
-    def in_thread(function, *args):
-        thread = threading.Thread(target=function, args=args, daemon=True)
-        threads.append(thread)
-        thread.start()
-        return thread
-
-    yield in_thread
-    for thread in threads:
-        thread.join(10)
-        assert not thread.is_alive(), f"{thread} still runs"

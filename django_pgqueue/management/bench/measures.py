@@ -30,6 +30,7 @@ from django_pgqueue.management.bench.latency import LATENCY
 from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
 from django_pgqueue.management.bench.latency_trickle import LATENCY_TRICKLE
 from django_pgqueue.management.bench.measure import Measure
+from django_pgqueue.management.bench.results import RESULTS
 from django_pgqueue.management.bench.start import START
 from django_pgqueue.management.bench.topics import TOPICS
 
@@ -49,6 +50,7 @@ MEASURES: dict[str, Measure] = {
         LATENCY,
         LATENCY_MIXED,
         LATENCY_TRICKLE,
+        RESULTS,
         HORIZON,
         BACKLOG,
         IDLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from typing import Any
 
@@ -14,6 +15,10 @@ NOTE = "x" * 72
 
 # How long a long job takes.
 LONG_SECONDS = 0.1
+
+# How long a job takes for which somebody waits: random, so that no look falls into step
+# with it.
+WAITED_SECONDS_MIN, WAITED_SECONDS_MAX = 0.1, 0.4
 
 # How long an async job waits.
 WAIT_SECONDS = 0.01
@@ -71,6 +76,13 @@ def tells_time_of_key(order_id: int, note: str) -> float:
 @task(settle="immediate", fair_by="order_id", name="pgqueue_bench.tells_time_in_turn")
 def tells_time_in_turn(order_id: int, note: str) -> float:
     """Return the same; each job has a key of its own, which takes turns with others."""
+    return time.monotonic()
+
+
+@task(settle="immediate", name="pgqueue_bench.tells_end")
+def tells_end(order_id: int, note: str) -> float:
+    """Wait a while, and return when it ended, by the same clock."""
+    time.sleep(random.uniform(WAITED_SECONDS_MIN, WAITED_SECONDS_MAX))
     return time.monotonic()
 
 

@@ -1,0 +1,91 @@
+"""Waited: what is told of jobs that somebody waits for, and to whom."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue.postgres.wake import listen
+from django_pgqueue.queues import waited
+from django_pgqueue.queues.waited import (
+    HINT,
+    announce,
+    channel,
+    ids_of,
+    tell,
+    tell_after_commit,
+)
+from django_pgqueue.tasks import operate
+from tests.app.tasks import noop
+from tests.harness.notices import heard_until_now
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ID_MAX = 2**63 - 1
+
+
+@pytest.fixture
+def told(other_cursor):
+    """A function that returns what was told of ends since it was last called."""
+    listen(other_cursor, [name := channel(other_cursor)])
+    return lambda: heard_until_now(other_cursor.connection, name)
+
+
+def test_an_announcement_is_for_workers_and_an_end_is_not(heard, told, other_cursor):
+    """They have a channel each; what is heard has the ids."""
+    announce(other_cursor, [1, 22])
+    tell(other_cursor, [22])
+
+    assert (["!wait:1,22"], ["22"]) == (heard(), told())
+    assert ({1, 22}, {22}) == (ids_of("!wait:1,22"), ids_of("22"))
+
+
+def test_many_ids_take_several_notifications(heard, other_cursor):
+    """Each has less than the 8,000 bytes that the server takes."""
+    ids = range(ID_MAX - 1_000, ID_MAX)
+    announce(other_cursor, ids)
+
+    payloads = heard()
+    assert 3 == len(payloads)
+    assert set(ids) == set().union(*map(ids_of, payloads))
+    assert waited.PAYLOAD_BYTES_MAX >= max(map(len, payloads))
+
+
+@pytest.mark.parametrize(
+    "payload", ["", HINT, f"{HINT}one", "1,,2", "1;2", "x" * 7_999]
+)
+def test_what_a_stranger_sends_has_no_ids(payload):
+    """Anybody may notify anything."""
+    assert set() == ids_of(payload)
+
+
+def test_a_cancelled_job_is_told_of_after_the_commit(told):
+    """And what had ended already is not."""
+    jobs = [noop.delay().id for _ in range(3)]
+    operate.cancel(jobs[:1])
+    told()
+    with transaction.atomic():
+        operate.cancel(jobs)
+        before = told()
+
+    assert ([], [",".join(map(str, jobs[1:]))]) == (before, told())
+
+
+def test_of_many_cancelled_jobs_the_first_are_told(told, monkeypatch):
+    """Who waits for another finds it by looking."""
+    monkeypatch.setattr(waited, "CANCELLED_IDS_MAX", 2)
+    with transaction.atomic():
+        tell_after_commit(connection, [1, 2, 3])
+
+    assert ["1,2"] == told()
+
+
+def test_no_end_is_told_inside_of_a_transaction_by_hand(told):
+    """It would take the cluster-wide lock of a NOTIFY at the caller's commit."""
+    with transaction.atomic(), connection.cursor() as ours:
+        ours.execute("SELECT 1")
+        tell_after_commit(connection, [1])
+        (_, hook, _), connection.run_on_commit = connection.run_on_commit[0], []
+        hook()
+
+    assert [] == told()
