@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from django_pgqueue.options.retry import Retry
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
+    from django_pgqueue.tasks.as_completed import as_completed
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
@@ -95,6 +96,7 @@ _HOMES = {
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
     "JobResult": "tasks.result",
+    "as_completed": "tasks.as_completed",
     "Reject": "tasks.outcome",
     "RetryLater": "tasks.outcome",
     "Snooze": "tasks.outcome",
@@ -181,6 +183,7 @@ __all__ = [
     "WrongState",
     "apublish",
     "apublish_many",
+    "as_completed",
     "consume",
     "cron",
     "every",

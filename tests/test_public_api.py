@@ -68,6 +68,7 @@ PUBLIC_NAMES = [
     "WrongState",
     "apublish",
     "apublish_many",
+    "as_completed",
     "consume",
     "cron",
     "every",

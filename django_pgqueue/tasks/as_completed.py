@@ -58,17 +58,10 @@ class AsCompleted(Generic[R]):
     def __init__(
         self, results: Iterable[JobResult[R]], timeout: Duration | None
     ) -> None:
-        self._looks = Looks(timeout)
-        self._is_endless = timeout is None
-        # By id: those that have not ended, as far as is known.
-        self._pending: dict[int, JobResult[R]] = {}
-        for result in results:
-            if not isinstance(result, JobResult):
-                raise TypeError(f"{shown(result)} is no JobResult")
-            self._pending.setdefault(result.id, result)
-        self._count = len(self._pending)
-        self._iterator = self._iterate()
-        self._async_iterator = self._iterate_async()
+        # These do not know this object: who drops it ends the wait at once.
+        pending = Pending(results, timeout)
+        self._iterator = pending.iterate()
+        self._async_iterator = pending.iterate_async()
 
     def __iter__(self) -> AsCompleted[R]:
         return self
@@ -82,7 +75,25 @@ class AsCompleted(Generic[R]):
     async def __anext__(self) -> JobResult[R]:
         return await anext(self._async_iterator)
 
-    def _iterate(self) -> Generator[JobResult[R]]:
+
+class Pending(Generic[R]):
+    """Results whose jobs have not ended, as far as is known."""
+
+    def __init__(
+        self, results: Iterable[JobResult[R]], timeout: Duration | None
+    ) -> None:
+        self._looks = Looks(timeout)
+        self._is_endless = timeout is None
+        # By id.
+        self._pending: dict[int, JobResult[R]] = {}
+        for result in results:
+            if not isinstance(result, JobResult):
+                raise TypeError(f"{shown(result)} is no JobResult")
+            self._pending.setdefault(result.id, result)
+        self._count = len(self._pending)
+
+    def iterate(self) -> Generator[JobResult[R], None, None]:
+        """Give them as they end, and raise for those that do not."""
         yield from self._look_at_all(hears=False)
         if not self._is_done():
             woken = threading.Event()
@@ -94,7 +105,8 @@ class AsCompleted(Generic[R]):
                     yield from self._look(by, wait)
         self._refuse_rest()
 
-    async def _iterate_async(self) -> AsyncGenerator[JobResult[R]]:
+    async def iterate_async(self) -> AsyncGenerator[JobResult[R], None]:
+        """Give them likewise, in async code."""
         for result in await database.in_thread(self._look_at_all, False):
             yield result
         if not self._is_done():

@@ -420,6 +420,21 @@ def test_an_alert_is_no_queue(signal):
 
 
 @pytest.mark.parametrize("served", [(), ("mail",)])
+def test_that_somebody_waits_is_no_queue(signal, served):
+    """The settler is told of the jobs, and no claimer is woken."""
+    heard = []
+    wakes = taken(Wakes(read_plan(served), signal, on_waited=heard.append))
+    signal.clear()
+
+    wakes.flag("!wait:1,2")
+    taken(Wakes(QueuePlan(), signal)).flag("!wait:1,2")
+
+    assert ["!wait:1,2"] == heard
+    assert not wakes.pending
+    assert not signal.is_set()
+
+
+@pytest.mark.parametrize("served", [(), ("mail",)])
 def test_a_cancel_is_no_queue(signal, served):
     """It reaches the heartbeat, whatever queues are served, and wakes no claimer."""
     heard = []

@@ -14,6 +14,8 @@ from django_pgqueue import signals
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.partitions import partition_name
+from django_pgqueue.queues.waited import channel as waited_channel
+from django_pgqueue.queues.waited import ids_of
 from django_pgqueue.tasks.outcome import (
     Cancelled,
     Expired,
@@ -27,6 +29,7 @@ from django_pgqueue.worker.settle.settler import Settlement, Settler
 from django_pgqueue.worker.tally import Tally
 from tests.app.tasks import noop
 from tests.harness.factories import make_dead_letter, make_job, make_jobs
+from tests.harness.notices import heard_until_now
 from tests.harness.waiting import wait_for, wait_until_blocked
 from tests.worker.conftest import WORKER
 
@@ -295,6 +298,172 @@ def test_a_wake_that_the_server_refuses_keeps_no_outcome(
     assert (1, 0) == (settler.counts["retry"], settler.counts["stale"])
     assert settler.wait_until_idle(0)
     assert 1 == caplog.text.count("unwoken    queues=mail")
+
+
+# Who waits ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waited(settler):
+    return settler._waited
+
+
+@pytest.fixture
+def told(other_cursor):
+    """A function that returns what was told of ends since it was last called."""
+    listen(other_cursor, [name := waited_channel(other_cursor)])
+    return lambda: heard_until_now(other_cursor.connection, name)
+
+
+def wait_for_jobs(waited, jobs):
+    waited.note("!wait:" + ",".join(str(job.id) for job in jobs))
+
+
+SUCCEEDED = Performed(Succeeded(), None, 0.5, "1")
+
+
+@pytest.mark.parametrize(
+    "performed",
+    [
+        *(DONE, SUCCEEDED, Performed(Succeeded(), leaves_no_trace=True)),
+        *(Performed(GaveUp("rejected")), Performed(Expired()), Performed(Cancelled())),
+    ],
+    ids=lambda performed: type(performed.outcome).__name__,
+)
+def test_who_waits_for_a_job_is_told_of_its_end(
+    settler, claim_all, waited, told, performed
+):
+    """Once, and of those alone that he waits for; whatever has become of them."""
+    make_jobs(3, task=NOOP)
+    jobs = claim_all()
+    wait_for_jobs(waited, jobs[:1])
+    settle(settler, jobs, performed)
+
+    settler.tick()
+    assert [str(jobs[0].id)] == told()
+    settler.tick()
+    assert [] == told()
+    assert settler.wait_until_idle(0)
+
+
+def test_who_waits_is_told_of_many_at_once(settler, claim_all, waited, told):
+    """Of one batch, by one statement."""
+    make_jobs(20, task=NOOP)
+    jobs = claim_all()
+    wait_for_jobs(waited, jobs)
+    settle(settler, jobs)
+
+    settler.tick()
+
+    (payload,) = told()
+    assert {job.id for job in jobs} == ids_of(payload)
+    assert not waited
+
+
+def test_nobody_is_told_where_nobody_waits(settler, claim_all, told, monkeypatch):
+    """Nothing is sent, and nothing is looked up."""
+    monkeypatch.setattr(module.Waited, "take", None)
+    make_jobs(3, task=NOOP)
+    settle(settler, claim_all())
+
+    settler.tick()
+
+    assert [] == told()
+    assert {"ack": 3} == settler.counts
+
+
+@pytest.mark.parametrize("performed", [None, Performed(Retried(AGAIN), ValueError())])
+def test_a_job_that_will_run_again_has_not_ended(
+    settler, claim_all, waited, told, performed
+):
+    """Who waits for it goes on."""
+    make_job(task=NOOP)
+    jobs = claim_all()
+    wait_for_jobs(waited, jobs)
+    settle(settler, jobs, performed)
+
+    settler.tick()
+
+    assert [] == told()
+    assert waited
+
+
+def test_a_stale_settle_is_no_end(settler, claim_all, waited, told):
+    """The job is somebody else's, who tells of it."""
+    make_job(task=NOOP)
+    jobs = claim_all()
+    wait_for_jobs(waited, jobs)
+    Job.objects.update(leased_by="other", deliveries=2)
+    settle(settler, jobs)
+
+    settler.tick()
+
+    assert [] == told()
+    assert waited
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_atomic_job_has_ended_if_its_transaction_was_committed(
+    settler, claim_all, waited, told, committed
+):
+    """It has written its own ack."""
+    make_job(task=NOOP)
+    jobs = claim_all()
+    wait_for_jobs(waited, jobs)
+    settler.put(Settlement(jobs[0], DONE, committed=committed))
+
+    settler.tick()
+
+    assert ([str(jobs[0].id)] if committed else []) == told()
+
+
+def test_a_job_that_makes_way_for_another_has_ended(settler, claim_all, waited, told):
+    """It was to be tried again, and another one has its dedup key by now."""
+    make_job(task=NOOP, queued_key="key")
+    jobs = claim_all()
+    make_job(task=NOOP, dedup_key="key")
+    wait_for_jobs(waited, jobs)
+    settle(settler, jobs, Performed(Retried(AGAIN), ValueError()))
+
+    settler.tick()
+
+    assert "cancelled" == ArchivedJob.objects.get(pk=jobs[0].id).state
+    assert [str(jobs[0].id)] == told()
+
+
+def test_each_job_of_a_batch_that_is_written_one_by_one_is_told_of(
+    settler, claim_all, waited, told
+):
+    """One of them could not be written."""
+    make_jobs(3, task=NOOP)
+    jobs = claim_all()
+    make_dead_letter(id=jobs[0].id)
+    wait_for_jobs(waited, jobs)
+    settle(settler, jobs, Performed(GaveUp("rejected")))
+
+    settler.tick()
+
+    (payload,) = told()
+    assert {jobs[1].id, jobs[2].id} == ids_of(payload)
+
+
+def test_who_waits_is_told_although_the_connection_dies_before(
+    settler, claim_all, waited, told, monkeypatch
+):
+    """After the write and before its NOTIFY: another one tells him."""
+    make_job(task=NOOP)
+    jobs = claim_all()
+    wait_for_jobs(waited, jobs)
+    settle(settler, jobs)
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "tell_ended", cut)
+        assert settler._tick_safely() > 0
+    assert not settler.wait_until_idle(0)
+
+    settler._tick_safely()
+
+    assert [str(jobs[0].id)] == told()
+    assert (1, 0) == (settler.counts["ack"], settler.counts["stale"])
 
 
 # Stale settles -----------------------------------------------------------------------

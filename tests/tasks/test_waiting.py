@@ -1,0 +1,372 @@
+"""Waiting: how a process hears of the end of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core import mail
+from django.db import connection, connections, transaction
+
+from django_pgqueue import JobFailed, ResultTimeout
+from django_pgqueue.models import Job
+from django_pgqueue.queues.waited import ids_of, tell
+from django_pgqueue.tasks import looks, waiting
+from django_pgqueue.tasks.result import JobResult
+from django_pgqueue.tasks.waiting import Ear, Wait, Woken
+from tests.app.tasks import noop
+from tests.harness.factories import make_archived_job, make_job
+from tests.harness.waiting import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SESSIONS = """
+SELECT pid FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name LIKE 'pgqueue results %%'
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_ears(monkeypatch):
+    """What other tests have left is not heard by."""
+    monkeypatch.setattr(waiting, "_ears", {})
+
+
+@pytest.fixture
+def sessions(other_cursor):
+    """A function that returns the connections that wait for results."""
+    return lambda: [pid for (pid,) in other_cursor.execute(SESSIONS).fetchall()]
+
+
+@pytest.fixture
+def wait_on(sessions):
+    """A function that begins a wait; at the end all are over, and nobody listens."""
+    ear = Ear(waiting.ear()._alias)
+    waits = []
+
+    def wait_on(*ids):
+        woken = threading.Event()
+        wait = Wait(ids, woken.set)
+        wait.woken, wait.ear = woken, ear
+        waits.append(wait)
+        ear.add(wait)
+        return wait
+
+    yield wait_on
+    for wait in waits:
+        ear.remove(wait)
+    wait_for(lambda: not sessions(), what="the connection is closed")
+
+
+def hears(wait):
+    wait_for(lambda: wait.hears, what="the wait is announced")
+    return wait
+
+
+# Telling -----------------------------------------------------------------------------
+
+
+def test_a_wait_is_announced_and_then_everything_is_looked_at(wait_on, heard):
+    """A job may have ended before anybody knew that somebody waits."""
+    wait = wait_on(1, 2)
+
+    assert wait.woken.wait(20)
+    assert ["!wait:1,2"] == heard()
+    assert wait.hears
+    assert wait.take() is None
+    assert set() == wait.take()
+
+
+def test_who_waits_is_told_of_his_jobs(wait_on, other_cursor):
+    """And of no others; each time, of those that have ended since."""
+    one, other = hears(wait_on(1, 2)), hears(wait_on(2, 3))
+    for wait in (one, other):
+        wait.take()
+        wait.woken.clear()
+    tell(other_cursor, [2, 9])
+
+    assert one.woken.wait(20)
+    assert other.woken.wait(20)
+    assert ({2}, {2}) == (one.take(), other.take())
+    one.woken.clear()
+    other.woken.clear()
+    tell(other_cursor, [3])
+    assert other.woken.wait(20)
+    assert {3} == other.take()
+    assert not one.woken.is_set()
+
+
+def test_all_waits_of_a_process_share_a_connection(wait_on, sessions):
+    """It is closed when the last one is over: in tests at once."""
+    waits = [hears(wait_on(n)) for n in range(5)]
+    assert 1 == len(sessions())
+
+    for wait in waits:
+        wait.ear.remove(wait)
+    wait_for(lambda: not sessions(), what="it is closed")
+    hears(wait_on(7))
+    assert 1 == len(sessions())
+
+
+def test_elsewhere_the_connection_stays_for_a_while(wait_on, sessions, monkeypatch):
+    """The next wait needs no new one."""
+    wait = hears(wait_on(1))
+    before = sessions()
+    monkeypatch.delattr(mail, "outbox")
+    wait.ear.remove(wait)
+
+    hears(wait_on(2))
+    assert before == sessions()
+    monkeypatch.undo()
+
+
+def test_what_is_waited_for_is_announced_again(wait_on, heard, monkeypatch):
+    """Workers forget; but not what is known to have ended, nor what nobody awaits."""
+    monkeypatch.setattr(waiting, "ANNOUNCE_SECONDS", 0.1)
+    one, other = hears(wait_on(1, 2, 3)), hears(wait_on(4))
+    one.ear.ended(one, [1, 3])
+    one.ear.remove(other)
+    heard()
+
+    found = []
+    wait_for(
+        lambda: found.extend(heard()) or "!wait:2" in found[-1:], what="it is said"
+    )
+    assert {"!wait:2", "!wait:2,4"} >= set(found[-2:])
+
+
+def test_a_process_announces_so_many_and_no_more(wait_on, heard, monkeypatch):
+    """What is beyond is found by looking."""
+    monkeypatch.setattr(waiting, "IDS_ANNOUNCED_MAX", 3)
+    hears(wait_on(*range(10)))
+
+    assert [{0, 1, 2}] == [ids_of(payload) for payload in heard()]
+
+
+# Losing ------------------------------------------------------------------------------
+
+
+def test_who_waits_looks_by_himself_while_the_connection_is_lost(
+    wait_on, sessions, other_cursor, heard
+):
+    """All that he waits for is announced on the next one."""
+    wait = hears(wait_on(1, 2))
+    wait.ear.ended(wait, [1])
+    heard()
+    wait.take()
+    wait.woken.clear()
+    (pid,) = sessions()
+    other_cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+    assert wait.woken.wait(20)
+    assert wait.take() is None
+    hears(wait)
+    assert ["!wait:2"] == heard()
+    assert wait.take() is None
+    tell(other_cursor, [2])
+    wait_for(lambda: wait.take() == {2}, what="he is told")
+
+
+def test_a_lost_connection_that_nobody_needs_is_not_replaced(
+    wait_on, sessions, other_cursor, monkeypatch
+):
+    """The thread ends."""
+    wait = hears(wait_on(1))
+    monkeypatch.delattr(mail, "outbox")
+    wait.ear.remove(wait)
+    (pid,) = sessions()
+    other_cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+    wait_for(lambda: wait.ear._wakeup is None, what="the thread has ended")
+    assert [] == sessions()
+    monkeypatch.undo()
+
+
+def test_that_nothing_can_be_heard_is_said_once(wait_on, monkeypatch, caplog):
+    """At DEBUG: whoever waits looks twice a second meanwhile."""
+    tries = []
+
+    def refuse(alias, *, name):
+        tries.append(alias)
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("django_pgqueue.postgres.connect.connect", refuse)
+    monkeypatch.setattr(waiting, "RETRY_SECONDS", 0.01)
+    with caplog.at_level(logging.DEBUG, "django_pgqueue.wake"):
+        wait = wait_on(1)
+        wait_for(lambda: len(tries) > 2, what="it is tried again and again")
+
+    (line,) = [each for each in caplog.messages if "deaf" in each]
+    assert "no route to host" in line
+    assert not wait.hears
+    monkeypatch.undo()
+
+
+def test_behind_a_pooler_nobody_listens(wait_on, sessions, monkeypatch, caplog):
+    """LISTEN would be another client's; the way out is said once, and nothing tried."""
+    monkeypatch.setattr(waiting, "is_pooled", lambda connection: True)
+    with caplog.at_level(logging.DEBUG, "django_pgqueue.wake"):
+        wait = wait_on(1)
+        wait_for(lambda: caplog.messages, what="it is said")
+        again = wait_on(2)
+
+    (line,) = caplog.messages
+    assert "PGQUEUE['LISTEN_DATABASE']" in line
+    assert (False, False) == (wait.hears, again.hears)
+    assert again.ear._wakeup is None
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_without_listen_nobody_listens(settings, listens):
+    """As workers do; who waits looks by himself."""
+    settings.PGQUEUE = {**getattr(settings, "PGQUEUE", {}), "LISTEN": listens}
+
+    assert listens is (waiting.ear() is not None)
+
+
+# Callers -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def only_told(monkeypatch):
+    """Who is told looks once after his announcement, and then not for an hour."""
+    monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
+    monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+
+
+def is_announced():
+    """Whether somebody waits, and would be told."""
+    ears = list(waiting._ears.values())
+    return any(wait.hears for ear in ears for wait in list(ear._waits))
+
+
+def end_when_announced(ids):
+    """End these jobs behind everybody's back, and tell so, once somebody waits."""
+    wait_for(is_announced, what="somebody waits")
+    try:
+        with transaction.atomic():
+            Job.objects.filter(pk__in=ids).delete()
+            for job_id in ids:
+                make_archived_job(id=job_id, result=7)
+        with connection.cursor() as cursor:
+            tell(cursor, ids)
+    finally:
+        connections.close_all()
+
+
+@pytest.mark.usefixtures("only_told")
+def test_get_returns_when_it_is_told(in_thread, sessions):
+    """It looks at nothing for an hour."""
+    row = make_job()
+    in_thread(end_when_announced, [row.pk])
+
+    assert 7 == JobResult(row.pk).get(timeout="1h")
+    wait_for(lambda: not sessions(), what="the connection is closed")
+
+
+@pytest.mark.usefixtures("only_told")
+def test_many_coroutines_are_told(in_thread, sessions):
+    """They share the connection, and none blocks the loop."""
+    ids = [make_job().pk for _ in range(20)]
+    in_thread(end_when_announced, ids)
+
+    async def all_of_them():
+        return await asyncio.gather(*(JobResult(n).aget(timeout="1h") for n in ids))
+
+    assert [7] * 20 == async_to_sync(all_of_them)()
+    wait_for(lambda: not sessions(), what="the connection is closed")
+
+
+@pytest.mark.usefixtures("only_told")
+def test_ctrl_c_ends_a_wait(sessions):
+    """And the wait is forgotten."""
+    row = make_job()
+    main = threading.main_thread().ident
+
+    def interrupt():
+        wait_for(is_announced, what="the main thread waits")
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        JobResult(row.pk).get(timeout="1h")
+    thread.join()
+
+    assert [[]] == [list(ear._waits) for ear in waiting._ears.values()]
+    wait_for(lambda: not sessions(), what="the connection is closed")
+
+
+@pytest.mark.usefixtures("only_told")
+def test_a_cancelled_coroutine_waits_no_more(sessions):
+    """And so does one whose time is over."""
+    row = make_job()
+
+    async def cancelled():
+        waits = asyncio.create_task(JobResult(row.pk).aget(timeout="1h"))
+        await asyncio.to_thread(wait_for, is_announced)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError, match=r"^$"):
+            await waits
+        with pytest.raises(ResultTimeout, match="is ready"):
+            await JobResult(row.pk).aget(timeout="30ms")
+
+    async_to_sync(cancelled)()
+
+    assert [[]] == [list(ear._waits) for ear in waiting._ears.values()]
+    wait_for(lambda: not sessions(), what="the connection is closed")
+
+
+def test_what_has_ended_opens_no_connection(monkeypatch):
+    """Nor does one look, nor a wait in a TestCase's transaction."""
+    monkeypatch.setattr(Ear, "add", None)
+    result = noop.delay()
+    with pytest.raises(ResultTimeout, match="is ready"):
+        result.get(timeout=0)
+    result.cancel()
+
+    with pytest.raises(JobFailed, match="is cancelled"):
+        result.get()
+
+
+@pytest.mark.django_db(transaction=False)
+def test_in_a_test_case_nobody_listens():
+    """No worker sees its jobs."""
+    assert waiting.ear() is None
+    with pytest.raises(ResultTimeout, match="is ready"):
+        noop.delay().get(timeout="30ms")
+
+
+def test_a_process_that_was_forked_listens_by_itself(wait_on, sessions):
+    """The connection of the other one is left alone, and goes on."""
+    hears(wait_on(1))
+    ours = waiting.ear()
+    before = sessions()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        is_new = waiting.ear() is not ours and waiting._inherited[-1] != {}
+        os.write(writer, b"1" if is_new else b"0")
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert b"1" == os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
+    assert before == sessions()
+
+
+def test_a_closed_loop_is_told_nothing():
+    """Whoever waited there has gone."""
+    made = []
+
+    async def make():
+        made.append(Woken())
+
+    asyncio.run(make())
+    made[0].set()
