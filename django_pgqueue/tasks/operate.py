@@ -43,7 +43,6 @@ from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
-from django_pgqueue.queues.waited import tell_after_commit
 from django_pgqueue.tasks import database, payload
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import find_task, tasks
@@ -154,6 +153,8 @@ def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:
         InvalidOption: *by* is too long, or no text that can be stored.
         TypeError: An id is no int.
     """
+    from django_pgqueue.queues.waited import tell_after_commit
+
     wanted = _checked_ids(ids)
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     with database.transaction() as (connection, cursor):

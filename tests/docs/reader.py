@@ -98,6 +98,9 @@ def refresh(customer_id): ...
 def remind(order_id, email="", lang=""): ...
 
 @task
+def count_words(text): return len(text.split())
+
+@task
 def digest(user_id): ...
 """,
     "docs/tutorial/every-night.md": "from shop.models import Order",
@@ -138,6 +141,11 @@ MEANWHILE = {
     "docs/howto/run-once.md": {
         'result = reindex.delay(9, ["price"])': 'reindex.delay(9, ["name"])'
     },
+    "docs/howto/wait-for-results.md": {
+        "words = result.get(": "the.drain()",
+        "in as_completed(": "the.drain()",
+    },
+    "docs/reference/api.md": {"in as_completed(": "for each in results: each.cancel()"},
     "docs/tutorial/first-task.md": {
         ">>> result.status, result.result": "the.drain()",
         ">>> result = write_receipt.delay(1)": """
@@ -283,6 +291,9 @@ if django.VERSION >= (6, 0):
     "docs/howto/use-the-admin.md": """
 from django_pgqueue.models import DeadLetter, Job
 assert {DeadLetter, Job} == set(operations._registry)
+""",
+    "docs/howto/wait-for-results.md": """
+assert (6, 10) == (words, total)
 """,
     "docs/reference/api.md": """
 the.deploy()

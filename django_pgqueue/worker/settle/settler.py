@@ -340,17 +340,30 @@ class Settler(Service):
         What they are was written before: a connection that dies in between must not
         leave them to the poll. So names are forgotten only when they were told.
         """
-        self._notify(wake.wake, self._unwoken, "unwoken    queues")
+        error = self._notify(wake.wake, self._unwoken)
+        if error is not None:
+            logger.warning(
+                "unwoken    queues=%s: the database refused to notify: %s",
+                ",".join(sorted(self._unwoken)),
+                error,
+            )
         self._unwoken = set()
 
     def _tell_waiting(self) -> None:
         """Tell who waits for them of jobs that have ended; likewise."""
-        self._notify(tell_ended, self._untold, "untold     jobs")
+        error = self._notify(tell_ended, self._untold)
+        if error is not None:
+            logger.warning(
+                "untold     jobs=%s: the database refused to notify: %s",
+                ",".join(map(str, sorted(self._untold))),
+                error,
+            )
         self._untold = set()
 
     def _notify(
-        self, send: Callable[[Any, Any], None], whom: set[Any], of: str
-    ) -> None:
+        self, send: Callable[[Any, Any], None], whom: Collection[Any]
+    ) -> psycopg.Error | None:
+        """Send it, or return why the database has refused."""
         with self.link.cursor() as cursor:
             try:
                 send(cursor, whom)
@@ -359,12 +372,8 @@ class Settler(Service):
                 # outcome would be written until then.
                 if is_broken(self.link, error):
                     raise
-                logger.warning(
-                    "%s=%s: the database refused to notify: %s",
-                    of,
-                    ",".join(map(str, sorted(whom))),
-                    error,
-                )
+                return error
+        return None
 
     def _forget(self, items: list[Settlement]) -> None:
         """Take settled items out of the batch, and free their slots and lanes."""
