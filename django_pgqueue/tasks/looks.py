@@ -17,7 +17,7 @@ PAUSE_GROWTH = 1.5
 # has heard that, or be claimed by a process that starts just now. After that a look
 # finds what nobody tells: an end by SQL, by a worker that does not listen, or a
 # notification that was lost.
-TOLD_PAUSES_SECONDS = (0.01, 0.04, 0.2)
+TOLD_PAUSES_SECONDS = (0.003, 0.007, 0.04, 0.2)
 TOLD_PAUSE_SECONDS_MAX = 3.0
 
 # A look at many jobs takes no larger part of the time than one in so many.
