@@ -101,8 +101,9 @@ def test_who_waits_is_told_of_his_jobs(wait_on, other_cursor):
     assert not one.woken.is_set()
 
 
-def test_all_waits_of_a_process_share_a_connection(wait_on, sessions):
+def test_all_waits_of_a_process_share_a_connection(wait_on, sessions, monkeypatch):
     """It is closed when the last one is over: in tests at once."""
+    monkeypatch.setattr(waiting, "IDLE_SECONDS", 3_600.0)
     waits = [hears(wait_on(n)) for n in range(5)]
     assert 1 == len(sessions())
 
@@ -152,9 +153,10 @@ def test_a_process_announces_so_many_and_no_more(wait_on, heard, monkeypatch):
 
 
 def test_who_waits_looks_by_himself_while_the_connection_is_lost(
-    wait_on, sessions, other_cursor, heard
+    wait_on, sessions, other_cursor, heard, monkeypatch
 ):
-    """All that he waits for is announced on the next one."""
+    """All that he waits for is announced on the next one, at once."""
+    monkeypatch.setattr(waiting, "ANNOUNCE_SECONDS", 3_600.0)
     wait = hears(wait_on(1, 2))
     wait.ear.ended(wait, [1])
     heard()
