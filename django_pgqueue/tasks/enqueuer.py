@@ -93,8 +93,10 @@ def _in_span(
         with tracing.sending(
             "enqueue", placement.queue, {"pgqueue.task": placement.task}
         ) as span:
-            carried = replace(placement, headers=tracing.carry(placement.headers))
-            found = store(self, carried, settings, *args, **kwargs)
+            headers = tracing.carry(placement.headers)
+            if headers is not placement.headers:
+                placement = replace(placement, headers=headers)
+            found = store(self, placement, settings, *args, **kwargs)
             if isinstance(found, int):
                 tracing.stored(span, (), found)
             else:

@@ -17,8 +17,9 @@ import logging
 import time
 import types
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asgiref.sync import async_to_sync
 
@@ -37,8 +38,7 @@ from django_pgqueue.tasks.outcome import Outcome, Performed, Succeeded, outcome_
 from django_pgqueue.tasks.prepare import Prepared, context_of, note_of
 from django_pgqueue.tasks.registry import find_task
 
-if TYPE_CHECKING:
-    from django_pgqueue.tasks import tracing
+NO_SPAN = nullcontext()
 
 SUCCEEDED = Succeeded()
 
@@ -152,11 +152,12 @@ def perform(
         context: Any = None
         started = clock()
         try:
-            if settings.trace:
-                with _span_of(job, prepared):
-                    value = task.run(context, prepared.args, prepared.kwargs)
-            else:
+            span = _attempting()(job, prepared) if settings.trace else None
+            if span is None:
                 value = task.run(context, prepared.args, prepared.kwargs)
+            else:
+                with span:
+                    value = task.run(context, prepared.args, prepared.kwargs)
         except BaseException as error:
             return after_error(job, prepared, control, error, clock() - started)
         return after_return(job, prepared, settings, control, value, clock() - started)
@@ -286,35 +287,23 @@ def _in_span(
     """Return *call* with a span around it, and around middleware."""
 
     def traced() -> Any:
-        with _span_of(job, prepared):
+        with _attempting()(job, prepared) or NO_SPAN:
             return call()
 
     async def traced_async() -> Any:
-        with _span_of(job, prepared):
+        with _attempting()(job, prepared) or NO_SPAN:
             return await awaitable(call())
 
     return traced_async if prepared.task.options.is_async else traced
 
 
-def _span_of(job: Claimed, prepared: Prepared) -> tracing.InSpan:
-    """Return the span of an attempt, below what has sent the job."""
-    from django_pgqueue.tasks import tracing
+# An import in each attempt would take as long as all of it where nobody records.
+@functools.cache
+def _attempting() -> Callable[[Claimed, Prepared], AbstractContextManager[Any] | None]:
+    """Return what makes the span of an attempt, below what has sent the job."""
+    from django_pgqueue.tasks.tracing import attempting
 
-    attributes = {
-        "messaging.message.id": str(job.id),
-        "pgqueue.task": job.task,
-        "pgqueue.attempt": job.attempt,
-    }
-    others = prepared.other_headers
-    if others:
-        attributes["messaging.batch.message_count"] = 1 + len(others)
-    return tracing.processing(
-        job.queue,
-        attributes,
-        parent=prepared.headers.get(tracing.HEADER),
-        links=[each.get(tracing.HEADER) for each in others],
-        claimed=job,
-    )
+    return attempting
 
 
 def after_return(

@@ -44,6 +44,10 @@ DELIVERIES_BEFORE = "pgqueue.deliveries_before"
 HOLD_SECONDS_MIN, HOLD_SECONDS_MAX = 5.0, 60.0
 HOLD_SHARE = 1 / 30
 
+# Headers that nothing can be wrong with: no number in there is too long for Python, and
+# no list too deep. Most tasks do not see theirs, so they are read when somebody asks.
+PLAIN_CHARACTERS_MAX = 200
+
 
 @dataclass(slots=True)
 class Prepared:
@@ -53,9 +57,19 @@ class Prepared:
     options: ResolvedOptions
     args: list[Any]
     kwargs: dict[str, Any]
-    headers: dict[str, Any]
+    # As JSON text until somebody asks for them.
+    _headers: str | dict[str, Any]
     # Those of the other calls of its run, of a task with accumulate.
     other_headers: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Those of the job."""
+        if not isinstance(self._headers, str):
+            return self._headers
+        headers: dict[str, Any] = json.loads(self._headers)
+        self._headers = headers
+        return headers
 
 
 def refuse(job: Claimed, settings: Settings) -> Performed | None:
@@ -117,7 +131,13 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
     try:
         options = task.resolve(job.queue, settings)
         args, kwargs = payload.decode(job.args, job.kwargs)
-        headers = {} if job.headers == "{}" else payload.decode_value(job.headers)
+        headers: Any = job.headers
+        if (
+            len(headers) > PLAIN_CHARACTERS_MAX
+            or payload.TAG in headers
+            or headers[0] != "{"
+        ):
+            headers = payload.decode_value(headers)
     except UndecodablePayload as error:
         return Performed(GaveUp("undecodable"), error)
     except Reject as error:

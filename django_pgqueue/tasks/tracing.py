@@ -3,30 +3,34 @@ Tracing: spans of OpenTelemetry, and the context that jobs and messages carry.
 
 An enqueue or a publish is a span, whose W3C context is written to the header "trace" of
 what it stores. Each attempt is a span below it, so that all that comes of a request is
-one trace. Loaded where PGQUEUE["TRACE"] is on, and only there.
+one trace. Where no span would be recorded, none is made: the context that a job carries
+is the current one while it runs, and goes on. Loaded where PGQUEUE["TRACE"] is on, and
+only there.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
-from opentelemetry.context import Context, attach, detach
+from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import (
-    INVALID_SPAN_CONTEXT,
+    INVALID_SPAN,
     Link,
-    NonRecordingSpan,
-    ProxyTracerProvider,
+    NoOpTracer,
+    ProxyTracer,
     Span,
     SpanContext,
     SpanKind,
     Status,
     StatusCode,
+    Tracer,
 )
 from opentelemetry.trace.propagation.tracecontext import (
     TraceContextTextMapPropagator,
@@ -37,9 +41,8 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.tasks.errors import message_of, traceback_of, type_of
+from django_pgqueue.tasks.prepare import PLAIN_CHARACTERS_MAX, Prepared
 from django_pgqueue.tasks.raised import Cancel, Snooze
-
-TRACER = trace.get_tracer("django_pgqueue")
 
 # Not the propagator of the project: what it writes may be of any size, and any secret.
 W3C = TraceContextTextMapPropagator()
@@ -52,10 +55,86 @@ LINKS_MAX = 128
 # What a task says on purpose, and is no failure.
 NO_FAILURES = (Cancel, Snooze)
 
+# How often it is looked whether somebody has set up what records, while nobody has: a
+# look takes longer than all else that an attempt does here then.
+LOOK_SECONDS = 0.02
+
+# How a sampler of the SDK that heeds parents begins and ends its description where it
+# drops all that is below a span that is not sampled. Any other one is asked each time.
+SAMPLERS = "opentelemetry.sdk.trace.sampling"
+HEEDS_PARENTS = "ParentBased{root:"
+DROPS_UNSAMPLED = (
+    ",remoteParentSampled:AlwaysOnSampler,remoteParentNotSampled:AlwaysOffSampler"
+    ",localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}"
+)
+
+
+class Recorder:
+    """
+    What records spans, once somebody has set it up; nobody can set up another one.
+
+    Attributes:
+        tracer: Makes spans; None: it is not known of any.
+        drops_unsampled: Whether nothing is recorded below a span that is not sampled.
+    """
+
+    __slots__ = ("_looked_at", "drops_unsampled", "tracer")
+
+    def __init__(self) -> None:
+        self.tracer: Tracer | None = None
+        self.drops_unsampled = False
+        self._looked_at = float("-inf")
+
+    def look(self) -> Tracer | None:
+        """Look for a tracer; not again before LOOK_SECONDS are over."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return None
+        tracer = trace.get_tracer("django_pgqueue")
+        if isinstance(tracer, ProxyTracer | NoOpTracer):
+            # Said after the look: a thread beside this one must look for itself.
+            self._looked_at = now
+            return None
+        self.drops_unsampled = drops_unsampled(trace.get_tracer_provider())
+        self.tracer = tracer
+        return tracer
+
+
+RECORDER = Recorder()
+
+
+def drops_unsampled(provider: object) -> bool:
+    """Whether it is sure that nothing is recorded below a span that is not sampled."""
+    sampler = getattr(provider, "sampler", None)
+    if type(sampler).__module__ != SAMPLERS:
+        return False
+    told: str = sampler.get_description()  # type: ignore[union-attr]
+    return told.startswith(HEEDS_PARENTS) and told.endswith(DROPS_UNSAMPLED)
+
+
+class Parent(NamedTuple):
+    """The span that a header names: one of elsewhere, or an invalid one."""
+
+    span: Span
+    context: Context  # It has that span, and nothing else.
+    is_unsampled: bool
+
+
+def _parent_of(span: Span) -> Parent:
+    found = span.get_span_context()
+    is_unsampled = found.is_valid and not found.trace_flags.sampled
+    return Parent(span, trace.set_span_in_context(span, NOTHING), is_unsampled)
+
+
+NO_PARENT = _parent_of(INVALID_SPAN)
+
+# Where there is no span.
+NO_SPAN: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
+
 
 def sending(
     operation: str, destination: str, attributes: Mapping[str, Any] | None = None
-) -> InSpan:
+) -> AbstractContextManager[Span]:
     """
     Return what is the span of an enqueue or a publish, as the current one.
 
@@ -64,47 +143,109 @@ def sending(
         destination: The queue, or the topic.
         attributes: More of them.
     """
+    tracer = RECORDER.tracer or RECORDER.look()
+    if tracer is None:
+        return NO_SPAN
+    if RECORDER.drops_unsampled:
+        current = trace.get_current_span().get_span_context()
+        if current.is_valid and not current.trace_flags.sampled:
+            return NO_SPAN
     said = _attributes(operation, "send", destination, attributes or {})
     name = f"{operation} {destination}"
-    return InSpan(TRACER.start_span(name, kind=SpanKind.PRODUCER, attributes=said))
+    return InSpan(tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=said))
 
 
-def processing(
-    destination: str,
-    attributes: Mapping[str, Any],
-    *,
-    parent: object = None,
-    links: Iterable[object] = (),
-    claimed: Claimed | None = None,
-) -> InSpan:
+def attempting(job: Claimed, prepared: Prepared) -> AbstractContextManager[Any] | None:
     """
-    Return what is the span of an attempt, as the current one.
+    Return what is the span of an attempt, as the current one; None: nothing is.
+
+    What is in the header of the job and is no context begins a trace.
+    """
+    text = job.headers
+    if text == "{}":
+        parent = NO_PARENT
+    elif len(text) <= PLAIN_CHARACTERS_MAX:
+        parent = _parent_in_headers(text)
+    else:
+        parent = _parent_in(prepared.headers.get(HEADER))
+    tracer = RECORDER.tracer or RECORDER.look()
+    if tracer is None or (parent.is_unsampled and RECORDER.drops_unsampled):
+        return _passed_on(parent)
+    attributes = {
+        "messaging.message.id": str(job.id),
+        "pgqueue.task": job.task,
+        "pgqueue.attempt": job.attempt,
+    }
+    others = prepared.other_headers
+    if others:
+        attributes["messaging.batch.message_count"] = 1 + len(others)
+    links = [_span_context_in(each.get(HEADER)) for each in others]
+    span = _started(tracer, job.queue, attributes, parent, links)
+    if span.is_recording():
+        span.add_event("claimed", timestamp=int(job.claimed_at.timestamp() * 1e9))
+    return InSpan(span)
+
+
+def reading(
+    topic: str, attributes: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]
+) -> AbstractContextManager[Any]:
+    """
+    Return what is the span of a batch of a group, as the current one.
+
+    It has a link to each publish; the first 128 count.
 
     Args:
-        destination: The queue, or the topic.
+        topic: Its name.
         attributes: More of them.
-        parent: The header of what is processed, whatever is in it. What is no context
-            begins a trace.
-        links: Those of what is processed together with it; the first 128.
-        claimed: The job, whose claim is an event of the span.
+        messages: The headers of each. What is no context in there has no link.
     """
-    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
-        # Nobody has set up what records. The context goes on to what is sent here.
-        return InSpan(NonRecordingSpan(_context_of(parent)))
-    found = (_context_of(each) for each in links)
-    linked = [Link(context) for context in found if context.is_valid][:LINKS_MAX]
+    tracer = RECORDER.tracer or RECORDER.look()
+    if tracer is None:
+        return _passed_on(NO_PARENT) or NO_SPAN
+    found = [_span_context_in(headers.get(HEADER)) for headers in messages]
+    # Each once: publish_many() has given one to all of its messages.
+    links = {(context.trace_id, context.span_id): context for context in found}
+    return InSpan(_started(tracer, topic, attributes, NO_PARENT, links.values()))
+
+
+def _started(
+    tracer: Tracer,
+    destination: str,
+    attributes: Mapping[str, Any],
+    parent: Parent,
+    links: Iterable[SpanContext],
+) -> Span:
+    linked = [Link(context) for context in links if context.is_valid][:LINKS_MAX]
     said = _attributes("process", "process", destination, attributes)
-    span = TRACER.start_span(
-        f"process {destination}",
-        # Not what is current here, as a request is where a test runs its jobs.
-        trace.set_span_in_context(NonRecordingSpan(_context_of(parent)), NOTHING),
-        SpanKind.CONSUMER,
-        said,
-        linked,
+    # Not what is current here, as a request is where a test runs its jobs.
+    return tracer.start_span(
+        f"process {destination}", parent.context, SpanKind.CONSUMER, said, linked
     )
-    if claimed is not None and span.is_recording():
-        span.add_event("claimed", timestamp=int(claimed.claimed_at.timestamp() * 1e9))
-    return InSpan(span)
+
+
+def _passed_on(parent: Parent) -> InContext | None:
+    """Return what makes *parent* current, without a span; None: nothing is, anyway."""
+    current = get_current()
+    if not current:
+        return None if parent is NO_PARENT else InContext(parent.context)
+    return InContext(trace.set_span_in_context(parent.span, current))
+
+
+class InContext:
+    """Makes a context the current one."""
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        """Begin, in this thread or asyncio task."""
+        self._token = attach(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        detach(self._token)
 
 
 class InSpan:
@@ -221,19 +362,31 @@ def _attributes(
     }
 
 
-def _context_of(header: object) -> SpanContext:
-    """Return the context in a header; an invalid one where there is none."""
-    if not isinstance(header, Mapping):
-        return INVALID_SPAN_CONTEXT
+# Jobs of one request have one context, and mostly nothing else.
+@lru_cache(maxsize=256)
+def _parent_in_headers(text: str) -> Parent:
+    headers = json.loads(text)
+    # A row written by SQL may hold anything.
+    return _parent_in(headers.get(HEADER) if isinstance(headers, dict) else None)
+
+
+def _span_context_in(header: object) -> SpanContext:
+    return _parent_in(header).span.get_span_context()
+
+
+def _parent_in(header: object) -> Parent:
+    """Return the parent that a header names, whatever is in it."""
+    if not isinstance(header, dict):
+        return NO_PARENT
     parent, state = header.get("traceparent"), header.get("tracestate")
     if not isinstance(parent, str):
-        return INVALID_SPAN_CONTEXT
+        return NO_PARENT
     return _extracted(parent, state if isinstance(state, str) else "")
 
 
-# Jobs of one bulk() have one context.
+# Links to one publish are many.
 @lru_cache(maxsize=256)
-def _extracted(parent: str, state: str) -> SpanContext:
+def _extracted(parent: str, state: str) -> Parent:
     carrier = {"traceparent": parent, "tracestate": state}
-    found = W3C.extract(carrier, NOTHING)
-    return trace.get_current_span(found).get_span_context()
+    span = trace.get_current_span(W3C.extract(carrier, NOTHING))
+    return _parent_of(span) if span.get_span_context().is_valid else NO_PARENT

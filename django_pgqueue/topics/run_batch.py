@@ -9,7 +9,6 @@ Run a batch: call a group's handler, and move the position with it or after it.
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -225,12 +224,8 @@ def _in_span(
     }
 
     def traced() -> Any:
-        # Each link once: publish_many() has given one to all of its messages.
-        links = {
-            json.dumps(header, sort_keys=True): header
-            for header in (message.headers.get(tracing.HEADER) for message in messages)
-        }
-        with tracing.processing(consumer.topic, attributes, links=links.values()):
+        headers = (message.headers for message in messages)
+        with tracing.reading(consumer.topic, attributes, headers):
             return call()
 
     return traced

@@ -7,40 +7,21 @@ import sys
 
 import pytest
 from django.db import connection, transaction
-from opentelemetry import trace
 
 from django_pgqueue import publish_many, topic
 from django_pgqueue.conf import parse
 from django_pgqueue.exceptions import QueueFull, SettingsError
 from django_pgqueue.models import ArchivedJob
-from django_pgqueue.tasks.tracing import LINKS_MAX, carry, processing
+from django_pgqueue.tasks.tracing import LINKS_MAX, carry, reading
 from django_pgqueue.testing import drain
 from tests.app import span_tasks, tasks
 from tests.app.models import Order
-from tests.harness.spans import recorded_in
+from tests.harness.factories import make_job
+from tests.harness.spans import request
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-MODULES = {"TASK_MODULES": ["tasks", "span_tasks", "span_subscriber_tasks"]}
-
-
-@pytest.fixture
-def spans(tmp_path, monkeypatch, settings):
-    """Record spans in this process, with tracing on."""
-    settings.PGQUEUE = {"TRACE": True}
-    return recorded_in(tmp_path / "spans", monkeypatch)
-
-
-@pytest.fixture
-def start_traced(start_worker):
-    """Start a worker that traces what it runs."""
-
-    def start(*arguments, **pgqueue):
-        return start_worker(*arguments, pgqueue={**MODULES, "TRACE": True, **pgqueue})
-
-    return start
 
 
 def headers(table="pgqueue_job"):
@@ -49,11 +30,6 @@ def headers(table="pgqueue_job"):
         cursor.execute(f"SELECT headers FROM {table}")
         ((found,),) = cursor.fetchall()
     return json.loads(found)
-
-
-def request():
-    """Be the span of a request."""
-    return trace.get_tracer("tests").start_as_current_span("GET /")
 
 
 def test_an_enqueue_is_a_span_whose_context_its_job_has(spans):
@@ -161,6 +137,24 @@ def test_each_attempt_is_a_span_of_the_same_trace(spans, start_traced, pool):
     assert worker.pid not in {span.pid for span in attempts}
 
 
+def test_an_attempt_is_described_as_the_conventions_say(spans):
+    """With the id of the job, which task it is and how often it was tried."""
+    job = tasks.add.using(queue="mail").delay(1, 2)
+    drain()
+
+    attempt = spans.one("process mail")
+    assert ("CONSUMER", ["claimed"]) == (attempt.kind, attempt.events)
+    assert {
+        "messaging.system": "pgqueue",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": str(job.id),
+        "pgqueue.task": tasks.add.name,
+        "pgqueue.attempt": 1,
+    } == attempt.attributes
+
+
 def test_a_run_of_many_calls_has_links_to_those_that_it_is_not_below(spans):
     """It is below the one that leads, since a span has one parent."""
     for _ in range(3):
@@ -209,11 +203,14 @@ def test_a_snooze_is_no_error(spans):
 )
 def test_a_header_that_holds_something_else_begins_a_trace(spans, held):
     """Whoever may insert rows may write anything there."""
-    with processing("mail", {}, parent=held, links=[held] * (LINKS_MAX + 1)):
+    make_job(task=tasks.noop.name, headers={"trace": held})
+    drain()
+    with reading("orders", {}, [{"trace": held}] * (LINKS_MAX + 1)):
         pass
 
-    span = spans.one("process mail")
-    assert (None, []) == (span.parent, span.links)
+    assert spans.one("process default").parent is None
+    batch = spans.one("process orders")
+    assert (None, []) == (batch.parent, batch.links)
 
 
 def test_nobody_records_and_no_header_is_written(spans, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from opentelemetry.sdk.trace.export import (
     SpanExporter,
     SpanExportResult,
 )
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 # The variable that names the file, for workers that a test starts, too.
 PATH = "PGQUEUE_TEST_SPANS"
@@ -90,6 +92,17 @@ def recorded_in(path: Path, monkeypatch: Any) -> Spans:
     monkeypatch.setenv(PATH, str(path))
     record(at_once=True)
     return Spans(path)
+
+
+def request(*, is_sampled: bool = True) -> AbstractContextManager[Any]:
+    """Be the span of a request, or what comes of one that is not sampled."""
+    if is_sampled:
+        return trace.get_tracer("tests").start_as_current_span("GET /")
+    ids = RandomIdGenerator()
+    context = trace.SpanContext(
+        ids.generate_trace_id(), ids.generate_span_id(), is_remote=False
+    )
+    return trace.use_span(trace.NonRecordingSpan(context))
 
 
 def _as_data(span: ReadableSpan) -> dict[str, Any]:
