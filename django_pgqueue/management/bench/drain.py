@@ -8,13 +8,13 @@ commit until the last job has left the queue, so no start of an interpreter is i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from django.db import transaction
 
-from django_pgqueue.management.bench import yardstick
+from django_pgqueue.management.bench import traced, yardstick
 from django_pgqueue.management.bench.measure import (
     Measure,
     Opener,
@@ -32,7 +32,11 @@ from django_pgqueue.management.bench.tasks import (
     payloads,
 )
 from django_pgqueue.management.bench.worker import Worker
+from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.task import Task
+
+# Enqueues jobs with these arguments, in this order.
+Store = Callable[[list[dict[str, Any]]], list[JobResult[Any]]]
 
 
 class Drain(Turns):
@@ -65,26 +69,50 @@ class DrainBeside(Turns):
     """A worker on one scratch place, and one of another kind on another place."""
 
     def __init__(
-        self, scratch: Scratch, worker: Worker, other: Scratch, plain: Worker
+        self,
+        scratch: Scratch,
+        worker: Worker,
+        other: Scratch,
+        plain: Worker,
+        store: Store = batched.bulk,
+        store_plainly: Store = batched.bulk,
     ) -> None:
         super().__init__(scratch)
         self._worker = worker
         self._other = other
         self._plain = plain
+        self._store = store
+        self._store_plainly = store_plainly
 
     def product(self, jobs: int) -> Run:
         """Return jobs per second of the worker that is in question."""
-        return drained(self.scratch, self._worker, batched, jobs)
+        return drained(self.scratch, self._worker, batched, jobs, self._store)
 
     def yardstick(self, jobs: int) -> Run:
         """Return jobs per second of one plain process."""
         with self._other.in_use():
             self._other.empty()
-            return drained(self._other, self._plain, batched, jobs)
+            store = self._store_plainly
+            return drained(self._other, self._plain, batched, jobs, store)
 
 
-def drained(scratch: Scratch, worker: Worker, task: Task[Any, None], jobs: int) -> Run:
-    """Enqueue *jobs* jobs in one commit, and return how many are done per second."""
+def drained(
+    scratch: Scratch,
+    worker: Worker,
+    task: Task[Any, None],
+    jobs: int,
+    store: Store | None = None,
+) -> Run:
+    """
+    Enqueue *jobs* jobs in one commit, and return how many are done per second.
+
+    Args:
+        scratch: Where they are.
+        worker: Runs them.
+        task: What they are of.
+        jobs: How many.
+        store: Enqueues them, instead of bulk().
+    """
     items = payloads(jobs)
     worker.rest()
     committed_at: list[float] = []
@@ -93,7 +121,7 @@ def drained(scratch: Scratch, worker: Worker, task: Task[Any, None], jobs: int) 
         transaction.on_commit(
             lambda: committed_at.append(time.monotonic()), using=scratch.alias
         )
-        results = task.bulk(items)
+        results = (store or task.bulk)(items)
     seconds = worker.wait_until_done(
         results[0].id,
         results[-1].id,
@@ -115,18 +143,26 @@ def _with_worker(task: Task[Any, None], *, threads: int) -> Mapping[str, Opener]
     return {"": opened}
 
 
-def _beside(*, processes: int = 1, metrics: bool = False) -> Mapping[str, Opener]:
+def _beside(*stores: Store, **options: Any) -> Opener:
     @contextmanager
     def opened(scratch: Scratch, plan: Plan) -> Iterator[DrainBeside]:
         with ExitStack() as stack:
-            worker = Worker(scratch, threads=8, processes=processes, metrics=metrics)
+            worker = Worker(scratch, threads=8, **options)
             stack.enter_context(worker)
             other = stack.enter_context(scratch.another())
             with other.in_use():
                 plain = stack.enter_context(Worker(other, threads=8))
-            yield DrainBeside(scratch, worker, other, plain)
+            yield DrainBeside(scratch, worker, other, plain, *stores)
 
-    return {"": opened}
+    return opened
+
+
+def _traced(sampled_in_hundred: int) -> Opener:
+    return _beside(
+        traced.in_requests(batched, sampled_in_hundred),
+        traced.in_requests(batched, None),
+        trace=traced.RECORDS,
+    )
 
 
 DRAIN = Measure(
@@ -173,7 +209,7 @@ DRAIN_TWO = Measure(
     goals=(at_least(1.25),),
     baseline="one process of the product",
     other_side="one process",
-    parts=_beside(processes=2),
+    parts={"": _beside(processes=2)},
 )
 
 DRAIN_METRICS = Measure(
@@ -184,5 +220,22 @@ DRAIN_METRICS = Measure(
     goals=(at_least(0.97),),
     baseline="one process of the product",
     other_side="without",
-    parts=_beside(metrics=True),
+    parts={"": _beside(metrics=True)},
+)
+
+DRAIN_TRACE = Measure(
+    name="drain_trace",
+    what='as drain, a process with PGQUEUE["TRACE"] beside one without',
+    unit="jobs/s",
+    jobs=20_000,
+    goals=(at_least(0.97),),
+    baseline="one process of the product",
+    other_side="without",
+    parts={
+        "no_sdk": _beside(trace=traced.NO_SDK),
+        "1%": _traced(1),
+        "100%": _traced(100),
+    },
+    counted=("no_sdk", "1%"),
+    needs=traced.SDK,
 )

@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from statistics import median, quantiles
 from typing import Any, Protocol
+
+from django.core.management.base import CommandError
 
 from django_pgqueue.management.bench import yardstick
 from django_pgqueue.management.bench.scratch import Scratch
@@ -144,6 +147,16 @@ class Measure:
     parts: Mapping[str, Opener]
     # The others are shown, and no goal is about their ratio; None: all count.
     counted: Sequence[str] | None = None
+    # A module of a package that need not be there; "": it needs none.
+    needs: str = ""
+
+    @property
+    def can_run(self) -> bool:
+        """Whether what it needs is installed."""
+        try:
+            return not self.needs or find_spec(self.needs) is not None
+        except ModuleNotFoundError:
+            return False
 
     def jobs_of(self, plan: Plan) -> int:
         """Return the jobs of one run."""
@@ -266,7 +279,18 @@ class Result:
 def run_measure(
     measure: Measure, scratch: Scratch, plan: Plan, tell: Callable[[Pairs], None]
 ) -> Result:
-    """Measure every part, pair after pair; *tell* is called after each pair."""
+    """
+    Measure every part, pair after pair; *tell* is called after each pair.
+
+    Raises:
+        CommandError: What it needs is not installed.
+    """
+    if not measure.can_run:
+        package = measure.needs.rpartition(".")[0].replace(".", "-")
+        raise CommandError(
+            f"{measure.name} needs {package}, which is not installed: run "
+            f"pip install {package}, or measure something else."
+        )
     jobs = measure.jobs_of(plan)
     result = Result(measure, jobs, [])
     for part, opener in measure.parts.items():

@@ -13,6 +13,7 @@ from django_pgqueue.management.bench.drain import (
     DRAIN_IMMEDIATE_64,
     DRAIN_METRICS,
     DRAIN_NO_ARCHIVE,
+    DRAIN_TRACE,
     DRAIN_TWO,
 )
 from django_pgqueue.management.bench.enqueue import BULK, ENQUEUE
@@ -46,6 +47,7 @@ MEASURES: dict[str, Measure] = {
         DRAIN_NO_ARCHIVE,
         DRAIN_TWO,
         DRAIN_METRICS,
+        DRAIN_TRACE,
         ASYNC,
         LATENCY,
         LATENCY_MIXED,
@@ -72,16 +74,18 @@ def chosen(pattern: str) -> list[str]:
     """
     Return the names that *pattern* means: a name, "all", or one with * and ?.
 
-    What is no name means those that begin with it, as "lanes" does.
+    What is no name means those that begin with it, as "lanes" does. One whose package
+    is not installed must be named.
 
     Raises:
         ValueError: None.
     """
+    if pattern in MEASURES:
+        return [pattern]
+    some = [name for name, measure in MEASURES.items() if measure.can_run]
     if pattern == ALL:
-        return list(MEASURES)
-    names = fnmatch.filter(MEASURES, pattern) or fnmatch.filter(
-        MEASURES, f"{pattern}_*"
-    )
+        return some
+    names = fnmatch.filter(some, pattern) or fnmatch.filter(some, f"{pattern}_*")
     if not names:
         raise ValueError(
             f"{pattern!r} is no measure; there are {', '.join(MEASURES)} and {ALL}"

@@ -47,6 +47,7 @@ class Worker:
         async_slots: int = 0,
         reads: bool = False,
         metrics: bool = False,
+        trace: str = "",
     ) -> None:
         self._scratch = scratch
         self._arguments = [
@@ -57,6 +58,7 @@ class Worker:
             str(async_slots),
             "reads" if reads else "",
             "metrics" if metrics else "",
+            trace,
         ]
 
     def __enter__(self) -> Self:

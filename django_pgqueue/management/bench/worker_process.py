@@ -2,7 +2,7 @@
 Worker process: a real worker on the scratch place; started by worker.py.
 
     python -m django_pgqueue.management.bench.worker_process \\
-        PLACE THREADS PROCESSES QUEUES ASYNC_SLOTS READS METRICS
+        PLACE THREADS PROCESSES QUEUES ASYNC_SLOTS READS METRICS TRACE
 
 It is what pgqueue_worker runs, with the same supervisor. The tasks of the benchmark are
 declared here, so that no project has to install them.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 
 import django
 
@@ -25,6 +26,7 @@ def main(
     *,
     reads: bool,
     metrics: bool,
+    trace: str,
 ) -> int:
     """Work until told to stop, or until the benchmark is gone."""
     from django_pgqueue.management.bench.place import Place, isolated
@@ -37,7 +39,9 @@ def main(
             from django_pgqueue.management.bench.topics import declare_group
 
             declare_group()
-        return _work(threads, processes, queues, async_slots, metrics=metrics)
+        return _work(
+            threads, processes, queues, async_slots, metrics=metrics, trace=trace
+        )
 
 
 def _work(
@@ -47,19 +51,25 @@ def _work(
     async_slots: int,
     *,
     metrics: bool,
+    trace: str,
 ) -> int:
     from django_pgqueue.conf import get_settings
-    from django_pgqueue.management.bench import tasks  # noqa: F401 - declares them
+    from django_pgqueue.management.bench import (
+        tasks,  # noqa: F401 - declares them
+        traced,
+    )
     from django_pgqueue.management.bench.subprocesses import stop_with
     from django_pgqueue.management.commands.pgqueue_worker import show_log_lines
     from django_pgqueue.worker.options import WorkerOptions
     from django_pgqueue.worker.supervise.supervisor import Supervisor
 
+    if trace == traced.RECORDS:
+        traced.set_up_sdk()
     show_log_lines(verbosity=1)
     stop_with(os.getppid())
     return Supervisor(
         WorkerOptions(
-            settings=get_settings(),
+            settings=replace(get_settings(), trace=trace != traced.OFF),
             threads=threads,
             processes=processes,
             queues=queues,
@@ -86,5 +96,6 @@ if __name__ == "__main__":
             int(sys.argv[5]),
             reads=sys.argv[6] == "reads",
             metrics=sys.argv[7] == "metrics",
+            trace=sys.argv[8],
         )
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError
 
 from django_pgqueue.management.bench.backlog import seconds_until
 from django_pgqueue.management.bench.horizon import tenths
@@ -21,6 +23,7 @@ from django_pgqueue.management.bench.measure import (
     Run,
     at_least,
     at_most,
+    run_measure,
 )
 from django_pgqueue.management.bench.measures import MEASURES, chosen
 from django_pgqueue.management.bench.place import Place
@@ -180,6 +183,18 @@ def test_the_table_fits_a_terminal():
 def test_a_pattern_means_all_measures_that_match(pattern: str, names: list[str]):
     """A name means itself alone, and a beginning all that begin so."""
     assert names == chosen(pattern)
+
+
+def test_what_cannot_be_measured_is_left_out_until_it_is_named(monkeypatch):
+    """Then the package that it needs is named, before anything is measured."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+
+    others = [name for name in MEASURES if name != "drain_trace"]
+    assert others == chosen("all")
+    assert "drain_trace" not in chosen("drain_*")
+    assert ["drain_trace"] == chosen("drain_trace")
+    with pytest.raises(CommandError, match="drain_trace needs opentelemetry-sdk"):
+        run_measure(MEASURES["drain_trace"], None, None, None)
 
 
 def test_the_reference_tells_every_measure():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.management.bench import backlog, gauges
+from django_pgqueue.management.bench import backlog, gauges, traced
 from django_pgqueue.management.bench.contend import Producers
 from django_pgqueue.management.bench.idle import cpu_seconds, resident_bytes
 from django_pgqueue.management.bench.scratch import Scratch, scratch_place
+from django_pgqueue.management.bench.tasks import batched, payloads
 from django_pgqueue.models import Job
 from django_pgqueue.postgres import wake
 from django_pgqueue.queues.claim import claim
@@ -44,6 +46,24 @@ def test_contend_differs_in_the_wake_alone(scratched, wakes):
     assert Job.objects.using(scratched.alias).count() == 64
     assert (set(heard) == {"default"}) is wakes
     assert (heard == []) is not wakes
+
+
+@pytest.mark.parametrize(
+    "sampled_in_hundred, flags", [(None, {}), (0, {"00": 300}), (100, {"01": 300})]
+)
+def test_traced_jobs_are_of_requests_of_which_some_are_sampled(
+    transactional_db, settings, sampled_in_hundred, flags
+):
+    """A hundred of each; and tracing is as it was afterwards."""
+    settings.PGQUEUE = before = {"DEFAULTS": {"priority": 5}}
+    store = traced.in_requests(batched, sampled_in_hundred)
+    store(payloads(300))
+
+    headers = list(Job.objects.values_list("headers__trace__traceparent", flat=True))
+    found = [parent.split("-") for parent in headers if parent is not None]
+    assert flags == Counter(flag for _, _, _, flag in found)
+    assert {100} >= set(Counter(trace for _, trace, _, _ in found).values())
+    assert before == settings.PGQUEUE
 
 
 def test_a_held_horizon_is_held_until_it_is_let_go(scratched):
