@@ -185,6 +185,8 @@ class Ear:
 
     def _run(self, wakeup: Wakeup) -> None:
         link = Link(self._alias, name=f"pgqueue results {os.getpid()}")
+        # What arrives during a statement is read by that.
+        came: list[str] = []
         listening_on: object = None
         while (seconds := self._seconds()) is not None:
             try:
@@ -195,11 +197,12 @@ class Ear:
                         break
                     with link.cursor() as cursor:
                         wake.listen(cursor, [waited.channel(cursor)])
+                    connection.add_notify_handler(lambda it: came.append(it.payload))
                     listening_on, self._has_said = connection, False
                 self._announce(link)
+                self._hear(connection, came)
                 wakeup.wait(seconds, connection.fileno())
                 wakeup.clear()
-                self._hear(connection)
             except Exception as error:
                 listening_on = None
                 link.drop()
@@ -240,13 +243,17 @@ class Ear:
         for wait in waits:
             wait.set_hears(True)
 
-    def _hear(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
-        """Hand on what has arrived, without waiting."""
+    def _hear(
+        self, connection: psycopg.Connection[tuple[object, ...]], came: list[str]
+    ) -> None:
+        """Hand on what has arrived, without waiting, and empty *came*."""
         pgconn = connection.pgconn
         pgconn.consume_input()
-        ids: set[int] = set()
         while (notice := pgconn.notifies()) is not None:
-            ids |= waited.ids_of(notice.extra.decode(errors="replace"))
+            came.append(notice.extra.decode(errors="replace"))
+        ids: set[int] = set()
+        while came:
+            ids |= waited.ids_of(came.pop())
         told: dict[Wait, list[int]] = {}
         with self._lock:
             for job_id in ids & self._by_id.keys():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from uuid import uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -50,22 +51,26 @@ def returns(call):
 
 
 def wait_until_heard():
-    """Return once workers have heard of the waits: of a later wake, at any rate."""
+    """
+    Return once the worker has heard of the waits: it has of a later wake.
+
+    That of a queue which is new to it, where it does not look by itself.
+    """
 
     def is_announced():
         waits = [wait for ear in waiting._ears.values() for wait in list(ear._waits)]
         return waits and all(wait.hears for wait in waits)
 
     wait_for(is_announced, what="the wait is announced")
-    wait_until_final(enqueue(crash_tasks.record))
+    wait_until_final(enqueue(crash_tasks.record.using(queue=f"new-{uuid4()}")))
 
 
 def get(job):
-    return JobResult(job).get(timeout="10m")
+    return JobResult(job).get(timeout="1m")
 
 
 def aget(job):
-    return async_to_sync(JobResult(job).aget)(timeout="10m")
+    return async_to_sync(JobResult(job).aget)(timeout="1m")
 
 
 def assert_matches(pattern, outcome):
@@ -122,7 +127,7 @@ def test_many_results_come_as_their_jobs_end(start_worker, gate):
     """They are looked at when they are told, and not before."""
     results = crash_tasks.record_through_gate.bulk([{"gate": str(gate)}] * 10)
     start_worker(threads=12)
-    joined = returns(lambda: {each.id for each in as_completed(results, "10m")})
+    joined = returns(lambda: {each.id for each in as_completed(results, "1m")})
     wait_until_heard()
 
     gate.touch()

@@ -15,6 +15,7 @@ from django.db import connection, connections, transaction
 
 from django_pgqueue import JobFailed, ResultTimeout
 from django_pgqueue.models import Job
+from django_pgqueue.queues import waited
 from django_pgqueue.queues.waited import ids_of, tell
 from django_pgqueue.tasks import looks, waiting
 from django_pgqueue.tasks.result import JobResult
@@ -99,6 +100,24 @@ def test_who_waits_is_told_of_his_jobs(wait_on, other_cursor):
     assert other.woken.wait(20)
     assert {3} == other.take()
     assert not one.woken.is_set()
+
+
+def test_what_is_told_during_an_announcement_is_heard(
+    wait_on, other_cursor, monkeypatch
+):
+    """The statement reads it; nobody has to wait until the next look."""
+    wait = hears(wait_on(1))
+    wait.take()
+    announce = waited.announce
+
+    def announce_late(cursor, ids):
+        tell(other_cursor, [1])
+        announce(cursor, ids)
+
+    monkeypatch.setattr(waited, "announce", announce_late)
+    hears(wait_on(2))
+
+    wait_for(lambda: wait.take() == {1}, what="he is told")
 
 
 def test_all_waits_of_a_process_share_a_connection(wait_on, sessions, monkeypatch):
