@@ -72,6 +72,7 @@ class Failure:
     type: str
     message: str
     traceback: str
+    log: str
     attempt: str
     delivery: str
     worker: str
@@ -161,19 +162,22 @@ def _failure(entry: Any, clock: datetime, may_see: bool) -> Failure:
     is_length = isinstance(seconds, float) and 0 <= seconds < 1e12
     kind = _text(entry.get("kind"))
     said, traceback = _text(entry.get("message")), _text(entry.get("traceback"))
+    log = "\n".join(human.log_lines(entry.get("log")))
     may_see_message = may_see or kind in BY_PEOPLE
     return Failure(
         kind=kind,
         type=_text(entry.get("type")),
         message=without_secrets(said) if may_see_message else "",
         traceback=without_secrets(traceback) if may_see else "",
+        log=without_secrets(log) if may_see else "",
         attempt=_text(entry.get("attempt")),
         delivery=_text(entry.get("delivery")),
         worker=_text(entry.get("worker")),
         by=_text(entry.get("by")),
         at=_moment(entry.get("at"), clock),
         ran=human.duration(seconds) if is_length else "",
-        is_hidden=bool(traceback and not may_see) or bool(said and not may_see_message),
+        is_hidden=bool((traceback or log) and not may_see)
+        or bool(said and not may_see_message),
     )
 
 

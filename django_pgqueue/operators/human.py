@@ -110,3 +110,15 @@ def _under_a_minute(micros: int) -> str:
 def _escape(char: str) -> str:
     # \x1b, \u202e; a surrogate too, which could not be printed at all.
     return char.encode("unicode_escape").decode("ascii")
+
+
+def log_lines(log: object) -> list[str]:
+    """Return the lines of an attempt's log, each with its time; empty if it is none."""
+    lines = []
+    for line in log if isinstance(log, list) else ():
+        match line:
+            case [int() | float() as seconds, str() as text]:
+                lines.append(f"{seconds:8.3f} s  {text}")
+            case _:  # No worker has written that.
+                lines.append(str(line))
+    return lines

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from django_pgqueue.exceptions import WrongState
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.job_log import JobLog
 
 # Characters kept of the note of a progress report, and the largest of its numbers.
 NOTE_CHARACTERS_MAX = 500
@@ -123,6 +126,12 @@ class Inline:
         return False
 
 
+def _new_log() -> JobLog:
+    from django_pgqueue.tasks.job_log import JobLog
+
+    return JobLog()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
     """
@@ -148,6 +157,7 @@ class JobContext:
     tags: tuple[str, ...] = ()
     ack_policy: str | None = None  # None: without a job, whatever is said is right.
     control: JobControl = field(default_factory=Inline, repr=False, compare=False)
+    lines: JobLog = field(default_factory=_new_log, repr=False, compare=False)
 
     @property
     def is_last_attempt(self) -> bool:
@@ -234,6 +244,34 @@ class JobContext:
     ) -> None:
         """As progress(), which does not wait."""
         self.progress(done, total, note)
+
+    def log(self, message: str, *args: object) -> None:
+        """
+        Write a line for whoever looks at the job, in the admin or by `pgqueue show`.
+
+            ctx.log("%d of %d rows are new", new, total)
+
+        Costs no query: the lines of an attempt are stored with its end. Those of an
+        attempt that fails stand in its entry of ``errors``, those of one that succeeds
+        in an entry of their own, of kind "log". An attempt that snoozes, or whose
+        process dies, leaves none. Of more than 200 lines or 16 KiB, the first and the
+        latest are kept.
+
+        Args:
+            message: Text, as that of logging: with args, ``message % args``. 1,000
+                characters are kept.
+            args: What is put into it.
+
+        Raises:
+            TypeError: The message is no text, or args do not fit into it.
+        """
+        if not isinstance(message, str):
+            raise TypeError(f"log({type(message).__name__}): it must be text.")
+        self.lines.add(message % args if args else message)
+
+    async def alog(self, message: str, *args: object) -> None:
+        """As log(), which does not wait."""
+        self.log(message, *args)
 
     def ack(self) -> None:
         """

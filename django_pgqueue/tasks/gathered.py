@@ -127,6 +127,8 @@ def share(
             performed.settled,
             None,
             performed.leaves_no_trace,
+            # That of a run stands with the job that leads it.
+            performed.log if job is jobs[0] else None,
             words,
         )
         for job in jobs

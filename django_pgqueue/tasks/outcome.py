@@ -20,6 +20,7 @@ from django_pgqueue.tasks.raised import AskedAgain, Cancel, Reject, RetryLater, 
 
 if TYPE_CHECKING:
     from django_pgqueue.queues.claim import Claimed
+    from django_pgqueue.tasks.job_log import Line
     from django_pgqueue.tasks.options import ResolvedOptions
 
 ON_SUCCESS = "on_success"
@@ -87,6 +88,7 @@ class Performed:
     progress: str | None = None  # JSON text of the last report, if it is not written.
     # It succeeded, and its task keeps no archive.
     leaves_no_trace: bool = False
+    log: list[Line] | None = None  # What the task has written down.
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
@@ -37,6 +37,9 @@ from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.outcome import Outcome, Performed, Succeeded, outcome_after
 from django_pgqueue.tasks.prepare import Prepared, context_of, note_of
 from django_pgqueue.tasks.registry import find_task
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.job_log import JobLog
 
 NO_SPAN = nullcontext()
 
@@ -231,6 +234,7 @@ class Running:
         "_clock",
         "_control",
         "_job",
+        "_log",
         "_prepared",
         "_settings",
         "call",
@@ -255,6 +259,7 @@ class Running:
         if task.options.takes_context or middleware:
             # Not for nothing: it costs more than anything else in here.
             context = context_of(job, prepared, installation, control)
+        self._log: JobLog | None = None if context is None else context.lines
         self.call: Callable[[], Any] = functools.partial(
             task.run, context, prepared.args, prepared.kwargs
         )
@@ -271,14 +276,23 @@ class Running:
     def returned(self, value: Any) -> Performed:
         """Say what becomes of the job, now that its task has returned *value*."""
         ran_seconds = self._clock() - self._began
-        return after_return(
+        performed = after_return(
             self._job, self._prepared, self._settings, self._control, value, ran_seconds
         )
+        return self._with_log(performed)
 
     def failed(self, error: BaseException) -> Performed:
         """Say what becomes of the job, now that its task has raised *error*."""
         ran_seconds = self._clock() - self._began
-        return after_error(self._job, self._prepared, self._control, error, ran_seconds)
+        performed = after_error(
+            self._job, self._prepared, self._control, error, ran_seconds
+        )
+        return self._with_log(performed)
+
+    def _with_log(self, performed: Performed) -> Performed:
+        if self._log is not None:
+            performed.log = self._log.lines()
+        return performed
 
 
 def _in_span(

@@ -74,7 +74,7 @@ def kind_of(performed: Performed) -> str:
 def is_noted(performed: Performed, *, has_word: bool) -> bool:
     """Whether what came after a settle is for its row; a word has no result yet."""
     return performed.error is not None or (
-        has_word and (performed.result or performed.note) is not None
+        has_word and (performed.result or performed.note or performed.log) is not None
     )
 
 
@@ -185,6 +185,8 @@ def ended(job: Claimed, performed: Performed, *, worker: str, waited: float) -> 
     error = performed.note
     if performed.error is None and type(outcome) is Succeeded:
         # Nearly all.
+        if performed.log is not None:
+            error = log_entry(job, performed, worker=worker)
         return Ended(
             job.id, job.delivery, performed.ran_seconds, performed.result, error
         )
@@ -229,7 +231,26 @@ def error_entry(
         "at": at.isoformat(),
         "ran_seconds": performed.ran_seconds,
     }
+    if performed.log is not None:
+        entry["log"] = performed.log
     return json.dumps(entry)
+
+
+def log_entry(job: Claimed, performed: Performed, *, worker: str) -> str:
+    """Return the entry with the log of an attempt that succeeded, as JSON."""
+    at = job.claimed_at + timedelta(seconds=performed.ran_seconds or 0.0)
+    entry = {
+        "kind": "log",
+        "attempt": job.attempt,
+        "delivery": job.delivery,
+        "worker": worker,
+        "at": at.isoformat(),
+        "ran_seconds": performed.ran_seconds,
+        "log": performed.log,
+    }
+    # What is noted beside it, that the result is too large, say, is the same entry.
+    noted = json.loads(performed.note) if performed.note else {}
+    return json.dumps({**entry, **noted})
 
 
 def crash_entry(job: Claimed, message: str, *, worker: str, waited: float) -> str:

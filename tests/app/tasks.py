@@ -94,6 +94,18 @@ def tells_context(ctx: JobContext) -> dict[str, Any]:
     }
 
 
+@task(takes_context=True, retries=Retry(max_attempts=2, base="0s", jitter="none"))
+def writes_a_log(ctx: JobContext, how: str = "return") -> Any:
+    """Write two lines, and end in one of several ways."""
+    ctx.log("attempt %d, token=%s", ctx.attempt, "s3cret")
+    ctx.log("100% done")
+    if how == "fail":
+        raise ValueError("no luck")
+    if how == "snooze":
+        raise Snooze("1h")
+    return "x" * 70_000 if how == "too large" else None
+
+
 @task
 def runs_for(seconds: float) -> None:
     """Keep a thread busy, as a slow call to somebody's server would."""

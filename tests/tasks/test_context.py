@@ -203,6 +203,7 @@ def test_each_method_has_a_twin_for_async_code(context, control):
     async def run():
         await context.aextend(5)
         await context.aprogress(1)
+        await context.alog("%d left", 3)
         await context.areject("no")
         with pytest.raises(WrongState, match="once"):
             await context.aack()
@@ -212,4 +213,5 @@ def test_each_method_has_a_twin_for_async_code(context, control):
     asyncio.run(run())
 
     assert {"done": 1} == control.progress
+    assert ["3 left"] == [text for _, text in context.lines.lines()]
     assert "no" == control.word.why

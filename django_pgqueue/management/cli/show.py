@@ -18,7 +18,7 @@ from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.job import LiveState, live_state
-from django_pgqueue.operators.human import exact, shown
+from django_pgqueue.operators.human import exact, log_lines, shown
 from django_pgqueue.operators.lanes import kind_of_job, why_it_waits
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
@@ -245,3 +245,4 @@ def _print_error(number: int, count: int, entry: Any, out: Output) -> None:
         out.block(", ".join(facts))
     # A traceback ends with the type and the message.
     out.block(str(entry.get("traceback") or entry.get("message") or "").rstrip("\n"))
+    out.block("\n".join(log_lines(entry.get("log"))))

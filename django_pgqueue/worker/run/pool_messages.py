@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.exceptions import RemoteError
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.errors import class_like, message_of, traceback_of, type_of
+from django_pgqueue.tasks.job_log import Line
 from django_pgqueue.tasks.outcome import Outcome, Performed, Shared
 from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
@@ -92,6 +93,7 @@ class Packed(NamedTuple):
     settled: bool | None
     progress: str | None
     leaves_no_trace: bool
+    log: list[Line] | None = None
 
 
 class Channel:
@@ -183,6 +185,7 @@ def pack(performed: Performed) -> Packed:
         settled=performed.settled,
         progress=performed.progress,
         leaves_no_trace=performed.leaves_no_trace,
+        log=performed.log,
     )
 
 
@@ -198,6 +201,7 @@ def unpack(packed: Packed) -> Performed:
         settled=packed.settled,
         progress=packed.progress,
         leaves_no_trace=packed.leaves_no_trace,
+        log=packed.log,
     )
 
 
