@@ -531,6 +531,19 @@ def test_the_timeline_tells_what_people_did(staff):
     assert "Message and traceback are hidden" in html
 
 
+def test_the_log_of_an_attempt_is_shown(staff):
+    """To those who may see payloads: it can quote them."""
+    log = [[0.25, "card <4711>"], [12.5, "charged"], "from SQL"]
+    job = make_job(errors=[{"kind": "log", "attempt": 1, "log": log}])
+    path = f"{URL}{job.pk}/change/"
+
+    html = staff("view_job", "view_payload").get(path).content.decode()
+    assert "0.250 s  card &lt;4711&gt;\n  12.500 s  charged\nfrom SQL" in html
+    html = staff("view_job").get(path).content.decode()
+    assert "4711" not in html
+    assert "Message and traceback are hidden" in html
+
+
 def test_a_running_job_leads_to_its_worker(admin_client):
     """Whose page has all that it runs; one that does not run leads nowhere."""
     make_leased_job("web-1:42")

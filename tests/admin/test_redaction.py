@@ -94,6 +94,7 @@ def secrets(**columns):
         "type": "shop.Declined",
         "message": "password=s3cret-message",
         "traceback": "call(api_key='s3cret-traceback')\nAuthorization: s3cret-header",
+        "log": [[0.1, "token=s3cret-log"], ["token=s3cret-line"]],
     }
     return {
         "task": "tests.admin.sign_in",

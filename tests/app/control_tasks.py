@@ -65,6 +65,12 @@ def fails_through_gate(ctx: JobContext, gate: str) -> None:
     raise ValueError("a failure")
 
 
+@task(takes_context=True, ack_policy="first")
+def logs_after_its_ack(ctx: JobContext) -> None:
+    """Write a line; the job is settled already."""
+    ctx.log("it goes on")
+
+
 # What a context does ----------------------------------------------------------------
 
 

@@ -294,6 +294,12 @@ assert {DeadLetter, Job} == set(operations._registry)
 """,
     "docs/howto/wait-for-results.md": """
 assert (6, 10) == (words, total)
+job = import_rows.delay(["1", "two"])
+the.drain()
+told = state(None, job.id).content.decode()
+assert '"status": "succeeded"' in told
+assert '"done": 2' in told
+assert "row 2 is no number: two" in told
 """,
     "docs/reference/api.md": """
 the.deploy()

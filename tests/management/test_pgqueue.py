@@ -513,6 +513,20 @@ def test_show_works_with_errors_that_no_worker_wrote(transactional_db, errors):
     assert not set(out) & {"\x1b", "\u202e", "\r", "\x07"}
 
 
+def test_show_prints_the_log_of_an_attempt(transactional_db):
+    """Each line with its time, without secrets and without escapes."""
+    log = [[0.25, f"password=hunter2 {ESCAPES}"], [12.5, "charged"], 5]
+    job = make_dead_letter(errors=[{**ERROR, "log": log}])
+
+    status, out, _ = run("show", job.pk)
+
+    assert DONE == status
+    assert "0.250 s  password=[redacted]" in out
+    assert "12.500 s  charged" in out
+    assert "hunter2" not in out
+    assert "\x1b" not in out
+
+
 # dead --------------------------------------------------------------------------------
 
 

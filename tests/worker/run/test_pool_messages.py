@@ -65,6 +65,7 @@ def test_an_outcome_travels_as_it_is(sent, outcome):
     performed = Performed(
         outcome, None, 1.5, "[1]", '"note"', True, '{"done": 1}', leaves_no_trace=True
     )
+    performed.log = [(0.5, "half-way")]
 
     assert performed == unpack(sent(pack(performed)))
 
