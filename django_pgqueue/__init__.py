@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         TransactionAborted,
         UndecodablePayload,
         UnknownTask,
+        WorkflowFailed,
+        WorkflowNotFound,
         WrongDatabase,
         WrongState,
     )
@@ -51,11 +53,13 @@ if TYPE_CHECKING:
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.as_completed import as_completed
+    from django_pgqueue.tasks.canvas import Signature, chain, chord, group
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.unique import Unique
+    from django_pgqueue.tasks.workflow_result import WorkflowResult
     from django_pgqueue.topics.consume import consume
     from django_pgqueue.topics.publication import Publication
     from django_pgqueue.topics.publish import (
@@ -72,6 +76,11 @@ __version__: str  # Read when it is first used.
 # Where each public name lives.
 _HOMES = {
     "task": "tasks.declare",
+    "chain": "tasks.canvas",
+    "group": "tasks.canvas",
+    "chord": "tasks.canvas",
+    "Signature": "tasks.canvas",
+    "WorkflowResult": "tasks.workflow_result",
     "cron": "schedules.declare",
     "every": "schedules.declare",
     "subscribe": "topics.subscribe",
@@ -129,6 +138,8 @@ _HOMES = {
     "TransactionAborted": "exceptions",
     "UndecodablePayload": "exceptions",
     "UnknownTask": "exceptions",
+    "WorkflowFailed": "exceptions",
+    "WorkflowNotFound": "exceptions",
     "WrongDatabase": "exceptions",
 }
 
@@ -169,6 +180,7 @@ __all__ = [
     "ScheduleError",
     "SchemaError",
     "SettingsError",
+    "Signature",
     "Snooze",
     "SparkError",
     "SparkOptionError",
@@ -179,14 +191,20 @@ __all__ = [
     "UndecodablePayload",
     "Unique",
     "UnknownTask",
+    "WorkflowFailed",
+    "WorkflowNotFound",
+    "WorkflowResult",
     "WrongDatabase",
     "WrongState",
     "apublish",
     "apublish_many",
     "as_completed",
+    "chain",
+    "chord",
     "consume",
     "cron",
     "every",
+    "group",
     "publish",
     "publish_many",
     "subscribe",

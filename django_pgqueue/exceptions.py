@@ -253,11 +253,24 @@ class JobNotFound(PgQueueError, LookupError):
         self.job_id = job_id
 
 
-class WrongState(PgQueueError, RuntimeError):
-    """A job's state does not allow what was asked: editing a running job, say."""
+class WorkflowNotFound(PgQueueError, LookupError):
+    """There is no workflow with this id."""
 
-    def __init__(self, job_id: int, status: str, problem: str) -> None:
-        super().__init__(f"Job {job_id} is {status}: {problem}")
+    def __init__(self, workflow_id: int) -> None:
+        super().__init__(
+            f"There is no workflow {workflow_id}: it never committed, or its retention "
+            f"(PGQUEUE['RETENTION']['archive']) has passed."
+        )
+        self.workflow_id = workflow_id
+
+
+class WrongState(PgQueueError, RuntimeError):
+    """The state of a job or a workflow does not allow what was asked: an edit, say."""
+
+    def __init__(
+        self, job_id: int, status: str, problem: str, *, what: str = "Job"
+    ) -> None:
+        super().__init__(f"{what} {job_id} is {status}: {problem}")
         self.job_id = job_id
         self.status = status
 
@@ -279,6 +292,20 @@ class JobFailed(PgQueueError, RuntimeError):
         self.job_id = job_id
         self.status = status
         self.reason = reason
+
+
+class WorkflowFailed(PgQueueError, RuntimeError):
+    """
+    A workflow ended without success: failed or cancelled.
+
+    Attributes:
+        status: "failed" or "cancelled".
+    """
+
+    def __init__(self, workflow_id: int, status: str, problem: str) -> None:
+        super().__init__(f"Workflow {workflow_id} is {status}. {problem}".strip())
+        self.workflow_id = workflow_id
+        self.status = status
 
 
 class ResultTimeout(PgQueueError, TimeoutError):

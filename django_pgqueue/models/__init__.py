@@ -23,6 +23,7 @@ from django_pgqueue.models.task_hour import TaskHour
 from django_pgqueue.models.task_span import TaskSpan
 from django_pgqueue.models.topic import LogDay, LogState, Message, Topic
 from django_pgqueue.models.worker import Worker
+from django_pgqueue.models.workflow import Step, Workflow
 
 __all__ = [
     "Alert",
@@ -50,10 +51,12 @@ __all__ = [
     "Position",
     "Queue",
     "Schedule",
+    "Step",
     "Subscription",
     "TaskHour",
     "TaskSpan",
     "Tick",
     "Topic",
     "Worker",
+    "Workflow",
 ]

@@ -55,7 +55,9 @@ if TYPE_CHECKING:
     from django_pgqueue.queues.enqueue_rows import KeyPart
     from django_pgqueue.queues.unique import Dedup
     from django_pgqueue.queues.unique import Stored as UniqueStored
+    from django_pgqueue.queues.workflows import NewStep
     from django_pgqueue.tasks import store_unique
+    from django_pgqueue.tasks.canvas import Signature
     from django_pgqueue.tasks.declared import DeclaredTask
 
 P = ParamSpec("P")
@@ -315,6 +317,69 @@ class Enqueuer(Generic[P, R]):
         return await self._patiently(
             functools.partial(self.from_queryset, queryset, **fields)
         )
+
+    def s(self, /, *args: Any, **kwargs: Any) -> Signature[R]:
+        """
+        Return a call that is not made yet: a step of a chain, a group or a chord.
+
+        What stands before it there comes first among its arguments.
+
+            chain(fetch.s(url), parse.s(encoding="utf-8")).delay()
+
+        Args:
+            args: Positional arguments, after what stands before.
+            kwargs: Keyword arguments. All are checked when the workflow is stored.
+        """
+        from django_pgqueue.tasks.canvas import Signature
+
+        return Signature(self, args, kwargs)
+
+    def si(self, /, *args: P.args, **kwargs: P.kwargs) -> Signature[R]:
+        """Return a call that takes nothing of what stands before it; as s()."""
+        from django_pgqueue.tasks.canvas import Signature
+
+        return Signature(self, args, kwargs, is_immutable=True)
+
+    @property
+    def task_name(self) -> str:
+        """The name of the task."""
+        return self._task.name
+
+    def as_step(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        settings: Settings,
+        takes: str | None,
+    ) -> tuple[NewStep, str | None]:
+        """
+        Return a call as the step of a workflow, and why it has no result, if so.
+
+        Args:
+            args: Positional arguments, after what it takes.
+            kwargs: Keyword arguments.
+            settings: PGQUEUE.
+            takes: What comes first among its arguments; None: nothing.
+
+        Raises:
+            InvalidArgument, PayloadTooLarge: As delay().
+            InvalidOption: It has an option that makes no sense for a step.
+        """
+        from django_pgqueue.queues.workflows import NewStep
+        from django_pgqueue.tasks.as_step import check, why_without_result
+
+        check(self._task, self._options, self._rule, self._lane_in(settings), takes)
+        given = (None, *args) if takes else args
+        placement, _, args_text, kwargs_text, _ = self._checked(given, kwargs, settings)
+        step = NewStep(
+            name=self._task.name,
+            placement=placement,
+            args=args_text,
+            kwargs=kwargs_text,
+            takes=takes,
+            bytes_max=settings.payload_bytes_max,
+        )
+        return step, why_without_result(self._task, placement.queue, settings)
 
     async def _patiently(self, function: Callable[..., T], *args: Any) -> T:
         """Run *function* in the thread of Django's connections, until there is room."""

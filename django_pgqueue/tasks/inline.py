@@ -62,6 +62,9 @@ before_claim: list[Callable[[], None]] = []
 # Jobs that wait for the one that is running in this thread; None: none is running.
 _waiting: ContextVar[deque[int] | None] = ContextVar("waiting", default=None)
 
+# Those of them that are steps of a workflow: their ends let others start.
+_steps: set[int] = set()
+
 # Whether delay() raises what its job failed with.
 _raises: ContextVar[bool] = ContextVar("raises", default=False)
 
@@ -120,6 +123,18 @@ def run_enqueued(ids: Sequence[int]) -> None:
         run_waiting(waiting)
 
 
+def run_steps(step: int) -> None:
+    """Run the steps of a workflow that have started, likewise: of that of *step*."""
+    from django_pgqueue.queues.workflows import started_beside
+
+    with connections[get_settings().database].cursor() as cursor:
+        started = started_beside(cursor, [step])
+    new = [job_id for job_id in started if job_id not in _steps]
+    _steps.discard(step)
+    _steps.update(new)
+    run_enqueued(new)
+
+
 def run_waiting(waiting: deque[int]) -> None:
     """Run the jobs of *waiting*, also those that they add to it."""
     ran = 0
@@ -131,6 +146,8 @@ def run_waiting(waiting: deque[int]) -> None:
             )
         run = run_job(waiting.popleft(), worker="immediate")
         ran += run is not None
+        if run is not None and run.job.id in _steps:
+            run_steps(run.job.id)
         if run is not None and _raises.get() and run.failure is not None:
             raise run.failure
 

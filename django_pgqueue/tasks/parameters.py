@@ -90,6 +90,11 @@ class Parameters:
             if parameter.default is not parameter.empty
         }
 
+    @property
+    def first(self) -> str | None:
+        """The parameter that the first positional argument is for; None: of none."""
+        return self._places[0] if self._places else None
+
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """
         Check that a call with these arguments fits.

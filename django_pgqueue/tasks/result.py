@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -101,44 +100,19 @@ class JobResult(Generic[R]):
                 would not see the job before it commits.
             ValueError: The timeout is no duration.
         """
-        from django_pgqueue.tasks.looks import Looks
-        from django_pgqueue.tasks.waiting import ear, waiting
+        from django_pgqueue.tasks.waiting import wait_until
 
-        looks = Looks(timeout)
-        if self._was_ended() or self._has_ended(timeout):
-            return self._outcome()
-        looks.looked(hears=False)
-        if looks.is_over:
-            return self._outcome()
-        woken = threading.Event()
-        with waiting(ear(), [self.id], woken.set) as wait:
-            while not looks.is_over:
-                woken.wait(looks.seconds)
-                woken.clear()
-                if self._has_ended(timeout):
-                    break
-                looks.looked(hears=wait.hears)
+        if not self._was_ended():
+            wait_until([self.id], timeout, lambda: self._has_ended(timeout))
         return self._outcome()
 
     async def aget(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - As get().
         """Wait for the result from async code, without blocking it; as get()."""
-        from django_pgqueue.tasks.looks import Looks
-        from django_pgqueue.tasks.waiting import Woken, ear, waiting
+        from django_pgqueue.tasks.waiting import await_until
 
-        looks = Looks(timeout)
+        if not self._was_ended():
+            await await_until([self.id], timeout, lambda: self._has_ended(timeout))
         # A model instance in the result is fetched.
-        if self._was_ended() or await in_thread(self._has_ended, timeout):
-            return await in_thread(self._outcome)
-        looks.looked(hears=False)
-        if looks.is_over:
-            return await in_thread(self._outcome)
-        woken = Woken()
-        with waiting(await in_thread(ear), [self.id], woken.set) as wait:
-            while not looks.is_over:
-                await woken.wait(looks.seconds)
-                if await in_thread(self._has_ended, timeout):
-                    break
-                looks.looked(hears=wait.hears)
         return await in_thread(self._outcome)
 
     def cancel(self) -> bool:
@@ -303,23 +277,7 @@ class JobResult(Generic[R]):
 
     def _refuse_in_vain(self, *, is_endless: bool) -> None:
         """Raise WrongState if it cannot end while somebody waits for it here."""
-        from django.db import connections
-
-        connection = connections[get_settings().database]
-        if has_transaction(connection):
-            raise WrongState(
-                self.id,
-                self.status,
-                f"a transaction is open on {connection.alias!r}, and workers do not "
-                f"see what it enqueued before it commits. Call get() after it.",
-            )
-        if is_endless and has_test_case(connection):
-            raise WrongState(
-                self.id,
-                self.status,
-                "workers do not see what a TestCase enqueues. Run it first, with "
-                "django_pgqueue.testing.drain().",
-            )
+        refuse_vain_wait(self.id, self.status, is_endless=is_endless)
 
     def _outcome(self) -> R:
         """Return the result as it was read last; raise where there is none."""
@@ -346,3 +304,36 @@ class JobResult(Generic[R]):
 
     def __hash__(self) -> int:
         return hash((JobResult, self.id))
+
+
+def refuse_vain_wait(
+    number: int, status: str, *, is_endless: bool, what: str = "Job"
+) -> None:
+    """
+    Raise WrongState where waiting would be in vain.
+
+    Args:
+        number: Of what is waited for.
+        status: Its state.
+        is_endless: Whether there is no timeout.
+        what: "Job" or "Workflow".
+    """
+    from django.db import connections
+
+    connection = connections[get_settings().database]
+    if has_transaction(connection):
+        raise WrongState(
+            number,
+            status,
+            f"a transaction is open on {connection.alias!r}, and workers do not "
+            f"see what it enqueued before it commits. Call get() after it.",
+            what=what,
+        )
+    if is_endless and has_test_case(connection):
+        raise WrongState(
+            number,
+            status,
+            "workers do not see what a TestCase enqueues. Run it first, with "
+            "django_pgqueue.testing.drain().",
+            what=what,
+        )

@@ -24,10 +24,13 @@ from itertools import islice
 import psycopg
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.options.durations import Duration
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link, is_pooled
 from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import waited
+from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.looks import Looks
 from django_pgqueue.tasks.open_transaction import has_test_case
 
 logger = logging.getLogger("django_pgqueue.wake")
@@ -351,3 +354,51 @@ def _forget_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_parent)
+
+
+def wait_until(
+    ids: Collection[int], timeout: Duration | None, has_ended: Callable[[], bool]
+) -> None:
+    """
+    Return once *has_ended* says so, or the time is over.
+
+    Args:
+        ids: Of the jobs whose ends are told.
+        timeout: A duration; 0: look once; None: without end.
+        has_ended: Looks; what it raises ends the wait.
+    """
+    looks = Looks(timeout)
+    if has_ended():
+        return
+    looks.looked(hears=False)
+    if looks.is_over:
+        return
+    woken = threading.Event()
+    with waiting(ear(), ids, woken.set) as wait:
+        while not looks.is_over:
+            woken.wait(looks.seconds)
+            woken.clear()
+            if has_ended():
+                return
+            looks.looked(hears=wait.hears)
+
+
+async def await_until(
+    ids: Collection[int],
+    timeout: Duration | None,  # noqa: ASYNC109 - As wait_until().
+    has_ended: Callable[[], bool],
+) -> None:
+    """Return once *has_ended*, which looks in Django's thread; as wait_until()."""
+    looks = Looks(timeout)
+    if await in_thread(has_ended):
+        return
+    looks.looked(hears=False)
+    if looks.is_over:
+        return
+    woken = Woken()
+    with waiting(await in_thread(ear), ids, woken.set) as wait:
+        while not looks.is_over:
+            await woken.wait(looks.seconds)
+            if await in_thread(has_ended):
+                return
+            looks.looked(hears=wait.hears)

@@ -1,0 +1,392 @@
+-- A frozen copy: what each is for stands in django_pgqueue/sql/, by these names.
+
+-- results_of.sql
+CREATE OR REPLACE FUNCTION pgqueue_results_of(steps bigint[]) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(coalesce(s.result, 'null') ORDER BY asked.place), '[]')
+      FROM unnest(steps) WITH ORDINALITY AS asked(id, place)
+      JOIN pgqueue_step s ON s.id = asked.id
+$$;
+
+-- failure_of.sql
+CREATE OR REPLACE FUNCTION pgqueue_failure_of(workflow bigint) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+               'workflow', w.id, 'name', w.name, 'failed', w.dead + w.cancelled,
+               'steps', coalesce((
+                   SELECT jsonb_agg(jsonb_build_object(
+                              'id', s.id, 'step', s.name, 'task', s.task,
+                              'state', s.state, 'error', s.error) ORDER BY s.id)
+                     FROM (SELECT * FROM pgqueue_step f
+                            WHERE f.workflow_id = w.id AND f.kind = 'step'
+                              AND f.state IN ('dead', 'cancelled', 'expired')
+                              AND f.finished_at IS NOT NULL
+                            ORDER BY f.id LIMIT 10) s), '[]'))
+      FROM pgqueue_workflow w WHERE w.id = workflow
+$$;
+
+-- store_steps.sql
+CREATE OR REPLACE FUNCTION pgqueue_store_steps(
+    ready bigint[], notifies boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    too_large text;
+    hint text;
+BEGIN
+    WITH given AS MATERIALIZED (
+        SELECT s.id, s.workflow_id, s.name, s.task, s.job,
+               CASE s.takes
+               WHEN 'result' THEN
+                   (SELECT coalesce(p.result, 'null') FROM pgqueue_step p
+                     WHERE p.id = s.after[1])
+               WHEN 'results' THEN pgqueue_results_of(s.after)
+               WHEN 'failure' THEN pgqueue_failure_of(s.workflow_id)
+               END AS value
+          FROM pgqueue_step s WHERE s.id = ANY(ready)),
+    stored AS (
+        INSERT INTO pgqueue_job (
+            id, workflow_id, task, queue, args, kwargs, headers, priority, max_attempts,
+            run_after, expires_at, lane, lane_capacity, lane_spacing, lane_burst,
+            lane_policy, promotion)
+        SELECT g.id, g.workflow_id, g.task, j.queue,
+               CASE WHEN g.value IS NULL THEN j.args
+                    ELSE jsonb_set(j.args, '{0}', g.value) END,
+               j.kwargs, j.headers, j.priority, j.max_attempts,
+               coalesce(j.run_at, clock_timestamp() + j.delay),
+               coalesce(j.expire_at, clock_timestamp() + j.expire_in),
+               j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst, j.lane_policy,
+               CASE WHEN j.lane IS NOT NULL THEN 0 END
+          FROM given g, jsonb_to_record(g.job) AS j(
+               queue text, args jsonb, kwargs jsonb, headers jsonb, priority smallint,
+               max_attempts smallint, run_at timestamptz, delay interval,
+               expire_at timestamptz, expire_in interval, lane text,
+               lane_capacity integer, lane_spacing float8, lane_burst integer,
+               lane_policy text)
+         ORDER BY g.id
+        RETURNING id),
+    started AS (
+        UPDATE pgqueue_step s
+           SET state = 'started', started_at = statement_timestamp(),
+               finished_at = NULL, error = NULL
+         WHERE s.id = ANY(ready) RETURNING s.workflow_id, s.kind),
+    counted AS (
+        UPDATE pgqueue_workflow w SET active = w.active + c.steps
+          FROM (SELECT workflow_id, count(*) AS steps FROM started
+                 WHERE kind = 'step' GROUP BY workflow_id) c
+         WHERE w.id = c.workflow_id)
+    SELECT format('step %s takes %s bytes; the limit is %s', g.name,
+                  octet_length(g.value::text), g.job ->> 'bytes_max')
+      INTO too_large
+      FROM given g WHERE octet_length(g.value::text) > (g.job ->> 'bytes_max')::bigint
+     LIMIT 1;
+    IF too_large IS NOT NULL THEN
+        RAISE 'what % (PAYLOAD_BYTES_MAX)', too_large
+            USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+
+    IF NOT notifies THEN
+        RETURN;
+    END IF;
+    FOR hint IN
+        SELECT DISTINCT CASE WHEN s.job ->> 'lane' IS NULL THEN s.job ->> 'queue'
+                             WHEN s.job ->> 'lane_policy' = 'fair'
+                             THEN '!fair:' || (s.job ->> 'queue')
+                             ELSE '!lanes' END
+          FROM pgqueue_step s WHERE s.id = ANY(ready)
+    LOOP
+        PERFORM pg_notify(pgqueue_channel(), hint);
+    END LOOP;
+END $$;
+
+-- start_steps.sql
+CREATE OR REPLACE FUNCTION pgqueue_start_steps(
+    ready bigint[], notifies boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    one bigint;
+    problem text;
+BEGIN
+    BEGIN
+        PERFORM pgqueue_store_steps(ready, notifies);
+        RETURN;
+    EXCEPTION
+        WHEN data_exception OR integrity_constraint_violation
+            OR program_limit_exceeded THEN
+        NULL; -- One by one.
+    END;
+    FOREACH one IN ARRAY ready LOOP
+        BEGIN
+            PERFORM pgqueue_store_steps(ARRAY[one], notifies);
+        EXCEPTION
+            WHEN data_exception OR integrity_constraint_violation
+                OR program_limit_exceeded THEN
+            GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT;
+            UPDATE pgqueue_step s
+               SET state = 'dead', finished_at = statement_timestamp(),
+                   error = jsonb_build_object(
+                       'reason', 'unstorable',
+                       'message', 'Its job could not be stored: ' || problem)
+             WHERE s.id = one;
+            UPDATE pgqueue_workflow w SET dead = w.dead + 1
+              FROM pgqueue_step s
+             WHERE s.id = one AND w.id = s.workflow_id AND s.kind = 'step';
+        END;
+    END LOOP;
+END $$;
+
+-- advance.sql
+CREATE OR REPLACE FUNCTION pgqueue_advance(
+    workflows bigint[], done bigint[], ready bigint[], notifies boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    tasks bigint[];
+    gathers bigint[];
+    failed bigint[];
+BEGIN
+    LOOP
+        SELECT array_agg(s.id) FILTER (WHERE s.task IS NOT NULL),
+               array_agg(s.id) FILTER (WHERE s.task IS NULL)
+          INTO tasks, gathers
+          FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
+         WHERE s.id = ANY(ready) AND s.state = 'waiting'
+           AND w.state = 'running' AND w.cancel_requested_at IS NULL;
+        IF tasks IS NOT NULL THEN
+            PERFORM pgqueue_start_steps(tasks, notifies);
+        END IF;
+        IF gathers IS NOT NULL THEN
+            UPDATE pgqueue_step s
+               SET state = 'succeeded', started_at = statement_timestamp(),
+                   finished_at = statement_timestamp(),
+                   result = CASE WHEN s.takes IS NULL THEN '[]'
+                                 ELSE pgqueue_results_of(s.after) END
+             WHERE s.id = ANY(gathers);
+            done := done || gathers;
+        END IF;
+        EXIT WHEN done IS NULL;
+        WITH met AS (
+            SELECT n.id, count(*) AS steps
+              FROM pgqueue_step s CROSS JOIN LATERAL unnest(s.next) AS n(id)
+             WHERE s.id = ANY(done) GROUP BY n.id),
+        nearer AS (
+            UPDATE pgqueue_step s SET waits = s.waits - met.steps
+              FROM met WHERE s.id = met.id
+            RETURNING s.id, s.waits)
+        SELECT array_agg(id) FILTER (WHERE waits = 0) INTO ready FROM nearer;
+        done := NULL;
+        EXIT WHEN ready IS NULL;
+    END LOOP;
+
+    WITH ended AS (
+        UPDATE pgqueue_workflow w
+           SET state = CASE WHEN w.dead > 0 THEN 'failed'
+                            WHEN w.cancelled > 0 OR w.cancel_requested_at IS NOT NULL
+                            THEN 'cancelled' ELSE 'succeeded' END,
+               finished_at = statement_timestamp()
+         WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
+        RETURNING w.id, w.state, w.cancel_requested_at)
+    SELECT array_agg(s.id) INTO failed
+      FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
+     WHERE e.state <> 'succeeded' AND e.cancel_requested_at IS NULL
+       AND s.kind = 'on_error' AND s.state = 'waiting';
+    IF failed IS NOT NULL THEN
+        PERFORM pgqueue_start_steps(failed, notifies);
+    END IF;
+END $$;
+
+-- start_workflow.sql
+CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
+    name text,
+    key text,
+    steps jsonb,
+    ends integer[],
+    is_list boolean,
+    OUT workflow bigint,
+    OUT first_id bigint,
+    OUT is_new boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    INSERT INTO pgqueue_workflow AS w (name, key, is_list, steps)
+    VALUES ($1, $2, $5, (SELECT count(*) FROM jsonb_array_elements($3) s(step)
+                          WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
+    ON CONFLICT ON CONSTRAINT pgqueue_workflow_key DO NOTHING
+    RETURNING w.id INTO workflow;
+    is_new := workflow IS NOT NULL;
+    IF NOT is_new THEN
+        SELECT w.id INTO STRICT workflow FROM pgqueue_workflow w
+         WHERE w.name = $1 AND w.key = $2;
+        RETURN;
+    END IF;
+    ids := ARRAY(SELECT nextval('pgqueue_job_id_seq')
+                   FROM generate_series(1, jsonb_array_length($3)));
+    first_id := ids[1];
+    UPDATE pgqueue_workflow w
+       SET ends = ARRAY(SELECT ids[e.place + 1]
+                          FROM unnest($4) WITH ORDINALITY AS e(place, number)
+                         ORDER BY e.number)
+     WHERE w.id = workflow;
+    INSERT INTO pgqueue_step (id, workflow_id, name, kind, task, job, after, next, waits,
+                              takes, state)
+    SELECT ids[s.place], workflow, j.name, j.kind, j.task, j.job,
+           ARRAY(SELECT ids[a.value::int + 1]
+                   FROM jsonb_array_elements_text(j.after) WITH ORDINALITY a(value, n)
+                  ORDER BY a.n),
+           ARRAY(SELECT ids[a.value::int + 1]
+                   FROM jsonb_array_elements_text(j.next) WITH ORDINALITY a(value, n)
+                  ORDER BY a.n),
+           jsonb_array_length(j.after), j.takes, 'waiting'
+      FROM jsonb_array_elements($3) WITH ORDINALITY AS s(step, place),
+           jsonb_to_record(s.step) AS j(
+               name text, kind text, task text, job jsonb, after jsonb, next jsonb,
+               takes text)
+     ORDER BY s.place;
+    PERFORM pgqueue_advance(
+        ARRAY[workflow], NULL,
+        ARRAY(SELECT s.id FROM pgqueue_step s
+               WHERE s.workflow_id = workflow AND s.waits = 0 AND s.kind = 'step'),
+        false);
+END $$;
+
+-- steps_ended.sql
+CREATE OR REPLACE FUNCTION pgqueue_steps_ended(
+    ended bigint[], acked bigint[]
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    workflows bigint[];
+    done bigint[];
+BEGIN
+    SELECT array_agg(locked.id) INTO workflows FROM (
+        SELECT w.id FROM pgqueue_workflow w
+         WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
+                                 WHERE s.id = ANY(ended)))
+         ORDER BY w.id FOR NO KEY UPDATE) locked;
+
+    WITH found AS (
+        SELECT asked.id, a.result,
+               CASE WHEN a.id IS NOT NULL THEN a.state
+                    WHEN d.id IS NOT NULL THEN 'dead'
+                    WHEN asked.id = ANY(acked) THEN 'succeeded'
+                    ELSE 'cancelled' END AS state,
+               CASE WHEN d.id IS NOT NULL THEN jsonb_strip_nulls(jsonb_build_object(
+                        'reason', d.reason, 'type', d.errors -> -1 -> 'type',
+                        'message', left(d.errors -> -1 ->> 'message', 1000))) END
+               AS error
+          FROM unnest(ended) AS asked(id)
+          LEFT JOIN pgqueue_dead_letter d ON d.id = asked.id
+          LEFT JOIN LATERAL (
+               SELECT archived.id, archived.state, archived.result
+                 FROM pgqueue_archived_job archived
+                WHERE archived.id = asked.id
+                  AND archived.finished_at >= statement_timestamp() - interval '1 min'
+                  AND archived.finished_at <= statement_timestamp()) a ON true),
+    changed AS (
+        UPDATE pgqueue_step s
+           SET state = found.state, result = found.result, error = found.error,
+               finished_at = statement_timestamp()
+          FROM found WHERE s.id = found.id AND s.state = 'started'
+        RETURNING s.id, s.workflow_id, s.kind, s.state),
+    counted AS (
+        UPDATE pgqueue_workflow w
+           SET active = w.active - c.steps, succeeded = w.succeeded + c.succeeded,
+               dead = w.dead + c.dead, cancelled = w.cancelled + c.cancelled
+          FROM (SELECT workflow_id, count(*) AS steps,
+                       count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+                       count(*) FILTER (WHERE state = 'dead') AS dead,
+                       count(*) FILTER (WHERE state IN ('cancelled', 'expired'))
+                       AS cancelled
+                  FROM changed WHERE kind = 'step' GROUP BY workflow_id) c
+         WHERE w.id = c.workflow_id)
+    SELECT array_agg(id) FILTER (WHERE state = 'succeeded' AND kind = 'step')
+      INTO done FROM changed;
+    PERFORM pgqueue_advance(workflows, done, NULL, true);
+END $$;
+
+-- jobs_gone.sql
+CREATE OR REPLACE FUNCTION pgqueue_jobs_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[];
+    acked bigint[];
+BEGIN
+    SELECT array_agg(gone.id),
+           array_agg(gone.id) FILTER (WHERE gone.leased_by IS NOT NULL)
+      INTO ended, acked FROM gone WHERE gone.workflow_id IS NOT NULL;
+    IF ended IS NOT NULL THEN
+        PERFORM pgqueue_steps_ended(ended, acked);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER pgqueue_jobs_gone AFTER DELETE ON pgqueue_job
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_jobs_gone();
+
+-- letters_gone.sql
+CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[];
+BEGIN
+    SELECT array_agg(gone.id) INTO ended FROM gone WHERE gone.workflow_id IS NOT NULL;
+    IF ended IS NULL THEN
+        RETURN NULL;
+    END IF;
+    PERFORM FROM pgqueue_workflow w
+      WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
+                              WHERE s.id = ANY(ended)))
+      ORDER BY w.id FOR NO KEY UPDATE;
+    WITH moved AS (
+        UPDATE pgqueue_step s
+           SET state = CASE WHEN j.id IS NULL THEN 'cancelled' ELSE 'started' END,
+               finished_at = CASE WHEN j.id IS NULL THEN s.finished_at END,
+               error = CASE WHEN j.id IS NULL THEN s.error END
+          FROM unnest(ended) AS asked(id)
+          LEFT JOIN pgqueue_job j ON j.id = asked.id
+         WHERE s.id = asked.id AND s.state = 'dead'
+           AND (j.id IS NOT NULL OR EXISTS (
+                SELECT FROM pgqueue_archived_job a WHERE a.id = asked.id
+                   AND a.finished_at >= statement_timestamp() - interval '1 min'
+                   AND a.finished_at <= statement_timestamp()))
+        RETURNING s.workflow_id, s.kind, s.state)
+    UPDATE pgqueue_workflow w
+       SET dead = w.dead - c.moved, active = w.active + c.started,
+           cancelled = w.cancelled + c.moved - c.started,
+           finished_at = CASE WHEN w.state = 'failed' AND c.started > 0 THEN NULL
+                              ELSE w.finished_at END,
+           state = CASE WHEN w.state <> 'failed' THEN w.state
+                        WHEN c.started > 0 THEN 'running'
+                        WHEN w.dead = c.moved THEN 'cancelled' ELSE w.state END
+      FROM (SELECT workflow_id, count(*) AS moved,
+                   count(*) FILTER (WHERE state = 'started') AS started
+              FROM moved WHERE kind = 'step' GROUP BY workflow_id) c
+     WHERE w.id = c.workflow_id;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER pgqueue_letters_gone AFTER DELETE ON pgqueue_dead_letter
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_letters_gone();
+
+-- pins.sql
+DO $do$
+DECLARE
+    home regnamespace := (SELECT c.relnamespace FROM pg_catalog.pg_class c
+                           WHERE c.oid = 'pgqueue_job'::regclass);
+    routine regprocedure;
+BEGIN
+    FOR routine IN
+        SELECT p.oid FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = home AND p.proname IN (
+               'pgqueue_advance', 'pgqueue_begin_publish', 'pgqueue_channel',
+               'pgqueue_close_log_day', 'pgqueue_dedup_key', 'pgqueue_enqueue',
+               'pgqueue_failure_of', 'pgqueue_horizons', 'pgqueue_installation',
+               'pgqueue_job_place', 'pgqueue_jobs_gone', 'pgqueue_letters_gone',
+               'pgqueue_make_archive_day', 'pgqueue_make_log_day',
+               'pgqueue_message_lane', 'pgqueue_pattern_selects', 'pgqueue_patterns_of',
+               'pgqueue_promote', 'pgqueue_publish', 'pgqueue_repeat_calls',
+               'pgqueue_results_of', 'pgqueue_retake_keys', 'pgqueue_start_steps',
+               'pgqueue_start_workflow', 'pgqueue_steps_ended', 'pgqueue_store',
+               'pgqueue_store_message', 'pgqueue_store_messages', 'pgqueue_store_steps',
+               'pgqueue_store_unique', 'pgqueue_turns', 'pgqueue_watch')
+    LOOP
+        EXECUTE pg_catalog.format(
+            'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);
+    END LOOP;
+END $do$;

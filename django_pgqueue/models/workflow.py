@@ -1,0 +1,142 @@
+"""Workflows: steps that come after one another, and what has become of each."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.models.columns import CLOCK
+
+
+class IdArray(models.Field):  # type: ignore[type-arg]
+    """A list of ids; see TextArray for why it is no ArrayField."""
+
+    def db_type(self, connection: Any) -> str:
+        """Return its type in the database."""
+        return "bigint[]"
+
+
+class WorkflowState(models.TextChoices):
+    """Where a workflow is."""
+
+    RUNNING = "running", _("running")
+    SUCCEEDED = "succeeded", _("succeeded")
+    FAILED = "failed", _("failed")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+class Workflow(models.Model):
+    """
+    A row exists from when it was stored until it has been over for as long as the
+    archive is kept.
+
+    Its numbers are of steps with a task; they change in the transaction that ends the
+    step's job.
+    """
+
+    name = models.CharField(_("name"), max_length=255)
+    # Of those with the same name and key only the first was stored.
+    key = models.CharField(_("key"), max_length=255, null=True, blank=True)
+    state = models.CharField(
+        _("state"),
+        max_length=9,
+        choices=WorkflowState.choices,
+        db_default=WorkflowState.RUNNING,
+    )
+    steps = models.IntegerField(_("steps"))
+    # Those whose jobs are in the queue, and how others ended. Expired is cancelled.
+    active = models.IntegerField(_("active"), db_default=0)
+    succeeded = models.IntegerField(_("succeeded"), db_default=0)
+    dead = models.IntegerField(_("dead"), db_default=0)
+    cancelled = models.IntegerField(_("cancelled"), db_default=0)
+    # The steps whose results are the result: a list of them, if is_list.
+    ends = IdArray(_("ends"), null=True, blank=True)
+    is_list = models.BooleanField(_("is list"), db_default=False)
+
+    created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
+    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(
+        _("cancel requested at"), null=True, blank=True
+    )
+
+    class Meta:
+        db_table = "pgqueue_workflow"
+        verbose_name = _("workflow")
+        verbose_name_plural = _("workflows")
+        default_permissions = ("view",)
+        indexes: ClassVar = [
+            # Serves the retention.
+            models.Index(
+                fields=["finished_at"],
+                name="pgqueue_workflow_finished",
+                condition=models.Q(finished_at__isnull=False),
+            ),
+        ]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["name", "key"], name="pgqueue_workflow_key"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.pk}"
+
+
+class StepState(models.TextChoices):
+    """Where a step is."""
+
+    WAITING = "waiting", _("waiting")
+    STARTED = "started", _("started")
+    SUCCEEDED = "succeeded", _("succeeded")
+    DEAD = "dead", _("dead")
+    CANCELLED = "cancelled", _("cancelled")
+    EXPIRED = "expired", _("expired")
+
+
+class Step(models.Model):
+    """
+    One step of a workflow, for as long as that exists.
+
+    Its id is that of its job, which is stored when its turn has come.
+    """
+
+    id = models.BigIntegerField(_("id"), primary_key=True)
+    workflow_id = models.BigIntegerField(_("workflow"))
+    name = models.CharField(_("name"), max_length=255)
+    # "step", or what is started by the end of the others: "on_error".
+    kind = models.CharField(_("kind"), max_length=10)
+    # NULL: it has no job, and gathers the results of those before it.
+    task = models.CharField(_("task"), max_length=255, null=True, blank=True)
+    # What its job will be: queue, arguments, times from its start on, and so on.
+    job: models.JSONField[Any, Any] = models.JSONField(_("job"), null=True, blank=True)
+    after = IdArray(_("after"))
+    next = IdArray(_("next"))
+    # How many of those before it have not succeeded.
+    waits = models.IntegerField(_("waits"))
+    # What comes first among its arguments: "result", "results", "failure"; NULL: none.
+    takes = models.CharField(_("takes"), max_length=10, null=True, blank=True)
+
+    state = models.CharField(_("state"), max_length=9, choices=StepState.choices)
+    result: models.JSONField[Any, Any] = models.JSONField(
+        _("result"), null=True, blank=True
+    )
+    # Of one that is dead: the reason, and the type and message of its last error.
+    error: models.JSONField[Any, Any] = models.JSONField(
+        _("error"), null=True, blank=True
+    )
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_step"
+        verbose_name = _("step")
+        verbose_name_plural = _("steps")
+        default_permissions = ()
+        indexes: ClassVar = [
+            models.Index(fields=["workflow_id", "id"], name="pgqueue_step_workflow"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.pk}"

@@ -1,0 +1,302 @@
+"""
+Workflows: steps that come after one another.
+
+They are stored here, and advanced by the database, where the jobs of their steps end:
+sql/steps_ended.sql.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+from django_pgqueue.queues.enqueue import OF_LANE, Placement
+
+# Locks: those of the function.
+START = """
+SELECT workflow, first_id, is_new FROM pgqueue_start_workflow(
+    %(name)s::text, %(key)s::text, %(steps)s::jsonb, %(ends)s::int[], %(is_list)s::bool)
+"""
+
+# Locks: none. By id, one after another.
+FIND = """
+SELECT w.id, w.name, w.key, w.state, w.steps, w.active, w.succeeded, w.dead,
+       w.cancelled, w.is_list, w.created_at, w.finished_at, w.cancel_requested_at
+  FROM pgqueue_workflow w WHERE w.id = ANY(%(ids)s::bigint[])
+"""
+
+# Locks: none.
+RESULTS = """
+SELECT e.id, s.result::text
+  FROM pgqueue_workflow w
+ CROSS JOIN LATERAL unnest(w.ends) WITH ORDINALITY AS e(id, place)
+  JOIN pgqueue_step s ON s.id = e.id
+ WHERE w.id = %(workflow)s ORDER BY e.place
+"""
+
+# Locks: none. The order of the steps is that in which they were told.
+STEPS = """
+SELECT s.id, s.name, s.kind, s.task, s.state, s.result::text, s.error::text,
+       s.started_at, s.finished_at
+  FROM pgqueue_step s
+ WHERE s.workflow_id = %(workflow)s AND s.id > %(after)s::bigint
+ ORDER BY s.id LIMIT %(limit)s
+"""
+
+# Locks: the row of the workflow, until the end of the transaction, so that no settle
+# starts a step meanwhile; row locks on its steps. What is started is cancelled as jobs
+# are, by the caller, who then sees the workflow end.
+CANCEL = """
+WITH asked AS (
+    UPDATE pgqueue_workflow w SET cancel_requested_at = statement_timestamp()
+     WHERE w.id = %(workflow)s AND w.state = 'running'
+       AND w.cancel_requested_at IS NULL
+    RETURNING w.id),
+left_out AS (
+    UPDATE pgqueue_step s
+       SET state = 'cancelled', finished_at = statement_timestamp()
+      FROM asked
+     WHERE s.workflow_id = asked.id AND s.kind = 'step' AND s.state = 'waiting'
+    RETURNING s.task)
+SELECT (SELECT count(*) FROM asked), (SELECT count(task) FROM left_out)
+"""
+LEFT_OUT = """
+UPDATE pgqueue_workflow SET cancelled = cancelled + %(count)s WHERE id = %(workflow)s
+"""
+
+# Locks: none.
+STARTED = """
+SELECT s.id FROM pgqueue_step s
+ WHERE s.workflow_id = %(workflow)s AND s.state = 'started' ORDER BY s.id
+"""
+
+# Locks: none. Walks back from the last step along the index.
+LAST_TO_END = """
+SELECT s.id FROM pgqueue_step s
+ WHERE s.workflow_id = %(workflow)s AND s.state IN ('waiting', 'started')
+ ORDER BY s.id DESC LIMIT %(limit)s
+"""
+
+# Locks: none. The jobs that the end of some steps has started: of the same workflows.
+STARTED_BESIDE = """
+SELECT s.id FROM pgqueue_step s
+ WHERE s.state = 'started' AND s.workflow_id = ANY(ARRAY(
+       SELECT e.workflow_id FROM pgqueue_step e WHERE e.id = ANY(%(ids)s::bigint[])))
+ ORDER BY s.id
+"""
+
+# Locks: row locks on one batch of workflows, and on their steps; SKIP LOCKED passes
+# over what is just advanced. The steps of all of them may be many: so few workflows.
+PURGE = f"""
+WITH gone AS (
+    DELETE FROM pgqueue_workflow WHERE id = ANY(ARRAY(
+        SELECT id FROM pgqueue_workflow
+         WHERE finished_at >= coalesce(%(floor)s::timestamptz, '-infinity')
+           AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
+         ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+    RETURNING id, finished_at),
+steps AS (
+    DELETE FROM pgqueue_step WHERE workflow_id = ANY(ARRAY(SELECT id FROM gone)))
+SELECT count(*), max(finished_at) FROM gone
+"""
+
+# Of Placement, what a step's job is stored with; the times as texts.
+PLACED = ("queue", "priority", "max_attempts", "lane", *OF_LANE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewStep:
+    """
+    A step that is to be stored.
+
+    Attributes:
+        name: What people call it.
+        placement: Where and when its job is stored; None: it has none, and gathers.
+        args: A JSON array as text, with a place for what it takes.
+        kwargs: A JSON object as text.
+        after: The places of the steps before it, in the order of their results.
+        takes: What comes first among its arguments.
+        kind: "step" or "on_error".
+        bytes_max: How large what it takes may be.
+    """
+
+    name: str
+    placement: Placement | None
+    args: str = "[]"
+    kwargs: str = "{}"
+    after: Sequence[int] = ()
+    takes: str | None = None
+    kind: str = "step"
+    bytes_max: int = 0
+
+
+class Started(NamedTuple):
+    """A workflow that was stored, or the one that had its key."""
+
+    workflow: int
+    first_id: int | None  # Of its steps, whose ids follow one another; None: not new.
+    is_new: bool
+
+
+class Row(NamedTuple):
+    """A workflow as its row has it."""
+
+    id: int
+    name: str
+    key: str | None
+    state: str
+    steps: int
+    active: int
+    succeeded: int
+    dead: int
+    cancelled: int
+    is_list: bool
+    created_at: datetime
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+
+
+class StepRow(NamedTuple):
+    """A step as its row has it."""
+
+    id: int
+    name: str
+    kind: str
+    task: str | None
+    state: str
+    result: str | None  # JSON text.
+    error: str | None  # JSON text.
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+def start(
+    cursor: Cursor,
+    *,
+    name: str,
+    key: str | None,
+    steps: Sequence[NewStep],
+    ends: Sequence[int],
+    is_list: bool,
+) -> Started:
+    """
+    Store a workflow, and the jobs of those steps that wait for none: one round trip.
+
+    Args:
+        cursor: Django's or psycopg's; the caller commits.
+        name: Of the workflow.
+        key: Of several with the same name and key only the first is stored. None: each.
+        steps: In any order.
+        ends: The places of the steps whose results are the result.
+        is_list: Whether that is a list of them.
+    """
+    following: list[list[int]] = [[] for _ in steps]
+    for place, step in enumerate(steps):
+        for before in step.after:
+            following[before].append(place)
+    told = [_as_json(step, after) for step, after in zip(steps, following, strict=True)]
+    cursor.execute(
+        START,
+        {
+            "name": name,
+            "key": key,
+            "steps": f"[{','.join(told)}]",
+            "ends": list(ends),
+            "is_list": is_list,
+        },
+    )
+    return Started(*one_row(cursor))
+
+
+def _as_json(step: NewStep, following: Sequence[int]) -> str:
+    head = json.dumps(
+        {
+            "name": step.name,
+            "kind": step.kind,
+            "after": list(step.after),
+            "next": list(following),
+            "takes": step.takes,
+        }
+    )
+    if step.placement is None:
+        return head
+    at = step.placement
+    job: dict[str, Any] = {name: getattr(at, name) for name in PLACED}
+    times = {
+        "run_at": _moment(at.run_at),
+        "delay": _interval(at.delay),
+        "expire_at": _moment(at.expire_at),
+        "expire_in": _interval(at.expire_in),
+    }
+    placed = json.dumps({**job, **times, "bytes_max": step.bytes_max})
+    return (
+        f'{head[:-1]},"task":{json.dumps(at.task)},"job":{placed[:-1]},'
+        f'"args":{step.args},"kwargs":{step.kwargs},"headers":{at.headers}}}}}'
+    )
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def _interval(length: timedelta | None) -> str | None:
+    return None if length is None else f"{length.total_seconds():f} s"
+
+
+def find(cursor: Cursor, ids: Sequence[int]) -> dict[int, Row]:
+    """Return what is known of the workflows *ids*; those that are gone are left out."""
+    cursor.execute(FIND, {"ids": list(ids)})
+    return {row[0]: Row(*row) for row in cursor.fetchall()}
+
+
+def results(cursor: Cursor, workflow: int) -> list[str | None]:
+    """Return the results of the last steps of a workflow as JSON texts, in order."""
+    cursor.execute(RESULTS, {"workflow": workflow})
+    return [result for _, result in cursor.fetchall()]
+
+
+def steps(
+    cursor: Cursor, workflow: int, *, after: int = 0, limit: int = 1_000
+) -> list[StepRow]:
+    """Return the steps of a workflow, those with an id above *after*."""
+    params = {"workflow": workflow, "after": after, "limit": limit}
+    cursor.execute(STEPS, params)
+    return [StepRow(*row) for row in cursor.fetchall()]
+
+
+def cancel(cursor: Cursor, workflow: int) -> list[int] | None:
+    """
+    Cancel what has not started, and return the ids of the jobs of what has.
+
+    Args:
+        cursor: In a transaction that the caller commits once it has cancelled these.
+        workflow: Its id.
+
+    Returns:
+        None: There is no such workflow, it has ended, or was asked to stop before.
+    """
+    cursor.execute(CANCEL, {"workflow": workflow})
+    is_asked, left_out = one_row(cursor)
+    if not is_asked:
+        return None
+    if left_out:
+        cursor.execute(LEFT_OUT, {"workflow": workflow, "count": left_out})
+    cursor.execute(STARTED, {"workflow": workflow})
+    return [step for (step,) in cursor.fetchall()]
+
+
+def last_to_end(cursor: Cursor, workflow: int, limit: int) -> list[int]:
+    """Return the steps of a workflow that have not ended, those said last first."""
+    cursor.execute(LAST_TO_END, {"workflow": workflow, "limit": limit})
+    return [step for (step,) in cursor.fetchall()]
+
+
+def started_beside(cursor: Cursor, ids: Sequence[int]) -> list[int]:
+    """Return the jobs of all started steps of the workflows that some steps are of."""
+    cursor.execute(STARTED_BESIDE, {"ids": list(ids)})
+    return [step for (step,) in cursor.fetchall()]

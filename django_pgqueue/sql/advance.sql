@@ -1,0 +1,71 @@
+-- Advances workflows: starts what can start, and ends those that have come to an end.
+--
+-- Called by start_workflow.sql, steps_ended.sql and letters_gone.sql, which have locked
+-- the workflows.
+--
+-- "done" are steps that have succeeded: each that comes after one of them waits for one
+-- less. "ready" are those that wait for none. A step without a task gathers the results
+-- of those before it, and has succeeded at once; so this goes round until nothing more
+-- can start.
+--
+-- A workflow has ended when none of its steps is started: what waits then waits for one
+-- that has failed. Its on_error starts then, once: not where somebody has cancelled it.
+--
+-- Locks: row locks on steps, and those of pgqueue_start_steps().
+CREATE OR REPLACE FUNCTION pgqueue_advance(
+    workflows bigint[], done bigint[], ready bigint[], notifies boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    tasks bigint[];
+    gathers bigint[];
+    failed bigint[];
+BEGIN
+    LOOP
+        SELECT array_agg(s.id) FILTER (WHERE s.task IS NOT NULL),
+               array_agg(s.id) FILTER (WHERE s.task IS NULL)
+          INTO tasks, gathers
+          FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
+         WHERE s.id = ANY(ready) AND s.state = 'waiting'
+           AND w.state = 'running' AND w.cancel_requested_at IS NULL;
+        IF tasks IS NOT NULL THEN
+            PERFORM pgqueue_start_steps(tasks, notifies);
+        END IF;
+        IF gathers IS NOT NULL THEN
+            UPDATE pgqueue_step s
+               SET state = 'succeeded', started_at = statement_timestamp(),
+                   finished_at = statement_timestamp(),
+                   result = CASE WHEN s.takes IS NULL THEN '[]'
+                                 ELSE pgqueue_results_of(s.after) END
+             WHERE s.id = ANY(gathers);
+            done := done || gathers;
+        END IF;
+        EXIT WHEN done IS NULL;
+        WITH met AS (
+            SELECT n.id, count(*) AS steps
+              FROM pgqueue_step s CROSS JOIN LATERAL unnest(s.next) AS n(id)
+             WHERE s.id = ANY(done) GROUP BY n.id),
+        nearer AS (
+            UPDATE pgqueue_step s SET waits = s.waits - met.steps
+              FROM met WHERE s.id = met.id
+            RETURNING s.id, s.waits)
+        SELECT array_agg(id) FILTER (WHERE waits = 0) INTO ready FROM nearer;
+        done := NULL;
+        EXIT WHEN ready IS NULL;
+    END LOOP;
+
+    WITH ended AS (
+        UPDATE pgqueue_workflow w
+           SET state = CASE WHEN w.dead > 0 THEN 'failed'
+                            WHEN w.cancelled > 0 OR w.cancel_requested_at IS NOT NULL
+                            THEN 'cancelled' ELSE 'succeeded' END,
+               finished_at = statement_timestamp()
+         WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
+        RETURNING w.id, w.state, w.cancel_requested_at)
+    SELECT array_agg(s.id) INTO failed
+      FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
+     WHERE e.state <> 'succeeded' AND e.cancel_requested_at IS NULL
+       AND s.kind = 'on_error' AND s.state = 'waiting';
+    IF failed IS NOT NULL THEN
+        PERFORM pgqueue_start_steps(failed, notifies);
+    END IF;
+END $$;

@@ -1,0 +1,49 @@
+-- Tells workflows of dead letters that leave their table: what is redriven reopens its
+-- workflow, what is set aside is cancelled, what is deleted stays dead.
+--
+-- A workflow that was cancelled is not reopened: the job runs, and nothing comes after.
+--
+-- Locks: none, where no dead letter is of a workflow; else the rows of the workflows,
+-- in the order of their ids, and row locks on steps.
+CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[];
+BEGIN
+    SELECT array_agg(gone.id) INTO ended FROM gone WHERE gone.workflow_id IS NOT NULL;
+    IF ended IS NULL THEN
+        RETURN NULL;
+    END IF;
+    PERFORM FROM pgqueue_workflow w
+      WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
+                              WHERE s.id = ANY(ended)))
+      ORDER BY w.id FOR NO KEY UPDATE;
+    WITH moved AS (
+        UPDATE pgqueue_step s
+           SET state = CASE WHEN j.id IS NULL THEN 'cancelled' ELSE 'started' END,
+               finished_at = CASE WHEN j.id IS NULL THEN s.finished_at END,
+               error = CASE WHEN j.id IS NULL THEN s.error END
+          FROM unnest(ended) AS asked(id)
+          LEFT JOIN pgqueue_job j ON j.id = asked.id
+         WHERE s.id = asked.id AND s.state = 'dead'
+           AND (j.id IS NOT NULL OR EXISTS (
+                SELECT FROM pgqueue_archived_job a WHERE a.id = asked.id
+                   AND a.finished_at >= statement_timestamp() - interval '1 min'
+                   AND a.finished_at <= statement_timestamp()))
+        RETURNING s.workflow_id, s.kind, s.state)
+    UPDATE pgqueue_workflow w
+       SET dead = w.dead - c.moved, active = w.active + c.started,
+           cancelled = w.cancelled + c.moved - c.started,
+           finished_at = CASE WHEN w.state = 'failed' AND c.started > 0 THEN NULL
+                              ELSE w.finished_at END,
+           state = CASE WHEN w.state <> 'failed' THEN w.state
+                        WHEN c.started > 0 THEN 'running'
+                        WHEN w.dead = c.moved THEN 'cancelled' ELSE w.state END
+      FROM (SELECT workflow_id, count(*) AS moved,
+                   count(*) FILTER (WHERE state = 'started') AS started
+              FROM moved WHERE kind = 'step' GROUP BY workflow_id) c
+     WHERE w.id = c.workflow_id;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER pgqueue_letters_gone AFTER DELETE ON pgqueue_dead_letter
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_letters_gone();

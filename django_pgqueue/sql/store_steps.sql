@@ -1,0 +1,77 @@
+-- Stores the jobs of steps: all of them, or an error.
+--
+-- Called by start_steps.sql. A step's "job" holds what Placement does, with times from
+-- its start on; what a caller asked to be checked in Python was, when it was stored.
+--
+-- Locks: as start_steps.sql.
+CREATE OR REPLACE FUNCTION pgqueue_store_steps(
+    ready bigint[], notifies boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    too_large text;
+    hint text;
+BEGIN
+    WITH given AS MATERIALIZED (
+        SELECT s.id, s.workflow_id, s.name, s.task, s.job,
+               CASE s.takes
+               WHEN 'result' THEN
+                   (SELECT coalesce(p.result, 'null') FROM pgqueue_step p
+                     WHERE p.id = s.after[1])
+               WHEN 'results' THEN pgqueue_results_of(s.after)
+               WHEN 'failure' THEN pgqueue_failure_of(s.workflow_id)
+               END AS value
+          FROM pgqueue_step s WHERE s.id = ANY(ready)),
+    stored AS (
+        INSERT INTO pgqueue_job (
+            id, workflow_id, task, queue, args, kwargs, headers, priority, max_attempts,
+            run_after, expires_at, lane, lane_capacity, lane_spacing, lane_burst,
+            lane_policy, promotion)
+        SELECT g.id, g.workflow_id, g.task, j.queue,
+               CASE WHEN g.value IS NULL THEN j.args
+                    ELSE jsonb_set(j.args, '{0}', g.value) END,
+               j.kwargs, j.headers, j.priority, j.max_attempts,
+               coalesce(j.run_at, clock_timestamp() + j.delay),
+               coalesce(j.expire_at, clock_timestamp() + j.expire_in),
+               j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst, j.lane_policy,
+               CASE WHEN j.lane IS NOT NULL THEN 0 END
+          FROM given g, jsonb_to_record(g.job) AS j(
+               queue text, args jsonb, kwargs jsonb, headers jsonb, priority smallint,
+               max_attempts smallint, run_at timestamptz, delay interval,
+               expire_at timestamptz, expire_in interval, lane text,
+               lane_capacity integer, lane_spacing float8, lane_burst integer,
+               lane_policy text)
+         ORDER BY g.id
+        RETURNING id),
+    started AS (
+        UPDATE pgqueue_step s
+           SET state = 'started', started_at = statement_timestamp(),
+               finished_at = NULL, error = NULL
+         WHERE s.id = ANY(ready) RETURNING s.workflow_id, s.kind),
+    counted AS (
+        UPDATE pgqueue_workflow w SET active = w.active + c.steps
+          FROM (SELECT workflow_id, count(*) AS steps FROM started
+                 WHERE kind = 'step' GROUP BY workflow_id) c
+         WHERE w.id = c.workflow_id)
+    SELECT format('step %s takes %s bytes; the limit is %s', g.name,
+                  octet_length(g.value::text), g.job ->> 'bytes_max')
+      INTO too_large
+      FROM given g WHERE octet_length(g.value::text) > (g.job ->> 'bytes_max')::bigint
+     LIMIT 1;
+    IF too_large IS NOT NULL THEN
+        RAISE 'what % (PAYLOAD_BYTES_MAX)', too_large
+            USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+
+    IF NOT notifies THEN
+        RETURN;
+    END IF;
+    FOR hint IN
+        SELECT DISTINCT CASE WHEN s.job ->> 'lane' IS NULL THEN s.job ->> 'queue'
+                             WHEN s.job ->> 'lane_policy' = 'fair'
+                             THEN '!fair:' || (s.job ->> 'queue')
+                             ELSE '!lanes' END
+          FROM pgqueue_step s WHERE s.id = ANY(ready)
+    LOOP
+        PERFORM pg_notify(pgqueue_channel(), hint);
+    END LOOP;
+END $$;

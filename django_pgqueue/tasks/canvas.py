@@ -1,0 +1,340 @@
+"""
+Canvas: calls of tasks that come after one another, as steps of one workflow.
+
+    chain(fetch.s(url), parse.s(), store.s()).delay()
+    chord([resize.s(pk, width) for width in (200, 800)], publish.s(pk)).delay()
+
+A call that is not made yet is a signature, task.s(…). What stands before it is given to
+it as its first argument: one result, or the list of a group's results. task.si(…) takes
+none. Signatures, chains and groups stand in each other as they like.
+
+All of it is checked and stored at once, in the caller's transaction; what comes later
+is enqueued in the transaction that ends what it waits for.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.exceptions import InvalidArgument, InvalidOption, shown
+from django_pgqueue.queues.workflows import NewStep
+from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.enqueuer import Enqueuer
+    from django_pgqueue.tasks.result import JobResult
+    from django_pgqueue.tasks.workflow_result import WorkflowResult
+
+R = TypeVar("R")
+
+# Steps of one workflow, those included that only gather results.
+STEPS_MAX = 50_000
+
+NAME_LENGTH_MAX = KEY_LENGTH_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The steps that a part of a plan ends with, and whether its result is a list."""
+
+    places: tuple[int, ...] = ()
+    is_list: bool = False
+
+
+class Plan:
+    """The steps of a workflow that is to be stored, each checked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.steps: list[NewStep] = []
+        # Of each: why nobody can take its result; None: it can be taken.
+        self._without_result: list[str | None] = []
+
+    def call(self, signature: Signature[Any], before: Ends) -> Ends:
+        """Add a call; it takes what stands before it, unless it says otherwise."""
+        takes = None
+        if before.places and not signature.is_immutable:
+            takes = "results" if before.is_list else "result"
+            self._must_have_results(before, signature)
+        step, why_not = signature.as_step(self.settings, takes)
+        return self._add(replace(step, after=before.places), why_not)
+
+    def gather(self, before: Ends, *, takes: bool = True) -> Ends:
+        """Add a step that has the results of those before it as one list, or none."""
+        step = NewStep(
+            name="(gather)",
+            placement=None,
+            after=before.places,
+            takes="results" if takes else None,
+        )
+        return self._add(step, None)
+
+    def on_error(self, signature: Signature[Any]) -> None:
+        """Add what is called once the workflow has failed."""
+        takes = None if signature.is_immutable else "failure"
+        step, why_not = signature.as_step(self.settings, takes)
+        self._add(replace(step, kind="on_error"), why_not)
+
+    def _must_have_results(self, before: Ends, signature: Signature[Any]) -> None:
+        for place in before.places:
+            if (why_not := self._without_result[place]) is not None:
+                raise InvalidOption(
+                    f"{signature.name} takes the result of {self.steps[place].name}, "
+                    f"which has none: {why_not}. Say {signature.name}.si(…), which "
+                    f"takes none."
+                )
+
+    def _add(self, step: NewStep, why_not: str | None) -> Ends:
+        if len(self.steps) >= STEPS_MAX:
+            raise InvalidArgument(
+                task=step.name,
+                path="workflow",
+                problem=f"has more than {STEPS_MAX:,} steps; divide it",
+            )
+        self.steps.append(step)
+        self._without_result.append(why_not)
+        return Ends((len(self.steps) - 1,))
+
+
+class Part(ABC):
+    """What a workflow is made of: a signature, a chain or a group."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def plan(self, plan: Plan, before: Ends) -> Ends:
+        """Add this to *plan*, after the steps *before*; return what it ends with."""
+
+    def __or__(self, other: object) -> Chain:
+        """Return the chain of this and *other*."""
+        return chain(self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature(Part, Generic[R]):
+    """A call of a task that is not made yet. Made by task.s(…) and task.si(…)."""
+
+    enqueuer: Enqueuer[Any, R]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    is_immutable: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of its task."""
+        return self.enqueuer.task_name
+
+    def delay(self) -> JobResult[R]:
+        """Enqueue the call by itself, as one job of no workflow."""
+        return self.enqueuer._delay(self.args, self.kwargs)
+
+    async def adelay(self) -> JobResult[R]:
+        """Enqueue the call by itself, from async code."""
+        return await self.enqueuer._patiently(self.delay)
+
+    def plan(self, plan: Plan, before: Ends) -> Ends:
+        """Add one step."""
+        return plan.call(self, before)
+
+    def as_step(
+        self, settings: Settings, takes: str | None
+    ) -> tuple[NewStep, str | None]:
+        """Return its step, and why nobody can take its result, if so."""
+        return self.enqueuer.as_step(self.args, self.kwargs, settings, takes)
+
+    def __repr__(self) -> str:
+        values = [*map(repr, self.args)]
+        values += [f"{name}={value!r}" for name, value in self.kwargs.items()]
+        call = "si" if self.is_immutable else "s"
+        return f"{self.name}.{call}({', '.join(values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Composed(Part):
+    """Several parts, and what is called if they fail."""
+
+    parts: tuple[Part, ...]
+    name: str
+    error_callback: Signature[Any] | None = None
+
+    def delay(self, *, key: str | None = None) -> WorkflowResult:
+        """
+        Store the workflow, in the caller's transaction: one query.
+
+        Args:
+            key: Of workflows with this name and key only the first is stored; the
+                answer to others is that one. Up to 255 characters.
+
+        Raises:
+            InvalidArgument: Arguments do not fit a task, or cannot travel; the key is
+                no text, or too long; there are more than 50,000 steps.
+            InvalidOption: A task has an option that makes no sense for a step, or its
+                result is taken and it stores none.
+            PayloadTooLarge: Those of one exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
+            WrongDatabase: A transaction is open on another alias than the queue's.
+        """
+        from django_pgqueue.tasks import start_workflow
+
+        try:
+            return start_workflow.start(self.planned(), name=self.name, key=key)
+        except FIRST_ERRORS as error:
+            name_way_out(error, "delay()", "….adelay()")
+            raise
+
+    async def adelay(self, *, key: str | None = None) -> WorkflowResult:
+        """Store the workflow from async code; as delay()."""
+        from django_pgqueue.tasks.database import in_thread
+
+        return await in_thread(functools.partial(self.delay, key=key))
+
+    def planned(self) -> tuple[Plan, Ends]:
+        """Return its steps, checked, and those that it ends with."""
+        plan = Plan(get_settings())
+        ends = self.plan(plan, Ends())
+        if self.error_callback is not None:
+            plan.on_error(self.error_callback)
+        return plan, ends
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Composed):
+    """Parts that come one after the other. Made by chain()."""
+
+    def plan(self, plan: Plan, before: Ends) -> Ends:
+        """Add each after the one before it."""
+        for part in self.parts:
+            before = part.plan(plan, before)
+        return before
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Composed):
+    """Parts that run side by side. Made by group()."""
+
+    def plan(self, plan: Plan, before: Ends) -> Ends:
+        """Add all of them after what stands before; each has one result."""
+        if not self.parts:
+            return Ends(plan.gather(before, takes=False).places)
+        if before.is_list:
+            before = plan.gather(before)
+        places: list[int] = []
+        for part in self.parts:
+            ends = part.plan(plan, before)
+            if ends.is_list:
+                ends = plan.gather(ends)
+            places += ends.places
+        return Ends(tuple(places), is_list=True)
+
+
+def chain(
+    *parts: object, name: str = "chain", on_error: Signature[Any] | None = None
+) -> Chain:
+    """
+    Return parts that come one after the other, each with the result of the one before.
+
+        chain(fetch.s(url), parse.s(), store.s()).delay()
+        (fetch.s(url) | parse.s() | store.s()).delay()
+
+    Args:
+        parts: Signatures, chains and groups; at least one. Of a group the list of its
+            results is passed on.
+        name: What people call the workflow; up to 255 characters.
+        on_error: Called once it has failed: when a step has given up, was cancelled or
+            has expired, and nothing more can run. Its first argument says which: a
+            dict with workflow, name, failed, and the first ten as steps.
+
+    Raises:
+        InvalidArgument: There are none, or one is none of these.
+    """
+    if len(parts) == 1 and isinstance(parts[0], (list, tuple)):
+        parts = tuple(parts[0])
+    checked = _checked("chain", parts)
+    if not checked:
+        raise InvalidArgument(
+            task="chain", path="parts", problem="is empty; a chain has at least one"
+        )
+    flat: list[Part] = []
+    for part in checked:
+        # What a | b | c makes, and a chain within a chain, is one.
+        is_plain = isinstance(part, Chain) and part.error_callback is None
+        flat += part.parts if is_plain else [part]  # type: ignore[attr-defined]
+    return Chain(tuple(flat), *_said("chain", name, on_error))
+
+
+def group(
+    *parts: object, name: str = "group", on_error: Signature[Any] | None = None
+) -> Group:
+    """
+    Return parts that run side by side; the result is the list of theirs, in order.
+
+        group(resize.s(pk, width) for width in (200, 800)).delay().get()
+
+    Args:
+        parts: Signatures, chains and groups, or one iterable of them. Of none the
+            result is the empty list.
+        name: As of chain().
+        on_error: As of chain(); once all others have ended.
+
+    Raises:
+        InvalidArgument: One is none of these.
+    """
+    if len(parts) == 1 and isinstance(parts[0], Iterable):
+        parts = tuple(parts[0])
+    return Group(_checked("group", parts), *_said("group", name, on_error))
+
+
+def chord(
+    header: object,
+    body: Signature[Any],
+    *,
+    name: str = "chord",
+    on_error: Signature[Any] | None = None,
+) -> Chain:
+    """
+    Return a group, and what is called with the list of its results.
+
+        chord([resize.s(pk, width) for width in (200, 800)], publish.s(pk)).delay()
+
+    Args:
+        header: The group, or an iterable of its parts. Of none, the list is empty.
+        body: Called once all of them have succeeded.
+        name: As of chain().
+        on_error: As of chain(); once all others have ended.
+
+    Raises:
+        InvalidArgument: One is none of these.
+    """
+    parts = header if isinstance(header, Group) else group(header)
+    return chain(parts, body, name=name, on_error=on_error)
+
+
+def _checked(what: str, parts: Sequence[object]) -> tuple[Part, ...]:
+    for place, part in enumerate(parts):
+        if not isinstance(part, Part):
+            problem = f"is {shown(part)}; it must be a signature, a chain or a group"
+            if hasattr(part, "si"):
+                problem = "is a task; say task.s(…), which is a call of it"
+            raise InvalidArgument(task=what, path=f"part {place}", problem=problem)
+        error_callback = getattr(part, "error_callback", None)
+        if error_callback is not None:
+            problem = (
+                "has an on_error of its own, and a workflow has one: say it at the "
+                "outermost"
+            )
+            raise InvalidArgument(task=what, path=f"part {place}", problem=problem)
+    return tuple(part for part in parts if isinstance(part, Part))
+
+
+def _said(what: str, name: str, on_error: object) -> tuple[str, Signature[Any] | None]:
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
+        problem = f"is {shown(name)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
+        raise InvalidArgument(task=what, path="name", problem=problem)
+    if on_error is not None and not isinstance(on_error, Signature):
+        problem = f"is {shown(on_error)}; it must be a signature, task.s(…)"
+        raise InvalidArgument(task=what, path="on_error", problem=problem)
+    return name, on_error

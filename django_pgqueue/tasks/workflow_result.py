@@ -1,0 +1,207 @@
+"""Workflow result: what became of a workflow, and what can still be done to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connections, transaction
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import (
+    ResultTimeout,
+    UndecodablePayload,
+    WorkflowFailed,
+    WorkflowNotFound,
+)
+from django_pgqueue.options.durations import Duration
+from django_pgqueue.queues import workflows
+from django_pgqueue.queues.workflows import Row, StepRow
+from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.payload import decode_value
+from django_pgqueue.tasks.raised import Reject
+from django_pgqueue.tasks.result import refuse_vain_wait
+from django_pgqueue.tasks.waiting import await_until, wait_until
+
+# Of how many steps a wait is told that they have ended; others are found by looking.
+STEPS_AWAITED = 100
+
+# Steps read at a time.
+STEPS_READ = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class WorkflowResult:
+    """
+    A handle on one workflow.
+
+    What is read is read once, when first asked for, and again by refresh() and get().
+    Each method has a twin for async code, a… .
+
+    Attributes:
+        id: Of the workflow.
+        created: Whether the call that returned this has stored it; False: there was
+            one with its name and key.
+    """
+
+    id: int
+    created: bool = True
+    _row: Row | None = field(default=None, init=False, repr=False)
+
+    def refresh(self) -> WorkflowResult:
+        """
+        Read the workflow's state again: one query.
+
+        Raises:
+            WorkflowNotFound: It was never committed, or its retention has passed.
+        """
+        with connections[get_settings().database].cursor() as cursor:
+            found = workflows.find(cursor, [self.id])
+        if self.id not in found:
+            raise WorkflowNotFound(self.id)
+        self._row = found[self.id]
+        return self
+
+    async def arefresh(self) -> WorkflowResult:
+        """Read the workflow's state again, from async code; as refresh()."""
+        return await in_thread(self.refresh)
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self._read().name
+
+    @property
+    def status(self) -> str:
+        """One of running, succeeded, failed and cancelled."""
+        return self._read().state
+
+    @property
+    def progress(self) -> float:
+        """How many of its steps have ended, from 0 to 1; 1 where it has none."""
+        row = self._read()
+        ended = row.succeeded + row.dead + row.cancelled
+        return ended / row.steps if row.steps else 1.0
+
+    def steps(self) -> Iterator[StepRow]:
+        """Yield its steps, in the order in which they were said."""
+        after = 0
+        while True:
+            with connections[get_settings().database].cursor() as cursor:
+                found = workflows.steps(cursor, self.id, after=after, limit=STEPS_READ)
+            yield from found
+            if len(found) < STEPS_READ:
+                return
+            after = found[-1].id
+
+    def get(self, timeout: Duration | None = None) -> Any:
+        """
+        Wait until the workflow has succeeded, and return its result.
+
+        That of a chain is the result of its last part; that of a group the list of
+        theirs.
+
+        Args:
+            timeout: How long to wait, a duration; 0: look once; None: without end.
+
+        Raises:
+            WorkflowFailed: It has failed, or was cancelled.
+            ResultTimeout: It has not ended within the timeout.
+            WorkflowNotFound: It was never committed, or its retention has passed.
+            UndecodablePayload: A result cannot be read.
+            WrongState: It has not ended, and a transaction is open here: workers
+                would not see its jobs before it commits.
+            ValueError: The timeout is no duration.
+        """
+        wait_until(self._awaited(), timeout, lambda: self._has_ended(timeout))
+        return self._outcome()
+
+    async def aget(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - As get().
+        """Wait for the result from async code, without blocking it; as get()."""
+        awaited = await in_thread(self._awaited)
+        await await_until(awaited, timeout, lambda: self._has_ended(timeout))
+        return await in_thread(self._outcome)
+
+    def cancel(self) -> bool:
+        """
+        Cancel what has not started, and ask what runs to stop.
+
+        The workflow is cancelled once no step of it runs; one that has a dead step by
+        then has failed. Its on_error is not called.
+
+        Returns:
+            False if it had ended already, or was asked before.
+
+        Raises:
+            WorkflowNotFound: It was never committed, or its retention has passed.
+        """
+        from django_pgqueue.tasks import operate
+
+        alias = get_settings().database
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            started = workflows.cancel(cursor, self.id)
+            if started:
+                operate.cancel(started)
+        self.refresh()
+        return started is not None
+
+    async def acancel(self) -> bool:
+        """Cancel it from async code; as cancel()."""
+        return await in_thread(self.cancel)
+
+    def _awaited(self) -> list[int]:
+        """Return the jobs of which one is probably the last to end."""
+        with connections[get_settings().database].cursor() as cursor:
+            return workflows.last_to_end(cursor, self.id, STEPS_AWAITED)
+
+    def _read(self) -> Row:
+        if self._row is None:
+            self.refresh()
+        assert self._row is not None
+        return self._row
+
+    def _has_ended(self, timeout: Duration | None) -> bool:
+        self.refresh()
+        ended = self.status != "running"
+        if not ended:
+            refuse_vain_wait(
+                self.id, self.status, is_endless=timeout is None, what="Workflow"
+            )
+        return ended
+
+    def _outcome(self) -> Any:
+        row = self._read()
+        if row.state == "running":
+            raise ResultTimeout(
+                f"Workflow {self.id} is running: {row.succeeded:,} of {row.steps:,} "
+                f"steps have succeeded; it has not ended within the timeout."
+            )
+        if row.state != "succeeded":
+            raise WorkflowFailed(self.id, row.state, self._first_failure())
+        with connections[get_settings().database].cursor() as cursor:
+            texts = workflows.results(cursor, self.id)
+        values = [self._decoded(text) for text in texts]
+        return values if row.is_list else values[0]
+
+    def _decoded(self, text: str | None) -> Any:
+        try:
+            return None if text is None else decode_value(text)
+        except Reject as gone:
+            raise UndecodablePayload(
+                f"A result of workflow {self.id} cannot be read: {gone}"
+            ) from None
+
+    def _first_failure(self) -> str:
+        for step in self.steps():
+            if step.state in ("dead", "expired") or (
+                step.state == "cancelled" and step.started_at is not None
+            ):
+                error = json.loads(step.error) if step.error else {}
+                kind, message = error.get("type"), error.get("message")
+                why = ": ".join(str(each) for each in (kind, message) if each)
+                return (
+                    f"Step {step.name} (job {step.id}) is {step.state}. {why}".strip()
+                )
+        return ""

@@ -1,0 +1,82 @@
+"""Sample tasks that are steps of workflows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_pgqueue import Cancel, Retry, task
+
+SOON = Retry(max_attempts=3, backoff="constant", base=0.0)
+
+
+@task
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+@task
+def total(numbers: list[Any]) -> int:
+    return sum(numbers)
+
+
+@task
+def give(value: Any = None) -> Any:
+    return value
+
+
+@task
+def pair(first: Any, second: Any = None) -> list[Any]:
+    return [first, second]
+
+
+@task(retries=SOON)
+def fails(*args: Any) -> None:
+    raise ValueError("no way")
+
+
+@task(retries=0)
+def fails_at(value: int, bad: int) -> int:
+    if value == bad:
+        raise ValueError(f"{value} is bad")
+    return value
+
+
+@task(takes_context=True, retries=SOON)
+def fails_twice(ctx: Any, value: Any = None) -> Any:
+    if ctx.attempt < 3:
+        raise ValueError("not yet")
+    return value
+
+
+@task
+def cancels(*args: Any) -> None:
+    raise Cancel("enough")
+
+
+@task(archive=False)
+def leaves_nothing(*args: Any) -> int:
+    return 1
+
+
+@task(ack_policy="first")
+def acked_first(*args: Any) -> int:
+    return 1
+
+
+@task(atomic=True)
+def atomic_give(value: Any = None) -> Any:
+    return value
+
+
+@task(archive=False, atomic=True)
+def atomic_nothing(*args: Any) -> None:
+    pass
+
+
+SEEN: list[Any] = []
+
+
+@task
+def see(value: Any = None) -> None:
+    """Note what it was called with, for tests that run jobs in their own thread."""
+    SEEN.append(value)

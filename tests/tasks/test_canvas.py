@@ -1,0 +1,370 @@
+"""Canvas: chains, groups and chords, as their users say them."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue import (
+    InvalidArgument,
+    InvalidOption,
+    Unique,
+    WorkflowFailed,
+    chain,
+    chord,
+    group,
+)
+from django_pgqueue.models import DeadLetter, Job, Step, Workflow
+from django_pgqueue.tasks.workflow_result import WorkflowResult
+from django_pgqueue.testing import drain
+from tests.app.tasks import add as plain_add
+from tests.app.workflow_tasks import (
+    SEEN,
+    acked_first,
+    add,
+    atomic_give,
+    cancels,
+    fails,
+    fails_at,
+    fails_twice,
+    give,
+    leaves_nothing,
+    pair,
+    see,
+    total,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen():
+    SEEN.clear()
+    yield
+    SEEN.clear()
+
+
+def run(canvas, **options) -> WorkflowResult:
+    """Store a workflow, and run all of it in this thread."""
+    result = canvas.delay(**options)
+    drain(raise_errors=False)
+    return result.refresh()
+
+
+CANVASES = {
+    "a chain passes each result on": (
+        lambda: chain(give.s(1), add.s(10), add.s(100)),
+        111,
+    ),
+    "a chain of one": (lambda: chain(give.s(7)), 7),
+    "a result of nothing": (lambda: chain(give.s(None), pair.s(2)), [None, 2]),
+    "pipes": (lambda: give.s(1) | add.s(2) | add.s(3), 6),
+    "si takes nothing": (lambda: chain(give.s(1), give.si(5)), 5),
+    "a keyword": (lambda: chain(give.s(1), pair.s(second="x")), [1, "x"]),
+    "a group in its order": (
+        lambda: group(give.s(n) for n in range(5)),
+        [0, 1, 2, 3, 4],
+    ),
+    "a group of one": (lambda: group(give.s(3)), [3]),
+    "an empty group": (group, []),
+    "a chord": (lambda: chord([give.s(1), give.s(2)], total.s()), 3),
+    "a chord of one": (lambda: chord([give.s(2)], total.s()), 2),
+    "an empty chord": (lambda: chord([], total.s()), 0),
+    "a chord whose body takes nothing": (lambda: chord([give.s(1)], give.si("b")), "b"),
+    "a group of chains": (
+        lambda: group(give.s(1) | add.s(1), give.s(2) | add.s(2)),
+        [2, 4],
+    ),
+    "a group after a task": (lambda: give.s(1) | group(add.s(1), add.s(2)), [2, 3]),
+    "a group after a group": (
+        lambda: group(give.s(1), give.s(2)) | group(total.s(), pair.s("x")),
+        [3, [[1, 2], "x"]],
+    ),
+    "a task, a group, a task, a group, a task": (
+        lambda: (
+            give.s(1)
+            | group(add.s(1), add.s(2))
+            | total.s()
+            | group(add.s(10), add.s(20))
+            | total.s()
+        ),
+        15 + 25,
+    ),
+    "a group in a group": (
+        lambda: group(give.s(1), group(give.s(2), give.s(3))),
+        [1, [2, 3]],
+    ),
+    "a chord in a chord": (
+        lambda: chord([chord([give.s(1), give.s(2)], total.s()), give.s(4)], total.s()),
+        7,
+    ),
+    "an empty group after a task": (lambda: give.s(1) | group() | total.s(), 0),
+    "an empty group in a group": (lambda: group(give.s(1), group()), [1, []]),
+    "a chain in a chain": (lambda: chain(give.s(1), chain(add.s(1), add.s(1))), 3),
+    "retries": (lambda: chain(give.s(1), fails_twice.s(), add.s(1)), 2),
+    "an atomic task": (lambda: chain(atomic_give.s(1), add.s(1)), 2),
+    "an edge of JSON": (
+        lambda: chain(give.s({"a": ["é", 1.5, True]}), pair.s()),
+        [{"a": ["é", 1.5, True]}, None],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANVASES)
+def test_a_workflow_has_the_result_that_its_shape_says(name):
+    """Whatever stands in what."""
+    make, expected = CANVASES[name]
+
+    result = run(make())
+
+    assert "succeeded" == result.status
+    assert expected == result.get()
+    assert 1.0 == result.progress
+    assert not Job.objects.exists()
+    row = Workflow.objects.get()
+    assert (0, row.steps, 0, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
+    assert row.finished_at is not None
+
+
+def test_nothing_of_what_comes_later_is_enqueued_before_its_turn():
+    """One job at a time of a chain, whose ids are those of its steps."""
+    result = chain(give.s(1), add.s(1), add.s(1)).delay()
+    ids = [step.id for step in result.steps()]
+
+    for job in ids:
+        assert [job] == list(Job.objects.values_list("id", flat=True))
+        drain(max_jobs=1)
+
+    assert 3 == result.get(timeout=0)
+
+
+def test_a_step_that_gives_up_ends_its_workflow_as_failed():
+    """What comes after it never runs; get() says which step it was."""
+    result = run(chain(give.s(1), fails.s(), add.s(1)))
+
+    assert "failed" == result.status
+    states = [step.state for step in result.steps()]
+    assert ["succeeded", "dead", "waiting"] == states
+    with pytest.raises(WorkflowFailed, match=r"fails .* is dead\. .*ValueError: no way"):
+        result.get()
+
+
+def test_members_of_a_group_end_whatever_becomes_of_others():
+    """The body of the chord does not run."""
+    result = run(chord([fails_at.s(n, 1) for n in range(4)], total.s()))
+
+    assert "failed" == result.status
+    states = [step.state for step in result.steps()]
+    assert ["succeeded", "dead", "succeeded", "succeeded", "waiting"] == states
+    row = Workflow.objects.get()
+    assert (0, 3, 1, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
+
+
+def test_a_step_that_cancels_itself_cancels_its_workflow():
+    """It is no failure that somebody could redrive."""
+    result = run(chain(cancels.s(), give.si(1)))
+
+    assert "cancelled" == result.status
+    with pytest.raises(WorkflowFailed, match="cancelled"):
+        result.get()
+
+
+def test_on_error_is_called_once_all_others_have_ended():
+    """It is told which steps have failed, and why."""
+    members = [fails_at.s(n, 1) for n in range(3)]
+    result = run(group(members, on_error=see.s()))
+
+    [told] = SEEN
+    assert (result.id, "group", 1) == (told["workflow"], told["name"], told["failed"])
+    [step] = told["steps"]
+    assert ("tests.app.workflow_tasks.fails_at", "dead") == (
+        step["task"],
+        step["state"],
+    )
+    assert "1 is bad" == step["error"]["message"]
+    assert "failed" == result.status
+
+
+def test_on_error_is_not_called_for_success_and_not_by_a_cancel():
+    """Nor is it a step of those that are counted."""
+    good = run(chain(give.s(1), on_error=see.s()))
+    cancelled = chain(give.s(1), on_error=see.s()).delay()
+    assert cancelled.cancel()
+    drain()
+
+    assert [] == SEEN
+    assert (1, "succeeded") == (Workflow.objects.get(id=good.id).steps, good.status)
+    assert "cancelled" == cancelled.refresh().status
+
+
+def test_an_immutable_on_error_takes_nothing():
+    """It is called with what it was given."""
+    run(chain(fails.s(), on_error=see.si("alert")))
+
+    assert ["alert"] == SEEN
+
+
+def test_a_redriven_step_reopens_its_workflow():
+    """It goes on from there to its end."""
+    result = run(chain(give.s(1), fails_at.s(1), add.s(10)))
+    [letter] = DeadLetter.objects.all()
+    from django_pgqueue.tasks import operate
+
+    operate.edit(letter.id, args=[1, 5], kwargs=None)
+    operate.retry([letter.id])
+
+    assert "running" == result.refresh().status
+    assert Workflow.objects.get().finished_at is None
+    drain()
+    assert 11 == result.get()
+    row = Workflow.objects.get()
+    assert (0, 3, 0, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
+
+
+def test_a_step_that_is_set_aside_is_cancelled_for_good():
+    """Its workflow has failed for nothing else, so it is cancelled as well."""
+    from django_pgqueue.tasks import operate
+
+    result = run(chain(give.s(1), fails_at.s(1), add.s(10)))
+    operate.set_aside([DeadLetter.objects.get().id], reason="never mind")
+
+    assert "cancelled" == result.refresh().status
+    row = Workflow.objects.get()
+    assert (0, 1, 0, 1) == (row.active, row.succeeded, row.dead, row.cancelled)
+
+
+def test_a_cancel_reaches_what_has_not_started():
+    """Jobs in the queue are cancelled, and what waits for them."""
+    result = chain(group(give.s(1), give.s(2)), total.s()).delay()
+
+    assert result.cancel()
+
+    assert "cancelled" == result.status
+    assert ["cancelled"] * 3 == [step.state for step in result.steps()]
+    assert not Job.objects.exists()
+    assert not result.cancel()
+
+
+def test_a_job_that_somebody_deletes_is_cancelled():
+    """By hand, in SQL: no workflow waits for ever."""
+    result = chain(give.s(1), add.s(1)).delay()
+
+    Job.objects.all().delete()
+
+    assert "cancelled" == result.refresh().status
+
+
+def test_what_leaves_nothing_behind_has_succeeded():
+    """archive=False: its step knows."""
+    result = run(chain(leaves_nothing.s(), give.si(2)))
+
+    assert 2 == result.get()
+
+
+@pytest.mark.parametrize("task", [leaves_nothing, acked_first])
+def test_a_result_that_is_not_stored_cannot_be_taken(task):
+    """It is said before anything is stored, with the way out."""
+    with pytest.raises(InvalidOption, match=r"takes the result .* Say .*add\.si"):
+        chain(task.s(), add.s(1)).delay()
+    assert not Workflow.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "canvas, problem",
+    [
+        (chain, "is empty"),
+        (lambda: chain(give), r"is a task; say task\.s"),
+        (lambda: chain(give.s(1), 7), "part 1 is 7"),
+        (lambda: group([give.s(1), "x"]), "part 1 is 'x'"),
+        (lambda: chain(give.s(1), name=""), "name is ''"),
+        (lambda: chain(give.s(1), on_error=give), "on_error is"),
+        (
+            lambda: chain(chain(give.s(1), on_error=see.s()), give.s()),
+            "has an on_error of its own",
+        ),
+    ],
+)
+def test_what_is_no_part_is_refused_when_it_is_said(canvas, problem):
+    """The message has the place and the way out."""
+    with pytest.raises(InvalidArgument, match=problem):
+        canvas()
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_stored():
+    """With what stands before them counted in."""
+    with pytest.raises(InvalidArgument, match="too many positional"):
+        chain(give.s(1), add.s(1, 2)).delay()
+    with pytest.raises(InvalidArgument, match="missing"):
+        chain(add.s(1)).delay()
+    with pytest.raises(InvalidArgument, match="key is 7"):
+        chain(give.s(1)).delay(key=7)
+    assert not Workflow.objects.exists()
+
+
+def test_a_call_that_stands_for_others_is_no_step():
+    """The message says what to say instead."""
+    with pytest.raises(InvalidOption, match="unique, debounce and throttle"):
+        chain(give.using(unique=Unique(by="value")).s(1)).delay()
+    with pytest.raises(InvalidOption, match="spread"):
+        chain(give.spread("1h").s(1)).delay()
+
+
+def test_a_key_starts_one_workflow():
+    """The second answer is the first one, and nothing is stored."""
+    first = chain(give.s(1), name="order").delay(key="42")
+    second = chain(give.s(2), name="order").delay(key="42")
+    other = chain(give.s(3), name="refund").delay(key="42")
+
+    assert (first.id, False) == (second.id, second.created)
+    assert first.created
+    assert other.id != first.id
+    assert 2 == Workflow.objects.count() == Job.objects.count()
+
+
+def test_results_that_are_too_large_together_end_the_workflow(settings):
+    """The step that would take them is dead, with the reason; the settle succeeds."""
+    settings.PGQUEUE = {"PAYLOAD_BYTES_MAX": 1_000}
+    result = run(chord([give.s("x" * 300) for _ in range(5)], total.s()))
+
+    assert "failed" == result.status
+    *members, body = result.steps()
+    assert {"succeeded"} == {step.state for step in members}
+    assert "dead" == body.state
+    with pytest.raises(WorkflowFailed, match=r"takes 15\d\d bytes; the limit is 1000"):
+        result.get()
+
+
+def test_a_step_waits_for_its_time_from_its_start_on():
+    """run_after counts from when its turn has come."""
+    result = chain(give.s(1), add.using(run_after="1h").s(1)).delay()
+    drain()
+
+    job = Job.objects.get()
+    assert 3_500 < (job.visible_at - job.enqueued_at).total_seconds() <= 3_600
+    assert "running" == result.refresh().status
+
+
+def test_a_workflow_is_stored_in_the_transaction_of_its_caller(
+    django_assert_num_queries,
+):
+    """By one query, however many steps it has."""
+    canvas = chord([give.s(n) for n in range(100)], total.s())
+    with django_assert_num_queries(1):
+        canvas.delay()
+    assert 101 == Step.objects.count()
+
+
+def test_a_signature_alone_is_a_call():
+    """delay() of it enqueues one job of no workflow."""
+    plain_add.s(1, 2).delay()
+
+    assert not Workflow.objects.exists()
+    assert 1 == Job.objects.count()
+
+
+def test_immediate_mode_runs_all_of_it(settings):
+    """Each step as soon as the one before it has ended."""
+    settings.PGQUEUE = {"MODE": "immediate"}
+
+    result = chain(give.s(1), group(add.s(1), add.s(2)), total.s()).delay()
+
+    assert 5 == result.get()
