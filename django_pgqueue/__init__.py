@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.topics.subscribe import subscribe
     from django_pgqueue.topics.topic import Topic, topic
+    from django_pgqueue.workflows.flow import flow
+    from django_pgqueue.workflows.saga import saga
 
 __version__: str  # Read when it is first used.
 
@@ -79,6 +81,8 @@ _HOMES = {
     "chain": "tasks.canvas",
     "group": "tasks.canvas",
     "chord": "tasks.canvas",
+    "flow": "workflows.flow",
+    "saga": "workflows.saga",
     "Signature": "tasks.canvas",
     "WorkflowResult": "tasks.workflow_result",
     "cron": "schedules.declare",
@@ -204,9 +208,11 @@ __all__ = [
     "consume",
     "cron",
     "every",
+    "flow",
     "group",
     "publish",
     "publish_many",
+    "saga",
     "subscribe",
     "task",
     "topic",

@@ -296,10 +296,10 @@ class JobFailed(PgQueueError, RuntimeError):
 
 class WorkflowFailed(PgQueueError, RuntimeError):
     """
-    A workflow ended without success: failed or cancelled.
+    A workflow ended without success: failed, cancelled or compensated.
 
     Attributes:
-        status: "failed" or "cancelled".
+        status: "failed", "cancelled" or "compensated".
     """
 
     def __init__(self, workflow_id: int, status: str, problem: str) -> None:

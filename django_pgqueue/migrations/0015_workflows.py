@@ -13,8 +13,8 @@ FUNCTIONS_BACK = """
 DROP TRIGGER pgqueue_jobs_gone ON pgqueue_job;
 DROP TRIGGER pgqueue_letters_gone ON pgqueue_dead_letter;
 DROP FUNCTION pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_steps_ended,
-    pgqueue_start_workflow, pgqueue_advance, pgqueue_start_steps, pgqueue_store_steps,
-    pgqueue_failure_of, pgqueue_results_of;
+    pgqueue_start_workflow, pgqueue_advance, pgqueue_compensate, pgqueue_start_steps,
+    pgqueue_store_steps, pgqueue_meets, pgqueue_failure_of, pgqueue_results_of;
 """
 
 
@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
                 ),
                 ("workflow_id", models.BigIntegerField(verbose_name="workflow")),
                 ("name", models.CharField(max_length=255, verbose_name="name")),
-                ("kind", models.CharField(max_length=10, verbose_name="kind")),
+                ("kind", models.CharField(max_length=12, verbose_name="kind")),
                 (
                     "task",
                     models.CharField(
@@ -55,6 +55,20 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "fills",
+                    models.JSONField(blank=True, null=True, verbose_name="fills"),
+                ),
+                (
+                    "condition",
+                    models.JSONField(blank=True, null=True, verbose_name="condition"),
+                ),
+                (
+                    "compensates",
+                    models.BigIntegerField(
+                        blank=True, null=True, verbose_name="compensates"
+                    ),
+                ),
+                (
                     "state",
                     models.CharField(
                         choices=[
@@ -64,6 +78,7 @@ class Migration(migrations.Migration):
                             ("dead", "dead"),
                             ("cancelled", "cancelled"),
                             ("expired", "expired"),
+                            ("skipped", "skipped"),
                         ],
                         max_length=9,
                         verbose_name="state",
@@ -122,6 +137,18 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("canvas", "canvas"),
+                            ("flow", "flow"),
+                            ("saga", "saga"),
+                        ],
+                        max_length=6,
+                        verbose_name="kind",
+                    ),
+                ),
+                (
                     "state",
                     models.CharField(
                         choices=[
@@ -129,9 +156,11 @@ class Migration(migrations.Migration):
                             ("succeeded", "succeeded"),
                             ("failed", "failed"),
                             ("cancelled", "cancelled"),
+                            ("compensating", "compensating"),
+                            ("compensated", "compensated"),
                         ],
                         db_default="running",
-                        max_length=9,
+                        max_length=12,
                         verbose_name="state",
                     ),
                 ),
@@ -141,6 +170,7 @@ class Migration(migrations.Migration):
                     "succeeded",
                     models.IntegerField(db_default=0, verbose_name="succeeded"),
                 ),
+                ("skipped", models.IntegerField(db_default=0, verbose_name="skipped")),
                 ("dead", models.IntegerField(db_default=0, verbose_name="dead")),
                 (
                     "cancelled",

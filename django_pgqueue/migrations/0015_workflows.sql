@@ -25,6 +25,28 @@ LANGUAGE sql STABLE AS $$
       FROM pgqueue_workflow w WHERE w.id = workflow
 $$;
 
+-- meets.sql
+CREATE OR REPLACE FUNCTION pgqueue_meets(condition jsonb) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(bool_and(
+        CASE c.op
+        WHEN '==' THEN found.value = c.value
+        WHEN '!=' THEN found.value <> c.value
+        WHEN 'in' THEN c.value @> jsonb_build_array(found.value)
+        ELSE jsonb_typeof(found.value) = jsonb_typeof(c.value)
+             AND CASE c.op
+                 WHEN '<' THEN found.value < c.value
+                 WHEN '<=' THEN found.value <= c.value
+                 WHEN '>' THEN found.value > c.value
+                 WHEN '>=' THEN found.value >= c.value END
+        END), true)
+      FROM jsonb_to_recordset(condition)
+           AS c(step bigint, path text[], op text, value jsonb)
+      LEFT JOIN pgqueue_step s ON s.id = c.step
+     CROSS JOIN LATERAL (
+           SELECT coalesce(s.result #> coalesce(c.path, '{}'), 'null')) found(value)
+$$;
+
 -- store_steps.sql
 CREATE OR REPLACE FUNCTION pgqueue_store_steps(
     ready bigint[], notifies boolean
@@ -34,7 +56,7 @@ DECLARE
     hint text;
 BEGIN
     WITH given AS MATERIALIZED (
-        SELECT s.id, s.workflow_id, s.name, s.task, s.job,
+        SELECT s.id, s.workflow_id, s.name, s.task, s.job, s.fills,
                CASE s.takes
                WHEN 'result' THEN
                    (SELECT coalesce(p.result, 'null') FROM pgqueue_step p
@@ -49,9 +71,27 @@ BEGIN
             run_after, expires_at, lane, lane_capacity, lane_spacing, lane_burst,
             lane_policy, promotion)
         SELECT g.id, g.workflow_id, g.task, j.queue,
-               CASE WHEN g.value IS NULL THEN j.args
-                    ELSE jsonb_set(j.args, '{0}', g.value) END,
-               j.kwargs, j.headers, j.priority, j.max_attempts,
+               CASE WHEN g.value IS NOT NULL THEN jsonb_set(j.args, '{0}', g.value)
+                    WHEN g.fills IS NOT NULL THEN (
+                        SELECT coalesce(jsonb_agg(
+                                   CASE WHEN f.step IS NULL THEN a.value
+                                        ELSE coalesce(p.result, 'null') END
+                                   ORDER BY a.place), '[]')
+                          FROM jsonb_array_elements(j.args) WITH ORDINALITY
+                               AS a(value, place)
+                          LEFT JOIN jsonb_to_recordset(g.fills)
+                               AS f("to" jsonb, step bigint)
+                               ON f."to" = to_jsonb(a.place - 1)
+                          LEFT JOIN pgqueue_step p ON p.id = f.step)
+                    ELSE j.args END,
+               CASE WHEN g.fills IS NULL THEN j.kwargs
+                    ELSE j.kwargs || (
+                        SELECT coalesce(jsonb_object_agg(
+                                   f."to" #>> '{}', coalesce(p.result, 'null')), '{}')
+                          FROM jsonb_to_recordset(g.fills) AS f("to" jsonb, step bigint)
+                          LEFT JOIN pgqueue_step p ON p.id = f.step
+                         WHERE jsonb_typeof(f."to") = 'string') END,
+               j.headers, j.priority, j.max_attempts,
                coalesce(j.run_at, clock_timestamp() + j.delay),
                coalesce(j.expire_at, clock_timestamp() + j.expire_in),
                j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst, j.lane_policy,
@@ -63,7 +103,7 @@ BEGIN
                lane_capacity integer, lane_spacing float8, lane_burst integer,
                lane_policy text)
          ORDER BY g.id
-        RETURNING id),
+        RETURNING id, octet_length(args::text) + octet_length(kwargs::text) AS bytes),
     started AS (
         UPDATE pgqueue_step s
            SET state = 'started', started_at = statement_timestamp(),
@@ -74,13 +114,14 @@ BEGIN
           FROM (SELECT workflow_id, count(*) AS steps FROM started
                  WHERE kind = 'step' GROUP BY workflow_id) c
          WHERE w.id = c.workflow_id)
-    SELECT format('step %s takes %s bytes; the limit is %s', g.name,
-                  octet_length(g.value::text), g.job ->> 'bytes_max')
+    SELECT format('step %s has arguments of %s bytes; the limit is %s', g.name,
+                  stored.bytes, g.job ->> 'bytes_max')
       INTO too_large
-      FROM given g WHERE octet_length(g.value::text) > (g.job ->> 'bytes_max')::bigint
+      FROM stored JOIN given g USING (id)
+     WHERE stored.bytes > (g.job ->> 'bytes_max')::bigint
      LIMIT 1;
     IF too_large IS NOT NULL THEN
-        RAISE 'what % (PAYLOAD_BYTES_MAX)', too_large
+        RAISE '% (PAYLOAD_BYTES_MAX)', too_large
             USING ERRCODE = 'program_limit_exceeded';
     END IF;
 
@@ -134,6 +175,72 @@ BEGIN
     END LOOP;
 END $$;
 
+-- compensate.sql
+CREATE OR REPLACE FUNCTION pgqueue_compensate(
+    workflows bigint[], notifies boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    undoing bigint[];
+    ready bigint[];
+BEGIN
+    SELECT array_agg(w.id) INTO undoing FROM pgqueue_workflow w
+     WHERE w.id = ANY(workflows) AND w.state = 'compensating'
+       AND NOT EXISTS (
+           SELECT FROM pgqueue_step c WHERE c.workflow_id = w.id
+              AND c.kind = 'compensation' AND c.state IN ('started', 'dead'));
+
+    WITH gone AS (
+        DELETE FROM pgqueue_dead_letter d
+         WHERE d.id = ANY(ARRAY(
+               SELECT s.id FROM pgqueue_step s
+                WHERE s.workflow_id = ANY(undoing) AND s.kind = 'step'
+                  AND s.state = 'dead'))
+        RETURNING d.*)
+    INSERT INTO pgqueue_archived_job (
+        id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,
+        expires_at, attempt, max_attempts, crashes, deliveries, dedup_key,
+        accumulate_key, lane, lane_capacity, lane_spacing, lane_burst, lane_policy,
+        progress, workflow_id, parent_id, message_id, schedule_id, errors, state,
+        started_at, finished_at, worker)
+    SELECT id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,
+           expires_at, attempt, max_attempts, crashes, deliveries, dedup_key,
+           accumulate_key, lane, lane_capacity, lane_spacing, lane_burst, lane_policy,
+           progress, workflow_id, parent_id, message_id, schedule_id,
+           CASE WHEN jsonb_array_length(errors) >= 100 THEN errors - 1
+                ELSE errors END
+           || jsonb_build_object(
+                  'kind', 'set_aside', 'by', 'saga ' || workflow_id,
+                  'at', statement_timestamp(), 'dead_for', reason,
+                  'message', 'The saga compensates.'),
+           'cancelled', started_at, statement_timestamp(), worker
+      FROM gone;
+
+    SELECT array_agg(next.id) INTO ready FROM (
+        SELECT DISTINCT ON (c.workflow_id) c.id
+          FROM pgqueue_step c JOIN pgqueue_step s ON s.id = c.compensates
+         WHERE c.workflow_id = ANY(undoing) AND c.kind = 'compensation'
+           AND c.state = 'waiting' AND s.state = 'succeeded'
+         ORDER BY c.workflow_id, s.finished_at DESC, s.id DESC) next;
+    IF ready IS NOT NULL THEN
+        PERFORM pgqueue_start_steps(ready, notifies);
+    END IF;
+
+    WITH ended AS (
+        UPDATE pgqueue_workflow w
+           SET state = 'compensated', finished_at = statement_timestamp()
+         WHERE w.id = ANY(undoing)
+           AND NOT EXISTS (SELECT FROM pgqueue_step c
+                            WHERE c.id = ANY(ready) AND c.workflow_id = w.id)
+        RETURNING w.id, w.cancel_requested_at)
+    SELECT array_agg(s.id) INTO ready
+      FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
+     WHERE e.cancel_requested_at IS NULL AND s.kind = 'on_error'
+       AND s.state = 'waiting';
+    IF ready IS NOT NULL THEN
+        PERFORM pgqueue_start_steps(ready, notifies);
+    END IF;
+END $$;
+
 -- advance.sql
 CREATE OR REPLACE FUNCTION pgqueue_advance(
     workflows bigint[], done bigint[], ready bigint[], notifies boolean
@@ -141,15 +248,20 @@ CREATE OR REPLACE FUNCTION pgqueue_advance(
 DECLARE
     tasks bigint[];
     gathers bigint[];
+    left_out bigint[];
     failed bigint[];
 BEGIN
     LOOP
-        SELECT array_agg(s.id) FILTER (WHERE s.task IS NOT NULL),
-               array_agg(s.id) FILTER (WHERE s.task IS NULL)
-          INTO tasks, gathers
-          FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
-         WHERE s.id = ANY(ready) AND s.state = 'waiting'
-           AND w.state = 'running' AND w.cancel_requested_at IS NULL;
+        SELECT array_agg(r.id) FILTER (WHERE r.is_met AND r.is_task),
+               array_agg(r.id) FILTER (WHERE r.is_met AND NOT r.is_task),
+               array_agg(r.id) FILTER (WHERE NOT r.is_met)
+          INTO tasks, gathers, left_out
+          FROM (SELECT s.id, s.task IS NOT NULL AS is_task,
+                       s.condition IS NULL OR pgqueue_meets(s.condition) AS is_met
+                  FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
+                 WHERE s.id = ANY(ready) AND s.state = 'waiting'
+                   AND w.state = 'running' AND w.cancel_requested_at IS NULL
+                   AND (w.kind <> 'saga' OR w.dead + w.cancelled = 0)) r;
         IF tasks IS NOT NULL THEN
             PERFORM pgqueue_start_steps(tasks, notifies);
         END IF;
@@ -161,6 +273,17 @@ BEGIN
                                  ELSE pgqueue_results_of(s.after) END
              WHERE s.id = ANY(gathers);
             done := done || gathers;
+        END IF;
+        IF left_out IS NOT NULL THEN
+            WITH passed_over AS (
+                UPDATE pgqueue_step s
+                   SET state = 'skipped', finished_at = statement_timestamp()
+                 WHERE s.id = ANY(left_out) RETURNING s.workflow_id, s.task)
+            UPDATE pgqueue_workflow w SET skipped = w.skipped + c.steps
+              FROM (SELECT workflow_id, count(task) AS steps FROM passed_over
+                     GROUP BY workflow_id) c
+             WHERE w.id = c.workflow_id;
+            done := done || left_out;
         END IF;
         EXIT WHEN done IS NULL;
         WITH met AS (
@@ -178,18 +301,24 @@ BEGIN
 
     WITH ended AS (
         UPDATE pgqueue_workflow w
-           SET state = CASE WHEN w.dead > 0 THEN 'failed'
-                            WHEN w.cancelled > 0 OR w.cancel_requested_at IS NOT NULL
-                            THEN 'cancelled' ELSE 'succeeded' END,
+           SET state = CASE
+                   WHEN w.dead + w.cancelled = 0 AND w.cancel_requested_at IS NULL
+                   THEN 'succeeded'
+                   WHEN w.kind = 'saga' THEN 'compensating'
+                   WHEN w.dead > 0 THEN 'failed' ELSE 'cancelled' END,
                finished_at = statement_timestamp()
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
         RETURNING w.id, w.state, w.cancel_requested_at)
     SELECT array_agg(s.id) INTO failed
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE e.state <> 'succeeded' AND e.cancel_requested_at IS NULL
+     WHERE e.state IN ('failed', 'cancelled') AND e.cancel_requested_at IS NULL
        AND s.kind = 'on_error' AND s.state = 'waiting';
     IF failed IS NOT NULL THEN
         PERFORM pgqueue_start_steps(failed, notifies);
+    END IF;
+    IF EXISTS (SELECT FROM pgqueue_workflow w
+                WHERE w.id = ANY(workflows) AND w.state = 'compensating') THEN
+        PERFORM pgqueue_compensate(workflows, notifies);
     END IF;
 END $$;
 
@@ -200,6 +329,7 @@ CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
     steps jsonb,
     ends integer[],
     is_list boolean,
+    kind text,
     OUT workflow bigint,
     OUT first_id bigint,
     OUT is_new boolean
@@ -207,9 +337,10 @@ CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
 DECLARE
     ids bigint[];
 BEGIN
-    INSERT INTO pgqueue_workflow AS w (name, key, is_list, steps)
-    VALUES ($1, $2, $5, (SELECT count(*) FROM jsonb_array_elements($3) s(step)
-                          WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
+    INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, steps)
+    VALUES ($1, $2, $5, $6,
+            (SELECT count(*) FROM jsonb_array_elements($3) s(step)
+              WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
     ON CONFLICT ON CONSTRAINT pgqueue_workflow_key DO NOTHING
     RETURNING w.id INTO workflow;
     is_new := workflow IS NOT NULL;
@@ -227,7 +358,7 @@ BEGIN
                          ORDER BY e.number)
      WHERE w.id = workflow;
     INSERT INTO pgqueue_step (id, workflow_id, name, kind, task, job, after, next, waits,
-                              takes, state)
+                              takes, fills, condition, compensates, state)
     SELECT ids[s.place], workflow, j.name, j.kind, j.task, j.job,
            ARRAY(SELECT ids[a.value::int + 1]
                    FROM jsonb_array_elements_text(j.after) WITH ORDINALITY a(value, n)
@@ -235,11 +366,18 @@ BEGIN
            ARRAY(SELECT ids[a.value::int + 1]
                    FROM jsonb_array_elements_text(j.next) WITH ORDINALITY a(value, n)
                   ORDER BY a.n),
-           jsonb_array_length(j.after), j.takes, 'waiting'
+           jsonb_array_length(j.after), j.takes,
+           (SELECT jsonb_agg(f.value || jsonb_build_object(
+                                 'step', ids[(f.value ->> 'step')::int + 1]))
+              FROM jsonb_array_elements(j.fills) f(value)),
+           (SELECT jsonb_agg(c.value || jsonb_build_object(
+                                 'step', ids[(c.value ->> 'step')::int + 1]))
+              FROM jsonb_array_elements(j.condition) c(value)),
+           ids[j.compensates + 1], 'waiting'
       FROM jsonb_array_elements($3) WITH ORDINALITY AS s(step, place),
            jsonb_to_record(s.step) AS j(
                name text, kind text, task text, job jsonb, after jsonb, next jsonb,
-               takes text)
+               takes text, fills jsonb, condition jsonb, compensates integer)
      ORDER BY s.place;
     PERFORM pgqueue_advance(
         ARRAY[workflow], NULL,
@@ -324,15 +462,18 @@ CREATE OR REPLACE TRIGGER pgqueue_jobs_gone AFTER DELETE ON pgqueue_job
 CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     ended bigint[];
+    workflows bigint[];
 BEGIN
     SELECT array_agg(gone.id) INTO ended FROM gone WHERE gone.workflow_id IS NOT NULL;
     IF ended IS NULL THEN
         RETURN NULL;
     END IF;
-    PERFORM FROM pgqueue_workflow w
-      WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
-                              WHERE s.id = ANY(ended)))
-      ORDER BY w.id FOR NO KEY UPDATE;
+    SELECT array_agg(locked.id) INTO workflows FROM (
+        SELECT w.id FROM pgqueue_workflow w
+         WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
+                                 WHERE s.id = ANY(ended)
+                                   AND s.state = 'dead'))
+         ORDER BY w.id FOR NO KEY UPDATE) locked;
     WITH moved AS (
         UPDATE pgqueue_step s
            SET state = CASE WHEN j.id IS NULL THEN 'cancelled' ELSE 'started' END,
@@ -341,6 +482,9 @@ BEGIN
           FROM unnest(ended) AS asked(id)
           LEFT JOIN pgqueue_job j ON j.id = asked.id
          WHERE s.id = asked.id AND s.state = 'dead'
+           AND NOT (s.kind = 'step' AND s.workflow_id = ANY(ARRAY(
+                   SELECT w.id FROM pgqueue_workflow w
+                    WHERE w.id = ANY(workflows) AND w.kind = 'saga')))
            AND (j.id IS NOT NULL OR EXISTS (
                 SELECT FROM pgqueue_archived_job a WHERE a.id = asked.id
                    AND a.finished_at >= statement_timestamp() - interval '1 min'
@@ -358,6 +502,11 @@ BEGIN
                    count(*) FILTER (WHERE state = 'started') AS started
               FROM moved WHERE kind = 'step' GROUP BY workflow_id) c
      WHERE w.id = c.workflow_id;
+    IF EXISTS (SELECT FROM pgqueue_step s
+                WHERE s.id = ANY(ended) AND s.kind = 'compensation'
+                  AND s.state = 'cancelled') THEN
+        PERFORM pgqueue_compensate(workflows, true);
+    END IF;
     RETURN NULL;
 END $$;
 CREATE OR REPLACE TRIGGER pgqueue_letters_gone AFTER DELETE ON pgqueue_dead_letter
@@ -375,16 +524,17 @@ BEGIN
         SELECT p.oid FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = home AND p.proname IN (
                'pgqueue_advance', 'pgqueue_begin_publish', 'pgqueue_channel',
-               'pgqueue_close_log_day', 'pgqueue_dedup_key', 'pgqueue_enqueue',
-               'pgqueue_failure_of', 'pgqueue_horizons', 'pgqueue_installation',
-               'pgqueue_job_place', 'pgqueue_jobs_gone', 'pgqueue_letters_gone',
-               'pgqueue_make_archive_day', 'pgqueue_make_log_day',
-               'pgqueue_message_lane', 'pgqueue_pattern_selects', 'pgqueue_patterns_of',
-               'pgqueue_promote', 'pgqueue_publish', 'pgqueue_repeat_calls',
-               'pgqueue_results_of', 'pgqueue_retake_keys', 'pgqueue_start_steps',
-               'pgqueue_start_workflow', 'pgqueue_steps_ended', 'pgqueue_store',
-               'pgqueue_store_message', 'pgqueue_store_messages', 'pgqueue_store_steps',
-               'pgqueue_store_unique', 'pgqueue_turns', 'pgqueue_watch')
+               'pgqueue_close_log_day', 'pgqueue_compensate', 'pgqueue_dedup_key',
+               'pgqueue_enqueue', 'pgqueue_failure_of', 'pgqueue_horizons',
+               'pgqueue_installation', 'pgqueue_job_place', 'pgqueue_jobs_gone',
+               'pgqueue_letters_gone', 'pgqueue_make_archive_day',
+               'pgqueue_make_log_day', 'pgqueue_meets', 'pgqueue_message_lane',
+               'pgqueue_pattern_selects', 'pgqueue_patterns_of', 'pgqueue_promote',
+               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_results_of',
+               'pgqueue_retake_keys', 'pgqueue_start_steps', 'pgqueue_start_workflow',
+               'pgqueue_steps_ended', 'pgqueue_store', 'pgqueue_store_message',
+               'pgqueue_store_messages', 'pgqueue_store_steps', 'pgqueue_store_unique',
+               'pgqueue_turns', 'pgqueue_watch')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

@@ -25,6 +25,16 @@ class WorkflowState(models.TextChoices):
     SUCCEEDED = "succeeded", _("succeeded")
     FAILED = "failed", _("failed")
     CANCELLED = "cancelled", _("cancelled")
+    COMPENSATING = "compensating", _("compensating")
+    COMPENSATED = "compensated", _("compensated")
+
+
+class WorkflowKind(models.TextChoices):
+    """What was said: chain() and its kin, flow(), or saga()."""
+
+    CANVAS = "canvas", _("canvas")
+    FLOW = "flow", _("flow")
+    SAGA = "saga", _("saga")
 
 
 class Workflow(models.Model):
@@ -39,9 +49,10 @@ class Workflow(models.Model):
     name = models.CharField(_("name"), max_length=255)
     # Of those with the same name and key only the first was stored.
     key = models.CharField(_("key"), max_length=255, null=True, blank=True)
+    kind = models.CharField(_("kind"), max_length=6, choices=WorkflowKind.choices)
     state = models.CharField(
         _("state"),
-        max_length=9,
+        max_length=12,
         choices=WorkflowState.choices,
         db_default=WorkflowState.RUNNING,
     )
@@ -49,6 +60,7 @@ class Workflow(models.Model):
     # Those whose jobs are in the queue, and how others ended. Expired is cancelled.
     active = models.IntegerField(_("active"), db_default=0)
     succeeded = models.IntegerField(_("succeeded"), db_default=0)
+    skipped = models.IntegerField(_("skipped"), db_default=0)
     dead = models.IntegerField(_("dead"), db_default=0)
     cancelled = models.IntegerField(_("cancelled"), db_default=0)
     # The steps whose results are the result: a list of them, if is_list.
@@ -93,6 +105,7 @@ class StepState(models.TextChoices):
     DEAD = "dead", _("dead")
     CANCELLED = "cancelled", _("cancelled")
     EXPIRED = "expired", _("expired")
+    SKIPPED = "skipped", _("skipped")
 
 
 class Step(models.Model):
@@ -105,8 +118,8 @@ class Step(models.Model):
     id = models.BigIntegerField(_("id"), primary_key=True)
     workflow_id = models.BigIntegerField(_("workflow"))
     name = models.CharField(_("name"), max_length=255)
-    # "step", or what is started by the end of the others: "on_error".
-    kind = models.CharField(_("kind"), max_length=10)
+    # "step", or what starts when these have ended: "on_error", "compensation".
+    kind = models.CharField(_("kind"), max_length=12)
     # NULL: it has no job, and gathers the results of those before it.
     task = models.CharField(_("task"), max_length=255, null=True, blank=True)
     # What its job will be: queue, arguments, times from its start on, and so on.
@@ -117,6 +130,16 @@ class Step(models.Model):
     waits = models.IntegerField(_("waits"))
     # What comes first among its arguments: "result", "results", "failure"; NULL: none.
     takes = models.CharField(_("takes"), max_length=10, null=True, blank=True)
+    # Which arguments, by place or name, are the results of which steps.
+    fills: models.JSONField[Any, Any] = models.JSONField(
+        _("fills"), null=True, blank=True
+    )
+    # Comparisons of results; where one does not hold, the step is skipped.
+    condition: models.JSONField[Any, Any] = models.JSONField(
+        _("condition"), null=True, blank=True
+    )
+    # Of a compensation: the step that it undoes.
+    compensates = models.BigIntegerField(_("compensates"), null=True, blank=True)
 
     state = models.CharField(_("state"), max_length=9, choices=StepState.choices)
     result: models.JSONField[Any, Any] = models.JSONField(

@@ -8,8 +8,8 @@ sql/steps_ended.sql.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -20,13 +20,15 @@ from django_pgqueue.queues.enqueue import OF_LANE, Placement
 # Locks: those of the function.
 START = """
 SELECT workflow, first_id, is_new FROM pgqueue_start_workflow(
-    %(name)s::text, %(key)s::text, %(steps)s::jsonb, %(ends)s::int[], %(is_list)s::bool)
+    %(name)s::text, %(key)s::text, %(steps)s::jsonb, %(ends)s::int[], %(is_list)s::bool,
+    %(kind)s::text)
 """
 
 # Locks: none. By id, one after another.
 FIND = """
-SELECT w.id, w.name, w.key, w.state, w.steps, w.active, w.succeeded, w.dead,
-       w.cancelled, w.is_list, w.created_at, w.finished_at, w.cancel_requested_at
+SELECT w.id, w.name, w.key, w.kind, w.state, w.steps, w.active, w.succeeded,
+       w.skipped, w.dead, w.cancelled, w.is_list, w.created_at, w.finished_at,
+       w.cancel_requested_at
   FROM pgqueue_workflow w WHERE w.id = ANY(%(ids)s::bigint[])
 """
 
@@ -41,8 +43,8 @@ SELECT e.id, s.result::text
 
 # Locks: none. The order of the steps is that in which they were told.
 STEPS = """
-SELECT s.id, s.name, s.kind, s.task, s.state, s.result::text, s.error::text,
-       s.started_at, s.finished_at
+SELECT s.id, s.name, s.kind, s.task, s.compensates, s.state, s.result::text,
+       s.error::text, s.started_at, s.finished_at
   FROM pgqueue_step s
  WHERE s.workflow_id = %(workflow)s AND s.id > %(after)s::bigint
  ORDER BY s.id LIMIT %(limit)s
@@ -109,6 +111,15 @@ SELECT count(*), max(finished_at) FROM gone
 PLACED = ("queue", "priority", "max_attempts", "lane", *OF_LANE)
 
 
+class Comparison(NamedTuple):
+    """Of the result of a step, or of what stands at a path in it, with a value."""
+
+    step: int  # Its place.
+    path: Sequence[str]
+    op: str  # "==", "!=", "<", "<=", ">", ">=" or "in".
+    value: Any  # Of JSON.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewStep:
     """
@@ -121,8 +132,12 @@ class NewStep:
         kwargs: A JSON object as text.
         after: The places of the steps before it, in the order of their results.
         takes: What comes first among its arguments.
-        kind: "step" or "on_error".
-        bytes_max: How large what it takes may be.
+        kind: "step", "on_error" or "compensation".
+        bytes_max: How large its arguments may be, with what they are filled with.
+        fills: Arguments, by place or name, and the places of the steps whose results
+            they are.
+        condition: All of them must hold, or it is skipped.
+        compensates: The place of the step that it undoes.
     """
 
     name: str
@@ -133,6 +148,9 @@ class NewStep:
     takes: str | None = None
     kind: str = "step"
     bytes_max: int = 0
+    fills: Mapping[int | str, int] = field(default_factory=dict)
+    condition: Sequence[Comparison] = ()
+    compensates: int | None = None
 
 
 class Started(NamedTuple):
@@ -149,10 +167,12 @@ class Row(NamedTuple):
     id: int
     name: str
     key: str | None
+    kind: str
     state: str
     steps: int
     active: int
     succeeded: int
+    skipped: int
     dead: int
     cancelled: int
     is_list: bool
@@ -168,6 +188,7 @@ class StepRow(NamedTuple):
     name: str
     kind: str
     task: str | None
+    compensates: int | None  # The id of the step that it undoes.
     state: str
     result: str | None  # JSON text.
     error: str | None  # JSON text.
@@ -183,6 +204,7 @@ def start(
     steps: Sequence[NewStep],
     ends: Sequence[int],
     is_list: bool,
+    kind: str,
 ) -> Started:
     """
     Store a workflow, and the jobs of those steps that wait for none: one round trip.
@@ -194,6 +216,7 @@ def start(
         steps: In any order.
         ends: The places of the steps whose results are the result.
         is_list: Whether that is a list of them.
+        kind: "canvas", "flow" or "saga".
     """
     following: list[list[int]] = [[] for _ in steps]
     for place, step in enumerate(steps):
@@ -208,6 +231,7 @@ def start(
             "steps": f"[{','.join(told)}]",
             "ends": list(ends),
             "is_list": is_list,
+            "kind": kind,
         },
     )
     return Started(*one_row(cursor))
@@ -221,6 +245,9 @@ def _as_json(step: NewStep, following: Sequence[int]) -> str:
             "after": list(step.after),
             "next": list(following),
             "takes": step.takes,
+            "fills": [{"to": to, "step": place} for to, place in step.fills.items()],
+            "condition": [each._asdict() for each in step.condition],
+            "compensates": step.compensates,
         }
     )
     if step.placement is None:

@@ -1,15 +1,16 @@
 -- Advances workflows: starts what can start, and ends those that have come to an end.
 --
--- Called by start_workflow.sql, steps_ended.sql and letters_gone.sql, which have locked
--- the workflows.
+-- Called by start_workflow.sql and steps_ended.sql, which have locked the workflows.
 --
 -- "done" are steps that have succeeded: each that comes after one of them waits for one
 -- less. "ready" are those that wait for none. A step without a task gathers the results
--- of those before it, and has succeeded at once; so this goes round until nothing more
--- can start.
+-- of those before it, and one whose condition is not met is skipped: both are done at
+-- once. So this goes round until nothing more can start. A saga of which a step has
+-- failed starts no other.
 --
 -- A workflow has ended when none of its steps is started: what waits then waits for one
 -- that has failed. Its on_error starts then, once: not where somebody has cancelled it.
+-- A saga that has not succeeded compensates first.
 --
 -- Locks: row locks on steps, and those of pgqueue_start_steps().
 CREATE OR REPLACE FUNCTION pgqueue_advance(
@@ -18,15 +19,20 @@ CREATE OR REPLACE FUNCTION pgqueue_advance(
 DECLARE
     tasks bigint[];
     gathers bigint[];
+    left_out bigint[];
     failed bigint[];
 BEGIN
     LOOP
-        SELECT array_agg(s.id) FILTER (WHERE s.task IS NOT NULL),
-               array_agg(s.id) FILTER (WHERE s.task IS NULL)
-          INTO tasks, gathers
-          FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
-         WHERE s.id = ANY(ready) AND s.state = 'waiting'
-           AND w.state = 'running' AND w.cancel_requested_at IS NULL;
+        SELECT array_agg(r.id) FILTER (WHERE r.is_met AND r.is_task),
+               array_agg(r.id) FILTER (WHERE r.is_met AND NOT r.is_task),
+               array_agg(r.id) FILTER (WHERE NOT r.is_met)
+          INTO tasks, gathers, left_out
+          FROM (SELECT s.id, s.task IS NOT NULL AS is_task,
+                       s.condition IS NULL OR pgqueue_meets(s.condition) AS is_met
+                  FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
+                 WHERE s.id = ANY(ready) AND s.state = 'waiting'
+                   AND w.state = 'running' AND w.cancel_requested_at IS NULL
+                   AND (w.kind <> 'saga' OR w.dead + w.cancelled = 0)) r;
         IF tasks IS NOT NULL THEN
             PERFORM pgqueue_start_steps(tasks, notifies);
         END IF;
@@ -38,6 +44,17 @@ BEGIN
                                  ELSE pgqueue_results_of(s.after) END
              WHERE s.id = ANY(gathers);
             done := done || gathers;
+        END IF;
+        IF left_out IS NOT NULL THEN
+            WITH passed_over AS (
+                UPDATE pgqueue_step s
+                   SET state = 'skipped', finished_at = statement_timestamp()
+                 WHERE s.id = ANY(left_out) RETURNING s.workflow_id, s.task)
+            UPDATE pgqueue_workflow w SET skipped = w.skipped + c.steps
+              FROM (SELECT workflow_id, count(task) AS steps FROM passed_over
+                     GROUP BY workflow_id) c
+             WHERE w.id = c.workflow_id;
+            done := done || left_out;
         END IF;
         EXIT WHEN done IS NULL;
         WITH met AS (
@@ -55,17 +72,23 @@ BEGIN
 
     WITH ended AS (
         UPDATE pgqueue_workflow w
-           SET state = CASE WHEN w.dead > 0 THEN 'failed'
-                            WHEN w.cancelled > 0 OR w.cancel_requested_at IS NOT NULL
-                            THEN 'cancelled' ELSE 'succeeded' END,
+           SET state = CASE
+                   WHEN w.dead + w.cancelled = 0 AND w.cancel_requested_at IS NULL
+                   THEN 'succeeded'
+                   WHEN w.kind = 'saga' THEN 'compensating'
+                   WHEN w.dead > 0 THEN 'failed' ELSE 'cancelled' END,
                finished_at = statement_timestamp()
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
         RETURNING w.id, w.state, w.cancel_requested_at)
     SELECT array_agg(s.id) INTO failed
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE e.state <> 'succeeded' AND e.cancel_requested_at IS NULL
+     WHERE e.state IN ('failed', 'cancelled') AND e.cancel_requested_at IS NULL
        AND s.kind = 'on_error' AND s.state = 'waiting';
     IF failed IS NOT NULL THEN
         PERFORM pgqueue_start_steps(failed, notifies);
+    END IF;
+    IF EXISTS (SELECT FROM pgqueue_workflow w
+                WHERE w.id = ANY(workflows) AND w.state = 'compensating') THEN
+        PERFORM pgqueue_compensate(workflows, notifies);
     END IF;
 END $$;

@@ -2,21 +2,26 @@
 -- workflow, what is set aside is cancelled, what is deleted stays dead.
 --
 -- A workflow that was cancelled is not reopened: the job runs, and nothing comes after.
+-- A compensation that is set aside was done by hand, and the next one starts. Dead
+-- letters of a saga's other steps only leave where it compensates: they stay dead.
 --
 -- Locks: none, where no dead letter is of a workflow; else the rows of the workflows,
 -- in the order of their ids, and row locks on steps.
 CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     ended bigint[];
+    workflows bigint[];
 BEGIN
     SELECT array_agg(gone.id) INTO ended FROM gone WHERE gone.workflow_id IS NOT NULL;
     IF ended IS NULL THEN
         RETURN NULL;
     END IF;
-    PERFORM FROM pgqueue_workflow w
-      WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
-                              WHERE s.id = ANY(ended)))
-      ORDER BY w.id FOR NO KEY UPDATE;
+    SELECT array_agg(locked.id) INTO workflows FROM (
+        SELECT w.id FROM pgqueue_workflow w
+         WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
+                                 WHERE s.id = ANY(ended)
+                                   AND s.state = 'dead'))
+         ORDER BY w.id FOR NO KEY UPDATE) locked;
     WITH moved AS (
         UPDATE pgqueue_step s
            SET state = CASE WHEN j.id IS NULL THEN 'cancelled' ELSE 'started' END,
@@ -25,6 +30,9 @@ BEGIN
           FROM unnest(ended) AS asked(id)
           LEFT JOIN pgqueue_job j ON j.id = asked.id
          WHERE s.id = asked.id AND s.state = 'dead'
+           AND NOT (s.kind = 'step' AND s.workflow_id = ANY(ARRAY(
+                   SELECT w.id FROM pgqueue_workflow w
+                    WHERE w.id = ANY(workflows) AND w.kind = 'saga')))
            AND (j.id IS NOT NULL OR EXISTS (
                 SELECT FROM pgqueue_archived_job a WHERE a.id = asked.id
                    AND a.finished_at >= statement_timestamp() - interval '1 min'
@@ -42,6 +50,11 @@ BEGIN
                    count(*) FILTER (WHERE state = 'started') AS started
               FROM moved WHERE kind = 'step' GROUP BY workflow_id) c
      WHERE w.id = c.workflow_id;
+    IF EXISTS (SELECT FROM pgqueue_step s
+                WHERE s.id = ANY(ended) AND s.kind = 'compensation'
+                  AND s.state = 'cancelled') THEN
+        PERFORM pgqueue_compensate(workflows, true);
+    END IF;
     RETURN NULL;
 END $$;
 CREATE OR REPLACE TRIGGER pgqueue_letters_gone AFTER DELETE ON pgqueue_dead_letter

@@ -1,7 +1,8 @@
 -- Stores the jobs of steps: all of them, or an error.
 --
 -- Called by start_steps.sql. A step's "job" holds what Placement does, with times from
--- its start on; what a caller asked to be checked in Python was, when it was stored.
+-- its start on. "fills" says which of its arguments, by place or name, are the results of
+-- which steps; null where a step has none.
 --
 -- Locks: as start_steps.sql.
 CREATE OR REPLACE FUNCTION pgqueue_store_steps(
@@ -12,7 +13,7 @@ DECLARE
     hint text;
 BEGIN
     WITH given AS MATERIALIZED (
-        SELECT s.id, s.workflow_id, s.name, s.task, s.job,
+        SELECT s.id, s.workflow_id, s.name, s.task, s.job, s.fills,
                CASE s.takes
                WHEN 'result' THEN
                    (SELECT coalesce(p.result, 'null') FROM pgqueue_step p
@@ -27,9 +28,27 @@ BEGIN
             run_after, expires_at, lane, lane_capacity, lane_spacing, lane_burst,
             lane_policy, promotion)
         SELECT g.id, g.workflow_id, g.task, j.queue,
-               CASE WHEN g.value IS NULL THEN j.args
-                    ELSE jsonb_set(j.args, '{0}', g.value) END,
-               j.kwargs, j.headers, j.priority, j.max_attempts,
+               CASE WHEN g.value IS NOT NULL THEN jsonb_set(j.args, '{0}', g.value)
+                    WHEN g.fills IS NOT NULL THEN (
+                        SELECT coalesce(jsonb_agg(
+                                   CASE WHEN f.step IS NULL THEN a.value
+                                        ELSE coalesce(p.result, 'null') END
+                                   ORDER BY a.place), '[]')
+                          FROM jsonb_array_elements(j.args) WITH ORDINALITY
+                               AS a(value, place)
+                          LEFT JOIN jsonb_to_recordset(g.fills)
+                               AS f("to" jsonb, step bigint)
+                               ON f."to" = to_jsonb(a.place - 1)
+                          LEFT JOIN pgqueue_step p ON p.id = f.step)
+                    ELSE j.args END,
+               CASE WHEN g.fills IS NULL THEN j.kwargs
+                    ELSE j.kwargs || (
+                        SELECT coalesce(jsonb_object_agg(
+                                   f."to" #>> '{}', coalesce(p.result, 'null')), '{}')
+                          FROM jsonb_to_recordset(g.fills) AS f("to" jsonb, step bigint)
+                          LEFT JOIN pgqueue_step p ON p.id = f.step
+                         WHERE jsonb_typeof(f."to") = 'string') END,
+               j.headers, j.priority, j.max_attempts,
                coalesce(j.run_at, clock_timestamp() + j.delay),
                coalesce(j.expire_at, clock_timestamp() + j.expire_in),
                j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst, j.lane_policy,
@@ -41,7 +60,7 @@ BEGIN
                lane_capacity integer, lane_spacing float8, lane_burst integer,
                lane_policy text)
          ORDER BY g.id
-        RETURNING id),
+        RETURNING id, octet_length(args::text) + octet_length(kwargs::text) AS bytes),
     started AS (
         UPDATE pgqueue_step s
            SET state = 'started', started_at = statement_timestamp(),
@@ -52,13 +71,14 @@ BEGIN
           FROM (SELECT workflow_id, count(*) AS steps FROM started
                  WHERE kind = 'step' GROUP BY workflow_id) c
          WHERE w.id = c.workflow_id)
-    SELECT format('step %s takes %s bytes; the limit is %s', g.name,
-                  octet_length(g.value::text), g.job ->> 'bytes_max')
+    SELECT format('step %s has arguments of %s bytes; the limit is %s', g.name,
+                  stored.bytes, g.job ->> 'bytes_max')
       INTO too_large
-      FROM given g WHERE octet_length(g.value::text) > (g.job ->> 'bytes_max')::bigint
+      FROM stored JOIN given g USING (id)
+     WHERE stored.bytes > (g.job ->> 'bytes_max')::bigint
      LIMIT 1;
     IF too_large IS NOT NULL THEN
-        RAISE 'what % (PAYLOAD_BYTES_MAX)', too_large
+        RAISE '% (PAYLOAD_BYTES_MAX)', too_large
             USING ERRCODE = 'program_limit_exceeded';
     END IF;
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.options.lanes import Lane
@@ -15,7 +17,7 @@ def check(
     options: CallOptions,
     rule: Rule | None,
     lane: Lane | None,
-    takes: str | None,
+    filled: Collection[int | str],
 ) -> None:
     """
     Raise InvalidOption where a call cannot be a step.
@@ -28,7 +30,7 @@ def check(
         options: What the call says.
         rule: What becomes of a second call.
         lane: Where its job waits for others.
-        takes: What comes first among its arguments.
+        filled: Its arguments that are results of other steps, by place or name.
     """
     problem = None
     if rule is not None:
@@ -40,12 +42,13 @@ def check(
         problem = "accumulate=… runs many calls as one, and a step is a job of its own"
     elif options.spread is not None:
         problem = "spread() says when jobs of many calls run; say run_after for a step"
-    elif takes is not None and lane is not None:
-        first = task.parameters.first
-        if lane.function is not None or first in lane.by:
+    elif filled and lane is not None:
+        name_at = task.parameters.name_at
+        names = {name_at(to) if isinstance(to, int) else to for to in filled}
+        if lane.function is not None or not names.isdisjoint(lane.by):
             problem = (
-                f"its lane is chosen by {first!r}, which is known only when the step "
-                f"before it has ended: say .si(…), or another lane"
+                "its lane is chosen by an argument that is known only when the step "
+                "before it has ended: give it that argument, or another lane"
             )
     if problem is not None:
         raise InvalidOption(f"{task.name} cannot be a step of a workflow: {problem}.")

@@ -40,10 +40,18 @@ NAME_LENGTH_MAX = KEY_LENGTH_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The steps that a part of a plan ends with, and whether its result is a list."""
+    """
+    The steps that a part of a plan ends with.
+
+    Attributes:
+        places: Of the steps.
+        is_list: Whether its result is the list of theirs.
+        has_result: False: what comes after it takes nothing of it.
+    """
 
     places: tuple[int, ...] = ()
     is_list: bool = False
+    has_result: bool = True
 
 
 class Plan:
@@ -58,11 +66,33 @@ class Plan:
     def call(self, signature: Signature[Any], before: Ends) -> Ends:
         """Add a call; it takes what stands before it, unless it says otherwise."""
         takes = None
-        if before.places and not signature.is_immutable:
+        if before.places and before.has_result and not signature.is_immutable:
             takes = "results" if before.is_list else "result"
-            self._must_have_results(before, signature)
-        step, why_not = signature.as_step(self.settings, takes)
-        return self._add(replace(step, after=before.places), why_not)
+            self.need_results(signature.name, before.places)
+        return self._add_call(signature, takes, after=before.places)
+
+    def step(
+        self,
+        signature: Signature[Any],
+        *,
+        after: Sequence[int],
+        fills: Mapping[int | str, int],
+        **said: Any,
+    ) -> Ends:
+        """
+        Add a call some of whose arguments are results of other steps.
+
+        Args:
+            signature: The call, with None for those.
+            after: The places of the steps that it waits for.
+            fills: Arguments, by place or name, and the places of the steps.
+            said: Other fields of NewStep.
+        """
+        self.need_results(signature.name, list(fills.values()))
+        new, why_not = signature.enqueuer.as_step(
+            signature.args, signature.kwargs, self.settings, fills.keys()
+        )
+        return self._add(replace(new, after=after, fills=fills, **said), why_not)
 
     def gather(self, before: Ends, *, takes: bool = True) -> Ends:
         """Add a step that has the results of those before it as one list, or none."""
@@ -74,20 +104,36 @@ class Plan:
         )
         return self._add(step, None)
 
+    def barrier(self, places: Sequence[int]) -> Ends:
+        """Return what a part comes after that takes nothing of these steps."""
+        if not places:
+            return Ends()
+        step = NewStep(name="(wait)", placement=None, after=places, takes=None)
+        return replace(self._add(step, None), has_result=False)
+
     def on_error(self, signature: Signature[Any]) -> None:
         """Add what is called once the workflow has failed."""
         takes = None if signature.is_immutable else "failure"
-        step, why_not = signature.as_step(self.settings, takes)
-        self._add(replace(step, kind="on_error"), why_not)
+        self._add_call(signature, takes, kind="on_error")
 
-    def _must_have_results(self, before: Ends, signature: Signature[Any]) -> None:
-        for place in before.places:
+    def need_results(self, name: str, places: Iterable[int]) -> None:
+        """Raise InvalidOption where a step takes a result that is not stored."""
+        for place in places:
             if (why_not := self._without_result[place]) is not None:
                 raise InvalidOption(
-                    f"{signature.name} takes the result of {self.steps[place].name}, "
-                    f"which has none: {why_not}. Say {signature.name}.si(…), which "
-                    f"takes none."
+                    f"{name} takes the result of {self.steps[place].name}, which has "
+                    f"none: {why_not}. Say {name}.si(…), which takes none."
                 )
+
+    def _add_call(
+        self, signature: Signature[Any], takes: str | None, **said: Any
+    ) -> Ends:
+        args = signature.args if takes is None else (None, *signature.args)
+        filled = () if takes is None else (0,)
+        new, why_not = signature.enqueuer.as_step(
+            args, signature.kwargs, self.settings, filled
+        )
+        return self._add(replace(new, takes=takes, **said), why_not)
 
     def _add(self, step: NewStep, why_not: str | None) -> Ends:
         if len(self.steps) >= STEPS_MAX:
@@ -140,12 +186,6 @@ class Signature(Part, Generic[R]):
     def plan(self, plan: Plan, before: Ends) -> Ends:
         """Add one step."""
         return plan.call(self, before)
-
-    def as_step(
-        self, settings: Settings, takes: str | None
-    ) -> tuple[NewStep, str | None]:
-        """Return its step, and why nobody can take its result, if so."""
-        return self.enqueuer.as_step(self.args, self.kwargs, settings, takes)
 
     def __repr__(self) -> str:
         values = [*map(repr, self.args)]
@@ -263,7 +303,7 @@ def chain(
         # What a | b | c makes, and a chain within a chain, is one.
         is_plain = isinstance(part, Chain) and part.error_callback is None
         flat += part.parts if is_plain else [part]  # type: ignore[attr-defined]
-    return Chain(tuple(flat), *_said("chain", name, on_error))
+    return Chain(tuple(flat), *checked_name("chain", name, on_error))
 
 
 def group(
@@ -285,7 +325,7 @@ def group(
     """
     if len(parts) == 1 and isinstance(parts[0], Iterable):
         parts = tuple(parts[0])
-    return Group(_checked("group", parts), *_said("group", name, on_error))
+    return Group(_checked("group", parts), *checked_name("group", name, on_error))
 
 
 def chord(
@@ -330,7 +370,10 @@ def _checked(what: str, parts: Sequence[object]) -> tuple[Part, ...]:
     return tuple(part for part in parts if isinstance(part, Part))
 
 
-def _said(what: str, name: str, on_error: object) -> tuple[str, Signature[Any] | None]:
+def checked_name(
+    what: str, name: object, on_error: object = None
+) -> tuple[str, Signature[Any] | None]:
+    """Return a name and what is called on an error; raise InvalidArgument."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
         problem = f"is {shown(name)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
         raise InvalidArgument(task=what, path="name", problem=problem)

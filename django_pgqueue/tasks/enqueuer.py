@@ -12,6 +12,7 @@ import functools
 from collections import deque
 from collections.abc import (
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -350,16 +351,16 @@ class Enqueuer(Generic[P, R]):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         settings: Settings,
-        takes: str | None,
+        filled: Collection[int | str] = (),
     ) -> tuple[NewStep, str | None]:
         """
         Return a call as the step of a workflow, and why it has no result, if so.
 
         Args:
-            args: Positional arguments, after what it takes.
-            kwargs: Keyword arguments.
+            args: Positional arguments; None where it is filled.
+            kwargs: Keyword arguments, likewise.
             settings: PGQUEUE.
-            takes: What comes first among its arguments; None: nothing.
+            filled: Those that are results of other steps, by place or name.
 
         Raises:
             InvalidArgument, PayloadTooLarge: As delay().
@@ -368,15 +369,14 @@ class Enqueuer(Generic[P, R]):
         from django_pgqueue.queues.workflows import NewStep
         from django_pgqueue.tasks.as_step import check, why_without_result
 
-        check(self._task, self._options, self._rule, self._lane_in(settings), takes)
-        given = (None, *args) if takes else args
-        placement, _, args_text, kwargs_text, _ = self._checked(given, kwargs, settings)
+        lane = self._lane_in(settings)
+        check(self._task, self._options, self._rule, lane, filled)
+        placement, _, args_text, kwargs_text, _ = self._checked(args, kwargs, settings)
         step = NewStep(
             name=self._task.name,
             placement=placement,
             args=args_text,
             kwargs=kwargs_text,
-            takes=takes,
             bytes_max=settings.payload_bytes_max,
         )
         return step, why_without_result(self._task, placement.queue, settings)

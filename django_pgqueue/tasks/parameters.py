@@ -90,10 +90,9 @@ class Parameters:
             if parameter.default is not parameter.empty
         }
 
-    @property
-    def first(self) -> str | None:
-        """The parameter that the first positional argument is for; None: of none."""
-        return self._places[0] if self._places else None
+    def name_at(self, place: int) -> str | None:
+        """Return the parameter that a positional argument is for; None: of none."""
+        return self._places[place] if place < len(self._places) else None
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """

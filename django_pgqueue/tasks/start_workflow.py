@@ -18,7 +18,9 @@ from django_pgqueue.tasks.open_transaction import queue_connection
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
 
-def start(planned: tuple[Plan, Ends], *, name: str, key: str | None) -> WorkflowResult:
+def start(
+    planned: tuple[Plan, Ends], *, name: str, key: str | None, kind: str = "canvas"
+) -> WorkflowResult:
     """
     Store a workflow, and the jobs of those steps that wait for none.
 
@@ -26,6 +28,7 @@ def start(planned: tuple[Plan, Ends], *, name: str, key: str | None) -> Workflow
         planned: Its steps, and those that it ends with.
         name: Of the workflow.
         key: Of several with the same name and key only the first is stored. None: each.
+        kind: "canvas", "flow" or "saga".
 
     Raises:
         InvalidArgument: The key is no text of 1 to 255 characters.
@@ -52,6 +55,7 @@ def start(planned: tuple[Plan, Ends], *, name: str, key: str | None) -> Workflow
             steps=list(_carried(plan.steps, settings)),
             ends=ends.places,
             is_list=ends.is_list,
+            kind=kind,
         )
     if started.is_new:
         _announce(connection, plan.steps, started, settings)

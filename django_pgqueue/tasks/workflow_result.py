@@ -75,14 +75,17 @@ class WorkflowResult:
 
     @property
     def status(self) -> str:
-        """One of running, succeeded, failed and cancelled."""
+        """
+        One of running, succeeded, failed and cancelled; of a saga one of running,
+        succeeded, compensating and compensated.
+        """
         return self._read().state
 
     @property
     def progress(self) -> float:
         """How many of its steps have ended, from 0 to 1; 1 where it has none."""
         row = self._read()
-        ended = row.succeeded + row.dead + row.cancelled
+        ended = row.succeeded + row.skipped + row.dead + row.cancelled
         return ended / row.steps if row.steps else 1.0
 
     def steps(self) -> Iterator[StepRow]:
@@ -107,7 +110,7 @@ class WorkflowResult:
             timeout: How long to wait, a duration; 0: look once; None: without end.
 
         Raises:
-            WorkflowFailed: It has failed, or was cancelled.
+            WorkflowFailed: It has failed, was cancelled, or is compensated.
             ResultTimeout: It has not ended within the timeout.
             WorkflowNotFound: It was never committed, or its retention has passed.
             UndecodablePayload: A result cannot be read.
@@ -164,7 +167,7 @@ class WorkflowResult:
 
     def _has_ended(self, timeout: Duration | None) -> bool:
         self.refresh()
-        ended = self.status != "running"
+        ended = self.status not in ("running", "compensating")
         if not ended:
             refuse_vain_wait(
                 self.id, self.status, is_endless=timeout is None, what="Workflow"
@@ -173,10 +176,11 @@ class WorkflowResult:
 
     def _outcome(self) -> Any:
         row = self._read()
-        if row.state == "running":
+        if row.state in ("running", "compensating"):
             raise ResultTimeout(
-                f"Workflow {self.id} is running: {row.succeeded:,} of {row.steps:,} "
-                f"steps have succeeded; it has not ended within the timeout."
+                f"Workflow {self.id} is {row.state}: {row.succeeded:,} of "
+                f"{row.steps:,} steps have succeeded; it has not ended within the "
+                f"timeout."
             )
         if row.state != "succeeded":
             raise WorkflowFailed(self.id, row.state, self._first_failure())

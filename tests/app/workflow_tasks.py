@@ -80,3 +80,8 @@ SEEN: list[Any] = []
 def see(value: Any = None) -> None:
     """Note what it was called with, for tests that run jobs in their own thread."""
     SEEN.append(value)
+
+
+@task
+def _one() -> None:
+    """Step of a saga that is put together in a test."""
