@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.as_completed import as_completed
+    from django_pgqueue.tasks.batch import Batch, batch, find_batch
     from django_pgqueue.tasks.canvas import Signature, chain, chord, group
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
@@ -81,6 +82,9 @@ _HOMES = {
     "chain": "tasks.canvas",
     "group": "tasks.canvas",
     "chord": "tasks.canvas",
+    "batch": "tasks.batch",
+    "find_batch": "tasks.batch",
+    "Batch": "tasks.batch",
     "flow": "workflows.flow",
     "saga": "workflows.saga",
     "Signature": "tasks.canvas",
@@ -149,6 +153,7 @@ _HOMES = {
 
 __all__ = [
     "Accumulate",
+    "Batch",
     "Breaker",
     "Call",
     "Cancel",
@@ -203,11 +208,13 @@ __all__ = [
     "apublish",
     "apublish_many",
     "as_completed",
+    "batch",
     "chain",
     "chord",
     "consume",
     "cron",
     "every",
+    "find_batch",
     "flow",
     "group",
     "publish",

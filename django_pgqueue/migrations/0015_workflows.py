@@ -13,7 +13,8 @@ FUNCTIONS_BACK = """
 DROP TRIGGER pgqueue_jobs_gone ON pgqueue_job;
 DROP TRIGGER pgqueue_letters_gone ON pgqueue_dead_letter;
 DROP FUNCTION pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_steps_ended,
-    pgqueue_start_workflow, pgqueue_advance, pgqueue_compensate, pgqueue_start_steps,
+    pgqueue_start_workflow, pgqueue_add_steps, pgqueue_close_workflow,
+    pgqueue_insert_steps, pgqueue_advance, pgqueue_compensate, pgqueue_start_steps,
     pgqueue_store_steps, pgqueue_meets, pgqueue_failure_of, pgqueue_results_of;
 """
 
@@ -141,6 +142,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("canvas", "canvas"),
+                            ("batch", "batch"),
                             ("flow", "flow"),
                             ("saga", "saga"),
                         ],
@@ -180,6 +182,10 @@ class Migration(migrations.Migration):
                 (
                     "is_list",
                     models.BooleanField(db_default=False, verbose_name="is list"),
+                ),
+                (
+                    "is_open",
+                    models.BooleanField(db_default=False, verbose_name="is open"),
                 ),
                 (
                     "created_at",

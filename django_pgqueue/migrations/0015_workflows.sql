@@ -249,7 +249,7 @@ DECLARE
     tasks bigint[];
     gathers bigint[];
     left_out bigint[];
-    failed bigint[];
+    callbacks bigint[];
 BEGIN
     LOOP
         SELECT array_agg(r.id) FILTER (WHERE r.is_met AND r.is_task),
@@ -308,13 +308,17 @@ BEGIN
                    WHEN w.dead > 0 THEN 'failed' ELSE 'cancelled' END,
                finished_at = statement_timestamp()
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
+           AND (NOT w.is_open OR w.cancel_requested_at IS NOT NULL)
         RETURNING w.id, w.state, w.cancel_requested_at)
-    SELECT array_agg(s.id) INTO failed
+    SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE e.state IN ('failed', 'cancelled') AND e.cancel_requested_at IS NULL
-       AND s.kind = 'on_error' AND s.state = 'waiting';
-    IF failed IS NOT NULL THEN
-        PERFORM pgqueue_start_steps(failed, notifies);
+     WHERE s.state = 'waiting' AND CASE s.kind
+           WHEN 'on_success' THEN e.state = 'succeeded'
+           WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
+                                AND e.cancel_requested_at IS NULL
+           WHEN 'on_complete' THEN e.state <> 'compensating' END;
+    IF callbacks IS NOT NULL THEN
+        PERFORM pgqueue_start_steps(callbacks, notifies);
     END IF;
     IF EXISTS (SELECT FROM pgqueue_workflow w
                 WHERE w.id = ANY(workflows) AND w.state = 'compensating') THEN
@@ -322,44 +326,14 @@ BEGIN
     END IF;
 END $$;
 
--- start_workflow.sql
-CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
-    name text,
-    key text,
-    steps jsonb,
-    ends integer[],
-    is_list boolean,
-    kind text,
-    OUT workflow bigint,
-    OUT first_id bigint,
-    OUT is_new boolean
-) LANGUAGE plpgsql AS $$
-DECLARE
-    ids bigint[];
+-- insert_steps.sql
+CREATE OR REPLACE FUNCTION pgqueue_insert_steps(
+    workflow bigint, ids bigint[], steps jsonb
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, steps)
-    VALUES ($1, $2, $5, $6,
-            (SELECT count(*) FROM jsonb_array_elements($3) s(step)
-              WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
-    ON CONFLICT ON CONSTRAINT pgqueue_workflow_key DO NOTHING
-    RETURNING w.id INTO workflow;
-    is_new := workflow IS NOT NULL;
-    IF NOT is_new THEN
-        SELECT w.id INTO STRICT workflow FROM pgqueue_workflow w
-         WHERE w.name = $1 AND w.key = $2;
-        RETURN;
-    END IF;
-    ids := ARRAY(SELECT nextval('pgqueue_job_id_seq')
-                   FROM generate_series(1, jsonb_array_length($3)));
-    first_id := ids[1];
-    UPDATE pgqueue_workflow w
-       SET ends = ARRAY(SELECT ids[e.place + 1]
-                          FROM unnest($4) WITH ORDINALITY AS e(place, number)
-                         ORDER BY e.number)
-     WHERE w.id = workflow;
     INSERT INTO pgqueue_step (id, workflow_id, name, kind, task, job, after, next, waits,
                               takes, fills, condition, compensates, state)
-    SELECT ids[s.place], workflow, j.name, j.kind, j.task, j.job,
+    SELECT ids[s.place], $1, j.name, j.kind, j.task, j.job,
            ARRAY(SELECT ids[a.value::int + 1]
                    FROM jsonb_array_elements_text(j.after) WITH ORDINALITY a(value, n)
                   ORDER BY a.n),
@@ -379,11 +353,88 @@ BEGIN
                name text, kind text, task text, job jsonb, after jsonb, next jsonb,
                takes text, fills jsonb, condition jsonb, compensates integer)
      ORDER BY s.place;
+END $$;
+
+-- start_workflow.sql
+CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
+    name text,
+    key text,
+    steps jsonb,
+    ends integer[],
+    is_list boolean,
+    kind text,
+    is_open boolean,
+    OUT workflow bigint,
+    OUT first_id bigint,
+    OUT is_new boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, is_open, steps)
+    VALUES ($1, $2, $5, $6, $7,
+            (SELECT count(*) FROM jsonb_array_elements($3) s(step)
+              WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
+    ON CONFLICT ON CONSTRAINT pgqueue_workflow_key DO NOTHING
+    RETURNING w.id INTO workflow;
+    is_new := workflow IS NOT NULL;
+    IF NOT is_new THEN
+        SELECT w.id INTO STRICT workflow FROM pgqueue_workflow w
+         WHERE w.name = $1 AND w.key = $2;
+        RETURN;
+    END IF;
+    ids := ARRAY(SELECT nextval('pgqueue_job_id_seq')
+                   FROM generate_series(1, jsonb_array_length($3)));
+    first_id := ids[1];
+    UPDATE pgqueue_workflow w
+       SET ends = ARRAY(SELECT ids[e.place + 1]
+                          FROM unnest($4) WITH ORDINALITY AS e(place, number)
+                         ORDER BY e.number)
+     WHERE w.id = workflow;
+    PERFORM pgqueue_insert_steps(workflow, ids, $3);
     PERFORM pgqueue_advance(
         ARRAY[workflow], NULL,
         ARRAY(SELECT s.id FROM pgqueue_step s
                WHERE s.workflow_id = workflow AND s.waits = 0 AND s.kind = 'step'),
         false);
+END $$;
+
+-- add_steps.sql
+CREATE OR REPLACE FUNCTION pgqueue_add_steps(workflow bigint, steps jsonb)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    PERFORM FROM pgqueue_workflow w
+      WHERE w.id = $1 AND w.state = 'running' AND w.cancel_requested_at IS NULL
+        FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    ids := ARRAY(SELECT nextval('pgqueue_job_id_seq')
+                   FROM generate_series(1, jsonb_array_length($2)));
+    UPDATE pgqueue_workflow w
+       SET steps = w.steps + (SELECT count(*) FROM jsonb_array_elements($2) s(step)
+                               WHERE s.step ? 'task')
+     WHERE w.id = $1;
+    PERFORM pgqueue_insert_steps($1, ids, $2);
+    PERFORM pgqueue_advance(
+        ARRAY[$1], NULL,
+        ARRAY(SELECT s.id FROM pgqueue_step s WHERE s.id = ANY(ids) AND s.waits = 0),
+        false);
+    RETURN ids[1];
+END $$;
+
+-- close_workflow.sql
+CREATE OR REPLACE FUNCTION pgqueue_close_workflow(workflow bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE pgqueue_workflow w SET is_open = false WHERE w.id = $1 AND w.is_open;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pgqueue_advance(ARRAY[$1], NULL, NULL, false);
+    RETURN true;
 END $$;
 
 -- steps_ended.sql
@@ -523,9 +574,10 @@ BEGIN
     FOR routine IN
         SELECT p.oid FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = home AND p.proname IN (
-               'pgqueue_advance', 'pgqueue_begin_publish', 'pgqueue_channel',
-               'pgqueue_close_log_day', 'pgqueue_compensate', 'pgqueue_dedup_key',
-               'pgqueue_enqueue', 'pgqueue_failure_of', 'pgqueue_horizons',
+               'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_begin_publish',
+               'pgqueue_channel', 'pgqueue_close_log_day', 'pgqueue_close_workflow',
+               'pgqueue_compensate', 'pgqueue_dedup_key', 'pgqueue_enqueue',
+               'pgqueue_failure_of', 'pgqueue_horizons', 'pgqueue_insert_steps',
                'pgqueue_installation', 'pgqueue_job_place', 'pgqueue_jobs_gone',
                'pgqueue_letters_gone', 'pgqueue_make_archive_day',
                'pgqueue_make_log_day', 'pgqueue_meets', 'pgqueue_message_lane',

@@ -30,9 +30,10 @@ class WorkflowState(models.TextChoices):
 
 
 class WorkflowKind(models.TextChoices):
-    """What was said: chain() and its kin, flow(), or saga()."""
+    """What was said: chain() and its kin, batch(), flow(), or saga()."""
 
     CANVAS = "canvas", _("canvas")
+    BATCH = "batch", _("batch")
     FLOW = "flow", _("flow")
     SAGA = "saga", _("saga")
 
@@ -66,6 +67,8 @@ class Workflow(models.Model):
     # The steps whose results are the result: a list of them, if is_list.
     ends = IdArray(_("ends"), null=True, blank=True)
     is_list = models.BooleanField(_("is list"), db_default=False)
+    # Steps may be added from outside; it does not end before.
+    is_open = models.BooleanField(_("is open"), db_default=False)
 
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
     finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
@@ -118,7 +121,8 @@ class Step(models.Model):
     id = models.BigIntegerField(_("id"), primary_key=True)
     workflow_id = models.BigIntegerField(_("workflow"))
     name = models.CharField(_("name"), max_length=255)
-    # "step", or what starts when these have ended: "on_error", "compensation".
+    # "step", or what starts when these have ended: "on_success", "on_error",
+    # "on_complete", "compensation".
     kind = models.CharField(_("kind"), max_length=12)
     # NULL: it has no job, and gathers the results of those before it.
     task = models.CharField(_("task"), max_length=255, null=True, blank=True)

@@ -21,7 +21,25 @@ from django_pgqueue.queues.enqueue import OF_LANE, Placement
 START = """
 SELECT workflow, first_id, is_new FROM pgqueue_start_workflow(
     %(name)s::text, %(key)s::text, %(steps)s::jsonb, %(ends)s::int[], %(is_list)s::bool,
-    %(kind)s::text)
+    %(kind)s::text, %(is_open)s::bool)
+"""
+
+# Locks: those of the function.
+ADD = "SELECT pgqueue_add_steps(%(workflow)s::bigint, %(steps)s::jsonb)"
+
+# Locks: those of the function.
+CLOSE = "SELECT pgqueue_close_workflow(%(workflow)s::bigint)"
+
+# Locks: none. The batch that a job is of; none of another workflow.
+BATCH_OF = """
+SELECT w.id FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
+ WHERE s.id = %(step)s AND w.kind = 'batch'
+"""
+
+# Locks: none.
+WITH_KEY = """
+SELECT w.id FROM pgqueue_workflow w
+ WHERE w.name = %(name)s AND w.key = %(key)s AND w.kind = %(kind)s
 """
 
 # Locks: none. By id, one after another.
@@ -132,7 +150,8 @@ class NewStep:
         kwargs: A JSON object as text.
         after: The places of the steps before it, in the order of their results.
         takes: What comes first among its arguments.
-        kind: "step", "on_error" or "compensation".
+        kind: "step", "compensation", or a callback: "on_error", "on_success" or
+            "on_complete".
         bytes_max: How large its arguments may be, with what they are filled with.
         fills: Arguments, by place or name, and the places of the steps whose results
             they are.
@@ -205,6 +224,7 @@ def start(
     ends: Sequence[int],
     is_list: bool,
     kind: str,
+    is_open: bool = False,
 ) -> Started:
     """
     Store a workflow, and the jobs of those steps that wait for none: one round trip.
@@ -216,25 +236,62 @@ def start(
         steps: In any order.
         ends: The places of the steps whose results are the result.
         is_list: Whether that is a list of them.
-        kind: "canvas", "flow" or "saga".
+        kind: "canvas", "batch", "flow" or "saga".
+        is_open: Whether steps may be added from outside, until close().
     """
-    following: list[list[int]] = [[] for _ in steps]
-    for place, step in enumerate(steps):
-        for before in step.after:
-            following[before].append(place)
-    told = [_as_json(step, after) for step, after in zip(steps, following, strict=True)]
     cursor.execute(
         START,
         {
             "name": name,
             "key": key,
-            "steps": f"[{','.join(told)}]",
+            "steps": _all_as_json(steps),
             "ends": list(ends),
             "is_list": is_list,
             "kind": kind,
+            "is_open": is_open,
         },
     )
     return Started(*one_row(cursor))
+
+
+def add(cursor: Cursor, workflow: int, steps: Sequence[NewStep]) -> int | None:
+    """
+    Add steps to a batch that is running; return the id of the first.
+
+    None: It has ended, was cancelled, or is not there.
+    """
+    cursor.execute(ADD, {"workflow": workflow, "steps": _all_as_json(steps)})
+    first: int | None = one_row(cursor)[0]
+    return first
+
+
+def close(cursor: Cursor, workflow: int) -> bool:
+    """Close a batch, so that it ends with its jobs; False: it was closed before."""
+    cursor.execute(CLOSE, {"workflow": workflow})
+    return bool(one_row(cursor)[0])
+
+
+def batch_of(cursor: Cursor, job_id: int) -> int | None:
+    """Return the batch that a job is of; None: of none."""
+    cursor.execute(BATCH_OF, {"step": job_id})
+    found = cursor.fetchone()
+    return None if found is None else int(found[0])
+
+
+def with_key(cursor: Cursor, name: str, key: str, kind: str) -> int | None:
+    """Return the workflow of a kind with this name and key; None: there is none."""
+    cursor.execute(WITH_KEY, {"name": name, "key": key, "kind": kind})
+    found = cursor.fetchone()
+    return None if found is None else int(found[0])
+
+
+def _all_as_json(steps: Sequence[NewStep]) -> str:
+    following: list[list[int]] = [[] for _ in steps]
+    for place, step in enumerate(steps):
+        for before in step.after:
+            following[before].append(place)
+    told = [_as_json(step, after) for step, after in zip(steps, following, strict=True)]
+    return f"[{','.join(told)}]"
 
 
 def _as_json(step: NewStep, following: Sequence[int]) -> str:

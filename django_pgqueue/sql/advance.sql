@@ -1,6 +1,7 @@
 -- Advances workflows: starts what can start, and ends those that have come to an end.
 --
--- Called by start_workflow.sql and steps_ended.sql, which have locked the workflows.
+-- Called by start_workflow.sql, add_steps.sql, close_workflow.sql and steps_ended.sql,
+-- which have locked the workflows.
 --
 -- "done" are steps that have succeeded: each that comes after one of them waits for one
 -- less. "ready" are those that wait for none. A step without a task gathers the results
@@ -9,8 +10,9 @@
 -- failed starts no other.
 --
 -- A workflow has ended when none of its steps is started: what waits then waits for one
--- that has failed. Its on_error starts then, once: not where somebody has cancelled it.
--- A saga that has not succeeded compensates first.
+-- that has failed. Its callbacks start then, each once; on_error not where somebody has
+-- cancelled it. An open one does not end, unless it was cancelled. A saga that has not
+-- succeeded compensates first.
 --
 -- Locks: row locks on steps, and those of pgqueue_start_steps().
 CREATE OR REPLACE FUNCTION pgqueue_advance(
@@ -20,7 +22,7 @@ DECLARE
     tasks bigint[];
     gathers bigint[];
     left_out bigint[];
-    failed bigint[];
+    callbacks bigint[];
 BEGIN
     LOOP
         SELECT array_agg(r.id) FILTER (WHERE r.is_met AND r.is_task),
@@ -79,13 +81,17 @@ BEGIN
                    WHEN w.dead > 0 THEN 'failed' ELSE 'cancelled' END,
                finished_at = statement_timestamp()
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
+           AND (NOT w.is_open OR w.cancel_requested_at IS NOT NULL)
         RETURNING w.id, w.state, w.cancel_requested_at)
-    SELECT array_agg(s.id) INTO failed
+    SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE e.state IN ('failed', 'cancelled') AND e.cancel_requested_at IS NULL
-       AND s.kind = 'on_error' AND s.state = 'waiting';
-    IF failed IS NOT NULL THEN
-        PERFORM pgqueue_start_steps(failed, notifies);
+     WHERE s.state = 'waiting' AND CASE s.kind
+           WHEN 'on_success' THEN e.state = 'succeeded'
+           WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
+                                AND e.cancel_requested_at IS NULL
+           WHEN 'on_complete' THEN e.state <> 'compensating' END;
+    IF callbacks IS NOT NULL THEN
+        PERFORM pgqueue_start_steps(callbacks, notifies);
     END IF;
     IF EXISTS (SELECT FROM pgqueue_workflow w
                 WHERE w.id = ANY(workflows) AND w.state = 'compensating') THEN

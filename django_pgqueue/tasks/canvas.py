@@ -116,6 +116,10 @@ class Plan:
         takes = None if signature.is_immutable else "failure"
         self._add_call(signature, takes, kind="on_error")
 
+    def callback(self, kind: str, signature: Signature[Any]) -> None:
+        """Add what is called, with its own arguments, once the workflow has ended."""
+        self._add_call(signature, None, kind=kind)
+
     def need_results(self, name: str, places: Iterable[int]) -> None:
         """Raise InvalidOption where a step takes a result that is not stored."""
         for place in places:
@@ -371,7 +375,7 @@ def _checked(what: str, parts: Sequence[object]) -> tuple[Part, ...]:
 
 
 def checked_name(
-    what: str, name: object, on_error: object = None
+    what: str, name: object, on_error: object = None, *, path: str = "on_error"
 ) -> tuple[str, Signature[Any] | None]:
     """Return a name and what is called on an error; raise InvalidArgument."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
@@ -379,5 +383,5 @@ def checked_name(
         raise InvalidArgument(task=what, path="name", problem=problem)
     if on_error is not None and not isinstance(on_error, Signature):
         problem = f"is {shown(on_error)}; it must be a signature, task.s(…)"
-        raise InvalidArgument(task=what, path="on_error", problem=problem)
+        raise InvalidArgument(task=what, path=path, problem=problem)
     return name, on_error

@@ -16,6 +16,7 @@ from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.job_log import JobLog
+    from django_pgqueue.tasks.batch import Batch
 
 # Characters kept of the note of a progress report, and the largest of its numbers.
 NOTE_CHARACTERS_MAX = 500
@@ -179,6 +180,17 @@ class JobContext:
             return datetime.fromisoformat(text) if isinstance(text, str) else None
         except ValueError:
             return None  # Somebody has written the row by hand.
+
+    @property
+    def batch(self) -> Batch | None:
+        """
+        The batch that this job is of, to add jobs to; None: of none. One query.
+
+        It cannot end while this job runs.
+        """
+        from django_pgqueue.tasks.batch import batch_of
+
+        return batch_of(self.id)
 
     @property
     def cancelled(self) -> bool:

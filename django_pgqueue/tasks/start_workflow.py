@@ -12,14 +12,19 @@ from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import workflows
 from django_pgqueue.queues.fair import hint_of
-from django_pgqueue.queues.workflows import NewStep, Started
+from django_pgqueue.queues.workflows import NewStep
 from django_pgqueue.tasks.canvas import KEY_LENGTH_MAX, Ends, Plan
 from django_pgqueue.tasks.open_transaction import queue_connection
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
 
 def start(
-    planned: tuple[Plan, Ends], *, name: str, key: str | None, kind: str = "canvas"
+    planned: tuple[Plan, Ends],
+    *,
+    name: str,
+    key: str | None,
+    kind: str = "canvas",
+    is_open: bool = False,
 ) -> WorkflowResult:
     """
     Store a workflow, and the jobs of those steps that wait for none.
@@ -28,7 +33,8 @@ def start(
         planned: Its steps, and those that it ends with.
         name: Of the workflow.
         key: Of several with the same name and key only the first is stored. None: each.
-        kind: "canvas", "flow" or "saga".
+        kind: "canvas", "batch", "flow" or "saga".
+        is_open: Whether steps may be added later.
 
     Raises:
         InvalidArgument: The key is no text of 1 to 255 characters.
@@ -56,10 +62,22 @@ def start(
             ends=ends.places,
             is_list=ends.is_list,
             kind=kind,
+            is_open=is_open,
         )
     if started.is_new:
-        _announce(connection, plan.steps, started, settings)
+        _announce(connection, plan.steps, started.first_id, settings)
     return WorkflowResult(started.workflow, created=started.is_new)
+
+
+def add(workflow: int, plan: Plan, *, name: str) -> bool:
+    """Add steps to a batch, in the caller's transaction; False: it has ended."""
+    settings = plan.settings
+    connection = queue_connection(name, settings.database)
+    with connection.cursor() as cursor:
+        first = workflows.add(cursor, workflow, list(_carried(plan.steps, settings)))
+    if first is not None:
+        _announce(connection, plan.steps, first, settings)
+    return first is not None
 
 
 def _carried(steps: list[NewStep], settings: Settings) -> Iterator[NewStep]:
@@ -77,10 +95,14 @@ def _carried(steps: list[NewStep], settings: Settings) -> Iterator[NewStep]:
 
 
 def _announce(
-    connection: Any, steps: list[NewStep], started: Started, settings: Settings
+    connection: Any, steps: list[NewStep], first_id: int | None, settings: Settings
 ) -> None:
     """Wake workers after the commit, for the steps that have started."""
-    first = {place for place, step in enumerate(steps) if not step.after}
+    first = {
+        place
+        for place, step in enumerate(steps)
+        if not step.after and step.kind == "step"
+    }
     if any(steps[place].placement is None for place in first):
         # What gathers nothing has let others start.
         first = set(range(len(steps)))
@@ -91,7 +113,7 @@ def _announce(
     }
     for hint in sorted(hints):
         wake_after_commit(connection, hint)
-    if settings.mode == "immediate" and started.first_id is not None:
+    if settings.mode == "immediate" and first_id is not None:
         from django_pgqueue.tasks.inline import run_steps
 
-        run_steps(started.first_id)
+        run_steps(first_id)

@@ -167,7 +167,8 @@ class Flow:
             part = Signature(call, tuple(plain), named, is_immutable=True)
         else:
             raise self._wrong("call", f"is {shown(call)}; it must be a task or a part")
-        given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+        given: dict[int | str, Any] = dict(enumerate(args))
+        given.update(kwargs.items())
         fills = {to: of for to, of in given.items() if isinstance(of, FlowStep)}
         conditions = (when,) if isinstance(when, Condition) else tuple(when)
         for condition in conditions:

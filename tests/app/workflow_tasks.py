@@ -85,3 +85,17 @@ def see(value: Any = None) -> None:
 @task
 def _one() -> None:
     """Step of a saga that is put together in a test."""
+
+
+@task(takes_context=True)
+def adds(ctx: Any, depth: int) -> None:
+    """Add to its own batch, from inside."""
+    assert ctx.batch is not None
+    if depth:
+        ctx.batch.add_many(adds, [(depth - 1,), {"depth": 0}])
+    SEEN.append(depth)
+
+
+@task(takes_context=True)
+def has_batch(ctx: Any) -> None:
+    SEEN.append(ctx.batch)

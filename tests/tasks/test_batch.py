@@ -1,0 +1,230 @@
+"""Batch: jobs that are waited for together."""
+
+from __future__ import annotations
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import transaction
+
+from django_pgqueue import (
+    InvalidArgument,
+    WorkflowFailed,
+    WrongState,
+    batch,
+    chain,
+    find_batch,
+)
+from django_pgqueue.models import DeadLetter, Job, Step, Workflow
+from django_pgqueue.tasks import operate
+from django_pgqueue.testing import drain
+from tests.app.workflow_tasks import (
+    SEEN,
+    add,
+    adds,
+    fails_at,
+    give,
+    has_batch,
+    see,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen():
+    SEEN.clear()
+    yield
+    SEEN.clear()
+
+
+def test_a_batch_is_stored_when_its_block_ends(django_assert_num_queries):
+    """All of it by one query; its jobs run, and its progress is what has ended."""
+    with django_assert_num_queries(1), batch("import-42") as b:
+        b.add(give, 1)
+        b.add(give.using(queue="other"), value=2)
+        b.add_many(add, [(1, 2), {"left": 3, "right": 4}])
+        with pytest.raises(RuntimeError, match="is not stored before"):
+            _ = b.result
+
+    assert 0.0 == b.progress
+    drain(max_jobs=2)
+    assert 0.5 == b.progress
+    drain()
+    assert (1.0, "succeeded") == (b.progress, b.result.status)
+    assert [] == b.result.get()
+    assert "batch" == Workflow.objects.get().kind
+
+
+def test_an_error_in_the_block_stores_nothing():
+    """Nor does a transaction that is rolled back."""
+
+    def store(*, fails_inside: bool) -> None:
+        with transaction.atomic():
+            with batch() as b:
+                b.add(give, 1)
+                assert not fails_inside
+            raise AssertionError
+
+    for fails_inside in (True, False):
+        with pytest.raises(AssertionError):
+            store(fails_inside=fails_inside)
+    assert not Workflow.objects.exists()
+    assert not Job.objects.exists()
+
+
+def test_callbacks_are_called_by_how_it_has_ended():
+    """Each once; on_success also after a redrive."""
+    callbacks = {
+        "on_success": see.s("success"),
+        "on_complete": see.si("complete"),
+        "on_failure": see.si("failure"),
+    }
+    with batch("good", **callbacks) as b:
+        b.add(give, 1)
+    drain()
+    assert ["complete", "success"] == sorted(SEEN)
+
+    SEEN.clear()
+    with batch("bad", **callbacks) as b:
+        b.add(give, 1)
+        b.add(fails_at, 1, 1)
+    drain()
+    assert ["complete", "failure"] == sorted(SEEN)
+    with pytest.raises(WorkflowFailed, match="1 is bad"):
+        b.result.get()
+
+    SEEN.clear()
+    letter = DeadLetter.objects.get()
+    operate.edit(letter.id, args=[1, 2], kwargs=None)
+    operate.retry([letter.id])
+    drain()
+    assert ["success"] == SEEN
+    assert "succeeded" == b.result.refresh().status
+
+
+def test_on_failure_is_told_what_has_failed():
+    """As on_error of a chain is."""
+    with batch(on_failure=see.s()) as b:
+        b.add(fails_at, 1, 1)
+    drain()
+
+    assert ["1 is bad"] == [step["error"]["message"] for step in SEEN[0]["steps"]]
+
+
+def test_an_empty_batch_has_succeeded():
+    """At once, and its callback is called."""
+    with batch(on_success=see.s("none")) as b:
+        pass
+    drain()
+
+    assert ("succeeded", ["none"]) == (b.result.status, SEEN)
+
+
+def test_a_job_may_add_to_its_batch():
+    """It cannot end meanwhile, whatever its jobs add."""
+    with batch(on_success=see.s("end")) as b:
+        b.add(adds, 3)
+    drain()
+
+    assert (sorted([3, 2, 1, 0, 0, 0, 0]), "end") == (sorted(SEEN[:-1]), SEEN[-1])
+    assert 7 == Step.objects.filter(kind="step").count()
+    assert "succeeded" == b.result.refresh().status
+
+
+def test_a_job_of_no_batch_has_none():
+    """Also one of a chain."""
+    has_batch.delay()
+    chain(has_batch.s()).delay()
+    drain()
+
+    assert [None, None] == SEEN
+
+
+def test_an_open_batch_ends_once_it_is_closed():
+    """However often all of its jobs have ended before."""
+    b = batch("open", on_success=see.s("end"))
+    b.add(give, 1)
+    b.start()
+    drain()
+    assert "running" == b.result.refresh().status
+    b.add(give, 2)
+    drain()
+    assert "running" == b.result.refresh().status
+
+    assert b.close()
+    assert not b.close()
+    drain()
+
+    assert ("succeeded", ["end"]) == (b.result.status, SEEN)
+    with pytest.raises(WrongState, match="is succeeded: nothing can be"):
+        b.add(give, 3)
+
+
+def test_a_batch_is_found_by_its_key():
+    """By another process, say, that adds to it."""
+    b = batch("by-key").start()
+    found = find_batch("by-key")
+
+    assert found is not None
+    found.add(give, 1)
+    assert found.close()
+    drain()
+    assert "succeeded" == b.result.refresh().status
+    assert find_batch("none") is None
+
+
+def test_a_second_batch_of_a_key_is_the_first():
+    """Its jobs are not stored."""
+    for number in range(2):
+        with batch("once") as b:
+            b.add(see, number)
+    drain()
+
+    assert not b.result.created
+    assert [0] == SEEN
+
+
+def test_parts_are_members():
+    """A chain in a batch ends with it."""
+    with batch() as b:
+        b.add(chain(give.s(1), see.s()))
+    drain()
+
+    assert ([1], 1.0) == (SEEN, b.progress)
+
+
+def test_a_cancelled_batch_takes_nothing_more():
+    """Also an open one; it ends at once."""
+    b = batch("stop").start()
+    b.add(give, 1)
+    assert b.result.cancel()
+
+    assert "cancelled" == b.result.status
+    with pytest.raises(WrongState, match="cancelled"):
+        b.add(give, 2)
+
+
+def test_async_code_adds_and_stores():
+    """As the twins of delay() do."""
+
+    async def store():
+        async with batch("async") as b:
+            await b.aadd(see, 1)
+        return b
+
+    b = async_to_sync(store)()
+    drain()
+
+    assert ([1], "succeeded") == (SEEN, b.result.refresh().status)
+
+
+def test_what_is_no_call_is_refused():
+    """When it is said."""
+    with pytest.raises(InvalidArgument, match="batch: on_success is 7"):
+        batch(on_success=7)
+    with pytest.raises(InvalidArgument, match="call is 7"):
+        batch().add(7)
+    with pytest.raises(InvalidArgument, match="has its own"):
+        batch().add(give.s(1), 2)
+    with pytest.raises(RuntimeError, match="is stored already"):
+        batch().start().start()
