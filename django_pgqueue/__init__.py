@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.canvas import Signature, chain, chord, group
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
+    from django_pgqueue.tasks.durable import asignal, signal
     from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.unique import Unique
@@ -82,6 +83,8 @@ _HOMES = {
     "chain": "tasks.canvas",
     "group": "tasks.canvas",
     "chord": "tasks.canvas",
+    "signal": "tasks.durable",
+    "asignal": "tasks.durable",
     "batch": "tasks.batch",
     "find_batch": "tasks.batch",
     "Batch": "tasks.batch",
@@ -208,6 +211,7 @@ __all__ = [
     "apublish",
     "apublish_many",
     "as_completed",
+    "asignal",
     "batch",
     "chain",
     "chord",
@@ -220,6 +224,7 @@ __all__ = [
     "publish",
     "publish_many",
     "saga",
+    "signal",
     "subscribe",
     "task",
     "topic",

@@ -8,6 +8,7 @@ from django_pgqueue.models.consumer_group import ConsumerGroup, Position
 from django_pgqueue.models.dead_letter import DeadLetter
 from django_pgqueue.models.dedup_call import DedupCall
 from django_pgqueue.models.dedup_window import DedupWindow
+from django_pgqueue.models.durable import DurableStep, Signal
 from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.job import Job
@@ -34,6 +35,7 @@ __all__ = [
     "DeadLetter",
     "DedupCall",
     "DedupWindow",
+    "DurableStep",
     "Export",
     "Failure",
     "FailureHour",
@@ -51,6 +53,7 @@ __all__ = [
     "Position",
     "Queue",
     "Schedule",
+    "Signal",
     "Step",
     "Subscription",
     "TaskHour",

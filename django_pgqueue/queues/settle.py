@@ -117,7 +117,8 @@ RETURNING id
 # A job that was asked to stop is due at once, whatever its delay: it does not run
 # again, since the next claim tells its worker of the request and settles it as
 # cancelled. It is not archived here: a request that commits while this statement waits
-# for the row would then be missed, or make the settle look stale.
+# for the row would then be missed, or make the settle look stale. Due at once is also
+# one that got the signal that it is about to wait for: queues/durable.py.
 # A job of a limit is parked again: what waits takes no place of others. One of a group
 # keeps its own, or its order would be lost; but where there is a rate, each attempt
 # has its turn, and the first of a parked group holds the others up. And where its group
@@ -125,8 +126,9 @@ RETURNING id
 # turn.
 DUE_AGAIN = """
 statement_timestamp() + make_interval(
-    secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
-                 ELSE 0 END)
+    secs => CASE WHEN j.cancel_requested_at IS NULL
+                      AND NOT j.headers ? 'pgqueue.signalled'
+                 THEN ended.delay_seconds ELSE 0 END)
 """
 # Either without a lane, as SQL may write it, says nothing.
 TAKES_TURNS = f"""
@@ -143,7 +145,8 @@ UPDATE pgqueue_job AS j
        headers = CASE WHEN ended.unknown AND NOT j.headers ? 'pgqueue.unknown_since'
                       THEN j.headers || jsonb_build_object(
                           'pgqueue.unknown_since', statement_timestamp())
-                      ELSE j.headers END,
+                      WHEN j.headers ? 'pgqueue.signalled'
+                      THEN j.headers - 'pgqueue.signalled' ELSE j.headers END,
        errors = {APPENDED}
   FROM unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[],
               %(delays)s::float8[], %(attempts_back)s::int[], %(errors)s::text[],

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
 from django_pgqueue.exceptions import WrongState
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.job_log import JobLog
     from django_pgqueue.tasks.batch import Batch
+    from django_pgqueue.tasks.durable import Durable
+
+T = TypeVar("T")
 
 # Characters kept of the note of a progress report, and the largest of its numbers.
 NOTE_CHARACTERS_MAX = 500
@@ -159,6 +163,9 @@ class JobContext:
     ack_policy: str | None = None  # None: without a job, whatever is said is right.
     control: JobControl = field(default_factory=Inline, repr=False, compare=False)
     lines: JobLog = field(default_factory=_new_log, repr=False, compare=False)
+    _durable: Durable | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def is_last_attempt(self) -> bool:
@@ -201,6 +208,107 @@ class JobContext:
         declared with async def is interrupted besides, by asyncio.CancelledError.
         """
         return self.control.is_cancelled
+
+    def step(
+        self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> T:
+        """
+        Call a function, once in all attempts of this job, and return its result.
+
+        An attempt that comes later reads the result. What the function writes to the
+        database of the jobs is committed with it, or not at all; other effects may
+        happen twice, if the process dies before that.
+
+        Args:
+            name: Of the step, 1 to 255 characters. The steps of a task come in the
+                same order in each attempt.
+            function: What does it; its result must be able to travel.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+
+        Raises:
+            Reject: An earlier attempt of this job had another step here: the code was
+                changed. The job becomes a dead letter, and nothing is repeated.
+            LeaseLost: Another worker has done the step; what it wrote here is undone.
+            WrongState: The task is declared with atomic=True.
+            InvalidArgument: The result cannot be kept, or is too large.
+        """
+        return self._durable_of().step(name, function, *args, **kwargs)
+
+    async def astep(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> T:
+        """
+        Await a function, once in all attempts of this job, and return its result.
+
+        As step(), but for a coroutine, whose effects are of no transaction: they may
+        happen twice, if the process dies before its result is stored.
+        """
+        own = await in_thread(self._durable_of)
+        return await own.astep(name, function, *args, **kwargs)
+
+    def sleep(self, duration: Duration) -> None:
+        """
+        Go on once so long has passed since the first attempt came here.
+
+        The attempt ends, and is given back: no worker is held. The next one runs the
+        task from its beginning and passes over what was done.
+
+        Args:
+            duration: Up to 366 days.
+
+        Raises:
+            Snooze: It is not over. Do not catch it.
+        """
+        self._durable_of().sleep(duration)
+
+    async def asleep(self, duration: Duration) -> None:
+        """Go on later, from async code; as sleep()."""
+        await in_thread(self.sleep, duration)
+
+    def wait_for(
+        self, name: str, *, key: object = "", timeout: Duration | None = None
+    ) -> Any:
+        """
+        Go on once signal(name, key=key) was called, and return its payload.
+
+        One that was called since this job was enqueued counts, also before it came
+        here; each is taken once by a job. No worker is held meanwhile.
+
+        Args:
+            name: Of the signal.
+            key: Whom it is about: a text, a number or a UUID.
+            timeout: None is returned after this duration; None: never.
+
+        Raises:
+            Snooze: There was none yet. Do not catch it.
+            Reject, WrongState: As step().
+        """
+        return self._durable_of().wait_for(name, key, timeout)
+
+    async def await_for(
+        self,
+        name: str,
+        *,
+        key: object = "",
+        timeout: Duration | None = None,  # noqa: ASYNC109 - As wait_for().
+    ) -> Any:
+        """Wait for a signal, from async code; as wait_for()."""
+        return await in_thread(lambda: self.wait_for(name, key=key, timeout=timeout))
+
+    def _durable_of(self) -> Durable:
+        if self._durable is None:
+            from django_pgqueue.tasks.durable import Durable
+
+            # Frozen for its users; this is ours.
+            object.__setattr__(self, "_durable", Durable(self))
+        assert self._durable is not None
+        return self._durable
 
     def extend(self, duration: Duration | None = None) -> None:
         """

@@ -1,0 +1,297 @@
+"""
+Durable: steps of a task whose results are kept, sleeps, and waits for signals.
+
+    @task(takes_context=True)
+    def onboard(ctx, user_id):
+        account = ctx.step("account", create_account, user_id)
+        ctx.sleep("3d")
+        reply = ctx.wait_for("email.confirmed", key=user_id, timeout="7d")
+        ctx.step("welcome", send_welcome, user_id, account, reply)
+
+Each attempt runs the task from its beginning. A step that was done is not done again:
+its result is read. So what stands outside of steps has no effects, and calls the
+context in the same order each time. A sleep and a wait end the attempt: no worker is
+held, and no attempt is burnt.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import connections, transaction
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import InvalidArgument, LeaseLost, WrongState, shown
+from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues import durable, redrive
+from django_pgqueue.queues.durable import Done
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.open_transaction import has_transaction, queue_connection
+from django_pgqueue.tasks.payload import decode_value, encode_at, encode_value
+from django_pgqueue.tasks.raised import Reject, Snooze
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.context import JobContext
+
+T = TypeVar("T")
+
+NAME_LENGTH_MAX = 255
+
+# How long a job snoozes at most before it looks again: who sends a signal may die
+# between its commit and the wake.
+LOOK_AGAIN = timedelta(hours=1)
+
+
+class Changed(Reject):
+    """A task calls its context in another order than an earlier attempt of the job."""
+
+
+class Durable:
+    """What one attempt does, beside what those before it have done."""
+
+    def __init__(self, ctx: JobContext) -> None:
+        """
+        Read what the job has done.
+
+        Raises:
+            WrongState: Its task is atomic: a sleep would roll back what it has done.
+        """
+        self._job, self._task = ctx.id, ctx.task
+        self._place = 0
+        # By name and key: the last one that was taken.
+        self._signals: dict[tuple[str, str], int] = {}
+        task = registry.tasks.get(ctx.task)
+        if task is not None and task.options.atomic:
+            raise WrongState(
+                ctx.id,
+                "running",
+                "its task is declared with atomic=True, which is one transaction, and "
+                "has no steps. Declare it without.",
+            )
+        self._done: dict[int, Done] = {}
+        if ctx.id:
+            with connections[self._alias].cursor() as cursor:
+                self._done = {row.place: row for row in durable.read(cursor, ctx.id)}
+
+    @property
+    def _alias(self) -> str:
+        return get_settings().database
+
+    def step(
+        self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any
+    ) -> T:
+        """Call a function, once in all attempts of the job; return its result."""
+        place, row = self._next(name, "step")
+        if row is not None:
+            value: T = _value(row.result)
+            return value
+        if not self._job:
+            return function(*args, **kwargs)
+        # What the function writes to this database is committed with its result.
+        with transaction.atomic(using=self._alias):
+            value = function(*args, **kwargs)
+            self._keep(place, name, value)
+        return value
+
+    async def astep(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[T]],
+        *args: Any,
+        **kwargs: Any,
+    ) -> T:
+        """Await a function, once in all attempts of the job; return its result."""
+        place, row = self._next(name, "step")
+        if row is not None:
+            value: T = await in_thread(_value, row.result)
+            return value
+        value = await function(*args, **kwargs)
+        if self._job:
+            await in_thread(self._keep, place, name, value)
+        return value
+
+    def sleep(self, duration: Duration) -> None:
+        """Return once so long has passed since the first call; Snooze until then."""
+        lasts = as_timedelta(duration, name="ctx.sleep()")
+        place, row = self._next("sleep", "sleep")
+        if not self._job or (row is not None and row.is_done):
+            return
+        with connections[self._alias].cursor() as cursor:
+            if row is None:
+                seconds = self._stored(
+                    durable.store(
+                        cursor, self._job, place, "sleep", "sleep", lasts=lasts
+                    )
+                )
+            else:
+                seconds = row.seconds
+            if seconds is None or seconds <= 0:
+                durable.done(cursor, self._job, place)
+                return
+        raise Snooze(seconds=seconds)
+
+    def wait_for(self, name: str, key: object, timeout: Duration | None) -> Any:
+        """Return the payload of a signal, or None after the timeout; else Snooze."""
+        text = checked_key(key)
+        lasts = None
+        if timeout is not None:
+            lasts = as_timedelta(timeout, name="ctx.wait_for(timeout=…)")
+        place, row = self._next(name, "wait")
+        if not self._job:
+            return None
+        if row is not None and row.is_done:
+            return self._taken(name, text, row.result)
+        with connections[self._alias].cursor() as cursor:
+            # Stored before the look: a signal from here on finds it.
+            if row is None:
+                seconds = self._stored(
+                    durable.store(
+                        cursor, self._job, place, name, "wait", key=text, lasts=lasts
+                    )
+                )
+            else:
+                seconds = row.seconds
+            after = self._signals.get((name, text), 0)
+            found = durable.find_signal(cursor, self._job, name, text, after=after)
+            if found is not None:
+                number, payload = found
+                result = f'{{"signal":{number},"payload":{payload or "null"}}}'
+                durable.done(cursor, self._job, place, result)
+                return self._taken(name, text, result)
+            if seconds is not None and seconds <= 0:
+                durable.done(cursor, self._job, place)
+                return None
+        left = LOOK_AGAIN.total_seconds()
+        raise Snooze(seconds=left if seconds is None else min(seconds, left))
+
+    def _next(self, name: str, kind: str) -> tuple[int, Done | None]:
+        checked_name(name)
+        place, self._place = self._place, self._place + 1
+        row = self._done.get(place)
+        if row is not None and (row.name, row.kind) != (name, kind):
+            raise Changed(
+                f"{self._task}: call {place + 1} of its context is the {kind} "
+                f"{name!r}; in an earlier attempt of job {self._job} it was the "
+                f"{row.kind} {row.name!r}. Nothing was repeated. Let the code do what "
+                f"it did, for jobs that have begun, and redrive it."
+            )
+        return place, row
+
+    def _keep(self, place: int, name: str, value: Any) -> None:
+        settings = get_settings()
+        try:
+            text = encode_value(value)
+        except ValueError as error:
+            problem = f"returned what cannot be kept: {error}"
+            raise InvalidArgument(
+                task=self._task, path=f"step {name!r}", problem=problem
+            ) from None
+        size = len(text.encode())
+        if size > settings.result_bytes_max:
+            problem = (
+                f"returned {size:,} bytes as JSON; the limit is "
+                f"{settings.result_bytes_max:,} (PGQUEUE['RESULT_BYTES_MAX'])"
+            )
+            raise InvalidArgument(
+                task=self._task, path=f"step {name!r}", problem=problem
+            )
+        with connections[self._alias].cursor() as cursor:
+            self._stored(
+                durable.store(cursor, self._job, place, name, "step", result=text)
+            )
+
+    def _stored(self, answer: tuple[bool, float | None]) -> float | None:
+        is_free, seconds = answer
+        if not is_free:
+            # Another delivery has done it: what this one wrote with it is rolled back.
+            raise LeaseLost(self._job, 0)
+        return seconds
+
+    def _taken(self, name: str, key: str, result: str | None) -> Any:
+        if result is None:
+            return None
+        taken = decode_value(result)
+        self._signals[name, key] = taken["signal"]
+        return taken["payload"]
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else decode_value(text)
+
+
+def signal(name: str, payload: Any = None, *, key: object = "") -> None:
+    """
+    Say that something has happened, to jobs that wait for it or will.
+
+        signal("email.confirmed", {"at": now}, key=user_id)
+
+    In the caller's transaction. A job takes the first one since it was enqueued; each
+    is kept for as long as the archive.
+
+    Args:
+        name: Of the signal, 1 to 255 characters.
+        payload: What ctx.wait_for() returns; anything that an argument may be.
+        key: Whom it is about: a text, a number or a UUID.
+
+    Raises:
+        InvalidArgument: The name or the key is none, or the payload cannot travel.
+        WrongDatabase: A transaction is open on another alias than the queue's.
+    """
+    checked_name(name)
+    text = encode_at("signal", "payload", payload)
+    key_text = checked_key(key)
+    try:
+        connection = queue_connection("signal", get_settings().database)
+        with connection.cursor() as cursor:
+            durable.send(cursor, name, key_text, text)
+    except FIRST_ERRORS as error:
+        name_way_out(error, "signal()", "asignal(…)")
+        raise
+    # After the commit: a job either has said by then that it waits, and is found, or
+    # looks for the signal later than that.
+    wake = functools.partial(_wake, connection, name, key_text)
+    if has_transaction(connection):
+        transaction.on_commit(wake, using=connection.alias, robust=True)
+    else:
+        wake()
+
+
+def _wake(connection: Any, name: str, key: str) -> None:
+    with connection.cursor() as cursor:
+        moved = durable.wake(cursor, name, key)
+    for hint in redrive.hints(moved):
+        wake_after_commit(connection, hint)
+
+
+async def asignal(name: str, payload: Any = None, *, key: object = "") -> None:
+    """Say that something has happened, from async code; as signal()."""
+    await in_thread(lambda: signal(name, payload, key=key))
+
+
+def checked_name(name: object) -> str:
+    """Return the name of a step or a signal; raise InvalidArgument."""
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
+        problem = f"is {shown(name)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
+        raise InvalidArgument(task="step or signal", path="name", problem=problem)
+    return name
+
+
+def checked_key(key: object) -> str:
+    """Return the key of a signal as text; raise InvalidArgument."""
+    from uuid import UUID
+
+    text = str(key)
+    is_one = isinstance(key, (str, int, UUID)) and not isinstance(key, bool)
+    if not is_one or len(text) > NAME_LENGTH_MAX:
+        problem = (
+            f"is {shown(key)}; it must be a text, a number or a UUID, of up to "
+            f"{NAME_LENGTH_MAX} characters"
+        )
+        raise InvalidArgument(task="signal", path="key", problem=problem)
+    return text

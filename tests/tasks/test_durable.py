@@ -1,0 +1,293 @@
+"""Durable steps: what an attempt has done is not done again by the next."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue import InvalidArgument, signal
+from django_pgqueue.models import (
+    ArchivedJob,
+    DeadLetter,
+    DurableStep,
+    Job,
+    Signal,
+)
+from django_pgqueue.queues import durable
+from django_pgqueue.queues.settle import Ended, retry
+from django_pgqueue.tasks import operate
+from django_pgqueue.testing import drain
+from tests.app.durable_tasks import (
+    FAILS,
+    LOG,
+    NAMES,
+    async_steps,
+    atomic_steps,
+    keeps,
+    sleeps,
+    steps,
+    waits,
+    waits_for_two,
+    writes,
+)
+from tests.app.models import Order
+from tests.harness.factories import make_leased_job
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    LOG.clear()
+    FAILS.clear()
+    yield
+    LOG.clear()
+    FAILS.clear()
+    NAMES["first"] = "first"
+
+
+def let_pass(**duration):
+    """Let time pass for what sleeps and waits."""
+    later = timedelta(**duration)
+    for step in DurableStep.objects.filter(until__isnull=False):
+        until = step.until - later
+        DurableStep.objects.filter(job_id=step.job_id, place=step.place).update(
+            until=until
+        )
+    operate.retry(list(Job.objects.values_list("id", flat=True)))
+
+
+def test_a_step_that_was_done_is_not_done_again():
+    """A later attempt has its result; what stands outside of steps runs again."""
+    FAILS.add("outside")
+    result = steps.delay(1)
+    drain()
+    assert ["first", "second", "outside"] == LOG
+
+    FAILS.clear()
+    drain(retries=True)
+
+    assert ["first", "second", "outside", "outside", "third"] == LOG
+    assert 4 == result.get()
+
+
+def test_a_step_that_fails_is_done_again():
+    """It has no result; those before it are not touched."""
+    FAILS.add("second")
+    result = steps.delay(1)
+    drain()
+    FAILS.clear()
+    drain(retries=True)
+
+    assert ["first", "second", "second", "outside", "third"] == LOG
+    assert 2 == result.refresh().attempt
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_step_writes_is_committed_with_its_result():
+    """Or neither is: a failure takes back both, and one that comes later none."""
+    FAILS.add("write")
+    result = writes.delay()
+    drain()
+    assert (0, 0) == (Order.objects.count(), DurableStep.objects.count())
+
+    FAILS.clear()
+    FAILS.add("after")
+    drain(retries=True)
+    FAILS.clear()
+    operate.retry([result.id])
+    drain(retries=True)
+
+    assert 1 == Order.objects.count()
+    assert 7 == result.refresh().get()
+
+
+def test_a_changed_step_is_a_dead_letter_and_repeats_nothing():
+    """With both names; redriven with the old code, the job goes on."""
+    FAILS.add("outside")
+    result = steps.delay(1)
+    drain()
+    NAMES["first"] = "renamed"
+    FAILS.clear()
+    drain(retries=True)
+
+    assert ["first", "second", "outside"] == LOG
+    letter = DeadLetter.objects.get()
+    assert "rejected" == letter.reason
+    message = letter.errors[-1]["message"]
+    assert "call 1 of its context is the step 'renamed'" in message
+    assert "it was the step 'first'" in message
+
+    NAMES["first"] = "first"
+    operate.retry([letter.id])
+    drain()
+    assert 4 == result.get()
+
+
+def test_a_sleep_holds_no_worker_and_burns_no_attempt():
+    """The job is scheduled for its end, and goes on from there."""
+    result = sleeps.delay()
+    drain()
+
+    job = Job.objects.get()
+    left = job.visible_at - job.enqueued_at
+    assert timedelta(days=2.99) < left < timedelta(days=3.01)
+    assert (0, "scheduled") == (job.attempt, result.status)
+
+    let_pass(days=2)
+    drain()
+    assert ["before"] == LOG
+    let_pass(days=1, minutes=1)
+    drain()
+
+    assert (["before", "after"], "slept") == (LOG, result.get())
+    assert 1 == ArchivedJob.objects.get().attempt
+
+
+def test_a_signal_is_waited_for():
+    """The job is due at once then, and has the payload; each is taken once."""
+    result = waits.delay("7")
+    drain()
+    assert "scheduled" == result.refresh().status
+
+    signal("confirmed", {"by": "mail"}, key=8)
+    drain()
+    assert "scheduled" == result.refresh().status
+    signal("confirmed", {"by": "mail"}, key=7)
+    assert "ready" == result.refresh().status
+    drain()
+    assert "scheduled" == result.refresh().status
+    signal("confirmed", "again", key="7")
+    drain()
+
+    assert [{"by": "mail"}, "again"] == result.get()
+    assert ["before"] == LOG
+
+
+def test_a_signal_that_came_before_the_wait_counts():
+    """Since the job was enqueued; an earlier one is not for it."""
+    signal("confirmed", "too early", key="7")
+    result = waits.delay("7")
+    signal("confirmed", 1, key="7")
+    signal("confirmed", 2, key="7")
+    drain()
+
+    assert [1, 2] == result.get()
+
+
+def test_signals_of_different_names_come_in_any_order():
+    """The first that is waited for was sent last."""
+    result = waits_for_two.delay()
+    signal("b", "B")
+    signal("a", "A")
+    drain()
+
+    assert ["A", "B"] == result.get()
+
+
+def test_a_wait_ends_with_its_timeout():
+    """It returns None then."""
+    result = waits.delay("7", "2h")
+    drain()
+    let_pass(hours=2, minutes=1)
+    drain()
+    let_pass(hours=1, minutes=1)
+    drain()
+
+    assert [None, None] == result.get()
+
+
+def test_async_tasks_have_the_same_steps():
+    """A coroutine is awaited once; a sleep and a wait end the attempt."""
+    result = async_steps.delay()
+    drain()
+    let_pass(hours=1, minutes=1)
+    drain()
+    signal("go", "gone", key=1)
+    drain()
+
+    assert [1, "gone"] == result.get()
+    assert ["fetch", "outside", "outside", "outside"] == LOG
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_signal_wakes_after_its_commit_and_not_without():
+    """In the caller's transaction."""
+    result = waits.delay("7")
+    drain()
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        _ = signal("confirmed", 1, key="7"), 1 / 0
+    assert ("scheduled", 0) == (result.refresh().status, Signal.objects.count())
+
+    with transaction.atomic():
+        signal("confirmed", 1, key="7")
+        assert "scheduled" == result.refresh().status
+    assert "ready" == result.refresh().status
+
+
+def test_a_job_that_is_about_to_wait_is_due_at_once():
+    """It was running when the signal looked for it: its settle finds that out."""
+    job = make_leased_job(worker="w")
+    with connection.cursor() as cursor:
+        durable.store(cursor, job.id, 0, "confirmed", "wait", key="7")
+        durable.wake(cursor, "confirmed", "7")
+        ended = Ended(
+            job.id, job.deliveries, delay_seconds=3_600, gives_attempt_back=True
+        )
+        retry(cursor, worker="w", ended=[ended])
+
+    row = Job.objects.get(id=job.id)
+    assert row.leased_by is None
+    assert row.visible_at - row.enqueued_at < timedelta(minutes=1)
+    assert durable.SIGNALLED not in row.headers
+
+
+def test_an_atomic_task_has_no_steps():
+    """The message says why, and what to do."""
+    atomic_steps.delay()
+    drain()
+
+    job = Job.objects.get()
+    assert "Declare it without" in job.errors[-1]["message"]
+    assert [] == LOG
+
+
+@pytest.mark.parametrize(
+    "kind, problem", [("object", "what cannot be kept"), ("large", "the limit is")]
+)
+def test_a_result_that_cannot_be_kept_fails_the_step(kind, problem):
+    """With the name of the step, and nothing is stored."""
+    keeps.delay(kind)
+    drain()
+
+    message = Job.objects.get().errors[-1]["message"]
+    assert "step 'keep'" in message
+    assert problem in message
+    assert not DurableStep.objects.exists()
+
+
+def test_a_call_without_a_job_runs_its_steps():
+    """Inline: they are functions, and there is nothing to wait for."""
+    assert 4 == steps(1)
+    assert "slept" == sleeps()
+    assert [None, None] == waits("7")
+    assert not DurableStep.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "name, key, problem",
+    [
+        ("", "", "name is ''"),
+        ("x" * 256, "", "name is 'x"),
+        ("a", None, "key is None"),
+        ("a", 1.5, r"key is 1\.5"),
+        ("a", "x" * 256, "key is 'x"),
+    ],
+)
+def test_a_signal_without_a_name_is_refused(name, key, problem):
+    """Before it is stored."""
+    with pytest.raises(InvalidArgument, match=problem):
+        signal(name, key=key)
+    assert not Signal.objects.exists()
