@@ -14,6 +14,7 @@ DROP TRIGGER pgqueue_jobs_gone ON pgqueue_job;
 DROP TRIGGER pgqueue_letters_gone ON pgqueue_dead_letter;
 DROP FUNCTION pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_steps_ended,
     pgqueue_start_workflow, pgqueue_add_steps, pgqueue_close_workflow,
+    pgqueue_restart_workflow,
     pgqueue_insert_steps, pgqueue_advance, pgqueue_compensate, pgqueue_start_steps,
     pgqueue_store_steps, pgqueue_meets, pgqueue_failure_of, pgqueue_results_of;
 """
@@ -210,6 +211,22 @@ class Migration(migrations.Migration):
                         blank=True, null=True, verbose_name="cancel requested at"
                     ),
                 ),
+                (
+                    "deadline_at",
+                    models.DateTimeField(
+                        blank=True, null=True, verbose_name="deadline at"
+                    ),
+                ),
+                (
+                    "is_overdue",
+                    models.BooleanField(db_default=False, verbose_name="is overdue"),
+                ),
+                (
+                    "restarted_from",
+                    models.BigIntegerField(
+                        blank=True, null=True, verbose_name="restarted from"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "workflow",
@@ -221,7 +238,14 @@ class Migration(migrations.Migration):
                         condition=models.Q(("finished_at__isnull", False)),
                         fields=["finished_at"],
                         name="pgqueue_workflow_finished",
-                    )
+                    ),
+                    models.Index(
+                        condition=models.Q(
+                            ("deadline_at__isnull", False), ("state", "running")
+                        ),
+                        fields=["deadline_at"],
+                        name="pgqueue_workflow_deadline",
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(

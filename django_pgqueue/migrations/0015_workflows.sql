@@ -231,10 +231,11 @@ BEGIN
          WHERE w.id = ANY(undoing)
            AND NOT EXISTS (SELECT FROM pgqueue_step c
                             WHERE c.id = ANY(ready) AND c.workflow_id = w.id)
-        RETURNING w.id, w.cancel_requested_at)
+        RETURNING w.id,
+                  w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO ready
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE e.cancel_requested_at IS NULL AND s.kind = 'on_error'
+     WHERE NOT e.is_asked AND s.kind = 'on_error'
        AND s.state = 'waiting';
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);
@@ -309,13 +310,14 @@ BEGIN
                finished_at = statement_timestamp()
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
            AND (NOT w.is_open OR w.cancel_requested_at IS NOT NULL)
-        RETURNING w.id, w.state, w.cancel_requested_at)
+        RETURNING w.id, w.state,
+                  w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
      WHERE s.state = 'waiting' AND CASE s.kind
            WHEN 'on_success' THEN e.state = 'succeeded'
            WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
-                                AND e.cancel_requested_at IS NULL
+                                AND NOT e.is_asked
            WHEN 'on_complete' THEN e.state <> 'compensating' END;
     IF callbacks IS NOT NULL THEN
         PERFORM pgqueue_start_steps(callbacks, notifies);
@@ -364,6 +366,7 @@ CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
     is_list boolean,
     kind text,
     is_open boolean,
+    deadline interval,
     OUT workflow bigint,
     OUT first_id bigint,
     OUT is_new boolean
@@ -371,8 +374,9 @@ CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
 DECLARE
     ids bigint[];
 BEGIN
-    INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, is_open, steps)
-    VALUES ($1, $2, $5, $6, $7,
+    INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, is_open, deadline_at,
+                                       steps)
+    VALUES ($1, $2, $5, $6, $7, clock_timestamp() + $8,
             (SELECT count(*) FROM jsonb_array_elements($3) s(step)
               WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
     ON CONFLICT ON CONSTRAINT pgqueue_workflow_key DO NOTHING
@@ -435,6 +439,82 @@ BEGIN
     END IF;
     PERFORM pgqueue_advance(ARRAY[$1], NULL, NULL, false);
     RETURN true;
+END $$;
+
+-- restart_workflow.sql
+CREATE OR REPLACE FUNCTION pgqueue_restart_workflow(workflow bigint, step bigint)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    old pgqueue_workflow;
+    anew bigint;
+    again bigint[];
+    ids jsonb;
+BEGIN
+    SELECT * INTO old FROM pgqueue_workflow w
+     WHERE w.id = $1 AND w.state IN ('succeeded', 'failed', 'cancelled')
+       AND w.kind IN ('canvas', 'flow')
+       FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    again := ARRAY(
+        WITH RECURSIVE after AS (
+            SELECT s.id FROM pgqueue_step s WHERE s.workflow_id = $1 AND s.id = $2
+            UNION
+            SELECT n.id FROM after a JOIN pgqueue_step s ON s.id = a.id
+             CROSS JOIN LATERAL unnest(s.next) AS n(id))
+        SELECT id FROM after);
+    UPDATE pgqueue_workflow w SET key = NULL WHERE w.id = $1;
+    INSERT INTO pgqueue_workflow AS w (name, key, kind, is_list, steps, restarted_from)
+    VALUES (old.name, old.key, old.kind, old.is_list, old.steps, $1)
+    RETURNING w.id INTO anew;
+    SELECT jsonb_object_agg(s.id, nextval('pgqueue_job_id_seq') ORDER BY s.id) INTO ids
+      FROM (SELECT o.id FROM pgqueue_step o WHERE o.workflow_id = $1
+             ORDER BY o.id) s;
+    INSERT INTO pgqueue_step (id, workflow_id, name, kind, task, job, after, next, waits,
+                              takes, fills, condition, state, result, started_at,
+                              finished_at)
+    SELECT (ids ->> s.id::text)::bigint, anew, s.name, s.kind, s.task, s.job,
+           ARRAY(SELECT (ids ->> a.id::text)::bigint
+                   FROM unnest(s.after) WITH ORDINALITY a(id, place)
+                  ORDER BY a.place),
+           ARRAY(SELECT (ids ->> a.id::text)::bigint
+                   FROM unnest(s.next) WITH ORDINALITY a(id, place) ORDER BY a.place),
+           (SELECT count(*) FROM pgqueue_step b
+             WHERE b.id = ANY(s.after)
+               AND (b.state NOT IN ('succeeded', 'skipped') OR b.id = ANY(again))),
+           s.takes,
+           (SELECT jsonb_agg(f.value || jsonb_build_object(
+                                 'step', (ids ->> (f.value ->> 'step'))::bigint))
+              FROM jsonb_array_elements(s.fills) f(value)),
+           (SELECT jsonb_agg(c.value || jsonb_build_object(
+                                 'step', (ids ->> (c.value ->> 'step'))::bigint))
+              FROM jsonb_array_elements(s.condition) c(value)),
+           CASE WHEN kept.is_so THEN s.state ELSE 'waiting' END,
+           CASE WHEN kept.is_so THEN s.result END,
+           CASE WHEN kept.is_so THEN s.started_at END,
+           CASE WHEN kept.is_so THEN s.finished_at END
+      FROM pgqueue_step s
+     CROSS JOIN LATERAL (
+           SELECT s.kind = 'step' AND s.state IN ('succeeded', 'skipped')
+                  AND NOT s.id = ANY(again)) AS kept(is_so)
+     WHERE s.workflow_id = $1;
+    UPDATE pgqueue_workflow w
+       SET ends = ARRAY(SELECT (ids ->> e.id::text)::bigint
+                          FROM unnest(old.ends) WITH ORDINALITY e(id, place)
+                         ORDER BY e.place),
+           succeeded = c.succeeded, skipped = c.skipped
+      FROM (SELECT count(s.task) FILTER (WHERE s.state = 'succeeded') AS succeeded,
+                   count(s.task) FILTER (WHERE s.state = 'skipped') AS skipped
+              FROM pgqueue_step s WHERE s.workflow_id = anew AND s.kind = 'step') c
+     WHERE w.id = anew;
+    PERFORM pgqueue_advance(
+        ARRAY[anew], NULL,
+        ARRAY(SELECT s.id FROM pgqueue_step s
+               WHERE s.workflow_id = anew AND s.waits = 0 AND s.kind = 'step'
+                 AND s.state = 'waiting'),
+        true);
+    RETURN anew;
 END $$;
 
 -- steps_ended.sql
@@ -582,11 +662,11 @@ BEGIN
                'pgqueue_letters_gone', 'pgqueue_make_archive_day',
                'pgqueue_make_log_day', 'pgqueue_meets', 'pgqueue_message_lane',
                'pgqueue_pattern_selects', 'pgqueue_patterns_of', 'pgqueue_promote',
-               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_results_of',
-               'pgqueue_retake_keys', 'pgqueue_start_steps', 'pgqueue_start_workflow',
-               'pgqueue_steps_ended', 'pgqueue_store', 'pgqueue_store_message',
-               'pgqueue_store_messages', 'pgqueue_store_steps', 'pgqueue_store_unique',
-               'pgqueue_turns', 'pgqueue_watch')
+               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_restart_workflow',
+               'pgqueue_results_of', 'pgqueue_retake_keys', 'pgqueue_start_steps',
+               'pgqueue_start_workflow', 'pgqueue_steps_ended', 'pgqueue_store',
+               'pgqueue_store_message', 'pgqueue_store_messages', 'pgqueue_store_steps',
+               'pgqueue_store_unique', 'pgqueue_turns', 'pgqueue_watch')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

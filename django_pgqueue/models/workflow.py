@@ -75,6 +75,11 @@ class Workflow(models.Model):
     cancel_requested_at = models.DateTimeField(
         _("cancel requested at"), null=True, blank=True
     )
+    # When it is cancelled, if it has not ended by then.
+    deadline_at = models.DateTimeField(_("deadline at"), null=True, blank=True)
+    is_overdue = models.BooleanField(_("is overdue"), db_default=False)
+    # Whose results it began with.
+    restarted_from = models.BigIntegerField(_("restarted from"), null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_workflow"
@@ -87,6 +92,12 @@ class Workflow(models.Model):
                 fields=["finished_at"],
                 name="pgqueue_workflow_finished",
                 condition=models.Q(finished_at__isnull=False),
+            ),
+            # Serves the deadlines.
+            models.Index(
+                fields=["deadline_at"],
+                name="pgqueue_workflow_deadline",
+                condition=models.Q(state="running", deadline_at__isnull=False),
             ),
         ]
         constraints: ClassVar = [

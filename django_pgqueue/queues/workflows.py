@@ -21,7 +21,7 @@ from django_pgqueue.queues.enqueue import OF_LANE, Placement
 START = """
 SELECT workflow, first_id, is_new FROM pgqueue_start_workflow(
     %(name)s::text, %(key)s::text, %(steps)s::jsonb, %(ends)s::int[], %(is_list)s::bool,
-    %(kind)s::text, %(is_open)s::bool)
+    %(kind)s::text, %(is_open)s::bool, %(deadline)s::interval)
 """
 
 # Locks: those of the function.
@@ -73,10 +73,17 @@ SELECT s.id, s.name, s.kind, s.task, s.compensates, s.state, s.result::text,
 # are, by the caller, who then sees the workflow end.
 CANCEL = """
 WITH asked AS (
-    UPDATE pgqueue_workflow w SET cancel_requested_at = statement_timestamp()
+    UPDATE pgqueue_workflow w
+       SET cancel_requested_at = statement_timestamp(),
+           is_overdue = %(is_overdue)s::bool
      WHERE w.id = %(workflow)s AND w.state = 'running'
        AND w.cancel_requested_at IS NULL
     RETURNING w.id),
+no_undo AS (
+    UPDATE pgqueue_step s SET state = 'cancelled', finished_at = statement_timestamp()
+      FROM asked
+     WHERE s.workflow_id = asked.id AND s.kind = 'compensation'
+       AND s.state = 'waiting' AND NOT %(compensate)s::bool),
 left_out AS (
     UPDATE pgqueue_step s
        SET state = 'cancelled', finished_at = statement_timestamp()
@@ -88,6 +95,17 @@ SELECT (SELECT count(*) FROM asked), (SELECT count(task) FROM left_out)
 LEFT_OUT = """
 UPDATE pgqueue_workflow SET cancelled = cancelled + %(count)s WHERE id = %(workflow)s
 """
+
+# Locks: none. Those that should have ended by now, the most overdue first.
+OVERDUE = """
+SELECT w.id FROM pgqueue_workflow w
+ WHERE w.state = 'running' AND w.deadline_at <= statement_timestamp()
+   AND w.cancel_requested_at IS NULL
+ ORDER BY w.deadline_at LIMIT %(limit)s
+"""
+
+# Locks: those of the function.
+RESTART = "SELECT pgqueue_restart_workflow(%(workflow)s::bigint, %(step)s::bigint)"
 
 # Locks: none.
 STARTED = """
@@ -225,6 +243,7 @@ def start(
     is_list: bool,
     kind: str,
     is_open: bool = False,
+    deadline: timedelta | None = None,
 ) -> Started:
     """
     Store a workflow, and the jobs of those steps that wait for none: one round trip.
@@ -238,6 +257,7 @@ def start(
         is_list: Whether that is a list of them.
         kind: "canvas", "batch", "flow" or "saga".
         is_open: Whether steps may be added from outside, until close().
+        deadline: It is cancelled if it has not ended after so long.
     """
     cursor.execute(
         START,
@@ -249,6 +269,7 @@ def start(
             "is_list": is_list,
             "kind": kind,
             "is_open": is_open,
+            "deadline": deadline,
         },
     )
     return Started(*one_row(cursor))
@@ -353,18 +374,27 @@ def steps(
     return [StepRow(*row) for row in cursor.fetchall()]
 
 
-def cancel(cursor: Cursor, workflow: int) -> list[int] | None:
+def cancel(
+    cursor: Cursor, workflow: int, *, compensate: bool = True, is_overdue: bool = False
+) -> list[int] | None:
     """
     Cancel what has not started, and return the ids of the jobs of what has.
 
     Args:
         cursor: In a transaction that the caller commits once it has cancelled these.
         workflow: Its id.
+        compensate: Whether a saga undoes what it has done.
+        is_overdue: Whether its deadline does it, and nobody.
 
     Returns:
         None: There is no such workflow, it has ended, or was asked to stop before.
     """
-    cursor.execute(CANCEL, {"workflow": workflow})
+    params = {
+        "workflow": workflow,
+        "compensate": compensate,
+        "is_overdue": is_overdue,
+    }
+    cursor.execute(CANCEL, params)
     is_asked, left_out = one_row(cursor)
     if not is_asked:
         return None
@@ -378,6 +408,30 @@ def last_to_end(cursor: Cursor, workflow: int, limit: int) -> list[int]:
     """Return the steps of a workflow that have not ended, those said last first."""
     cursor.execute(LAST_TO_END, {"workflow": workflow, "limit": limit})
     return [step for (step,) in cursor.fetchall()]
+
+
+def overdue(cursor: Cursor, limit: int) -> list[int]:
+    """Return workflows whose deadline has passed, the most overdue first."""
+    cursor.execute(OVERDUE, {"limit": limit})
+    return [workflow for (workflow,) in cursor.fetchall()]
+
+
+def restart(cursor: Cursor, workflow: int, step: int | None) -> int | None:
+    """
+    Start a workflow anew, with the results that it has; return the new one.
+
+    Args:
+        cursor: The caller commits.
+        workflow: Its id.
+        step: The id of a step that runs again, with all that comes after it. None: only
+            what has not succeeded.
+
+    Returns:
+        None: It has not ended, is a saga or a batch, or is not there.
+    """
+    cursor.execute(RESTART, {"workflow": workflow, "step": step})
+    found: int | None = one_row(cursor)[0]
+    return found
 
 
 def started_beside(cursor: Cursor, ids: Sequence[int]) -> list[int]:

@@ -11,7 +11,7 @@
 --
 -- A workflow has ended when none of its steps is started: what waits then waits for one
 -- that has failed. Its callbacks start then, each once; on_error not where somebody has
--- cancelled it. An open one does not end, unless it was cancelled. A saga that has not
+-- cancelled it, but where its deadline has. An open one does not end, unless it was cancelled. A saga that has not
 -- succeeded compensates first.
 --
 -- Locks: row locks on steps, and those of pgqueue_start_steps().
@@ -82,13 +82,14 @@ BEGIN
                finished_at = statement_timestamp()
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
            AND (NOT w.is_open OR w.cancel_requested_at IS NOT NULL)
-        RETURNING w.id, w.state, w.cancel_requested_at)
+        RETURNING w.id, w.state,
+                  w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
      WHERE s.state = 'waiting' AND CASE s.kind
            WHEN 'on_success' THEN e.state = 'succeeded'
            WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
-                                AND e.cancel_requested_at IS NULL
+                                AND NOT e.is_asked
            WHEN 'on_complete' THEN e.state <> 'compensating' END;
     IF callbacks IS NOT NULL THEN
         PERFORM pgqueue_start_steps(callbacks, notifies);

@@ -67,10 +67,11 @@ BEGIN
          WHERE w.id = ANY(undoing)
            AND NOT EXISTS (SELECT FROM pgqueue_step c
                             WHERE c.id = ANY(ready) AND c.workflow_id = w.id)
-        RETURNING w.id, w.cancel_requested_at)
+        RETURNING w.id,
+                  w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO ready
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE e.cancel_requested_at IS NULL AND s.kind = 'on_error'
+     WHERE NOT e.is_asked AND s.kind = 'on_error'
        AND s.state = 'waiting';
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);

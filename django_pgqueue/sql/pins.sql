@@ -27,11 +27,11 @@ BEGIN
                'pgqueue_letters_gone', 'pgqueue_make_archive_day',
                'pgqueue_make_log_day', 'pgqueue_meets', 'pgqueue_message_lane',
                'pgqueue_pattern_selects', 'pgqueue_patterns_of', 'pgqueue_promote',
-               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_results_of',
-               'pgqueue_retake_keys', 'pgqueue_start_steps', 'pgqueue_start_workflow',
-               'pgqueue_steps_ended', 'pgqueue_store', 'pgqueue_store_message',
-               'pgqueue_store_messages', 'pgqueue_store_steps', 'pgqueue_store_unique',
-               'pgqueue_turns', 'pgqueue_watch')
+               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_restart_workflow',
+               'pgqueue_results_of', 'pgqueue_retake_keys', 'pgqueue_start_steps',
+               'pgqueue_start_workflow', 'pgqueue_steps_ended', 'pgqueue_store',
+               'pgqueue_store_message', 'pgqueue_store_messages', 'pgqueue_store_steps',
+               'pgqueue_store_unique', 'pgqueue_turns', 'pgqueue_watch')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
     is_list boolean,
     kind text,
     is_open boolean,
+    deadline interval,
     OUT workflow bigint,
     OUT first_id bigint,
     OUT is_new boolean
@@ -21,8 +22,9 @@ CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
 DECLARE
     ids bigint[];
 BEGIN
-    INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, is_open, steps)
-    VALUES ($1, $2, $5, $6, $7,
+    INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, is_open, deadline_at,
+                                       steps)
+    VALUES ($1, $2, $5, $6, $7, clock_timestamp() + $8,
             (SELECT count(*) FROM jsonb_array_elements($3) s(step)
               WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
     ON CONFLICT ON CONSTRAINT pgqueue_workflow_key DO NOTHING

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import InvalidArgument, InvalidOption, shown
+from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import NewStep
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 
@@ -206,13 +207,17 @@ class Composed(Part):
     name: str
     error_callback: Signature[Any] | None = None
 
-    def delay(self, *, key: str | None = None) -> WorkflowResult:
+    def delay(
+        self, *, key: str | None = None, deadline: Duration | None = None
+    ) -> WorkflowResult:
         """
         Store the workflow, in the caller's transaction: one query.
 
         Args:
             key: Of workflows with this name and key only the first is stored; the
                 answer to others is that one. Up to 255 characters.
+            deadline: It is cancelled if it has not ended after this duration; its
+                on_error is called then.
 
         Raises:
             InvalidArgument: Arguments do not fit a task, or cannot travel; the key is
@@ -225,16 +230,22 @@ class Composed(Part):
         from django_pgqueue.tasks import start_workflow
 
         try:
-            return start_workflow.start(self.planned(), name=self.name, key=key)
+            return start_workflow.start(
+                self.planned(), name=self.name, key=key, deadline=deadline
+            )
         except FIRST_ERRORS as error:
             name_way_out(error, "delay()", "….adelay()")
             raise
 
-    async def adelay(self, *, key: str | None = None) -> WorkflowResult:
+    async def adelay(
+        self, *, key: str | None = None, deadline: Duration | None = None
+    ) -> WorkflowResult:
         """Store the workflow from async code; as delay()."""
         from django_pgqueue.tasks.database import in_thread
 
-        return await in_thread(functools.partial(self.delay, key=key))
+        return await in_thread(
+            functools.partial(self.delay, key=key, deadline=deadline)
+        )
 
     def planned(self) -> tuple[Plan, Ends]:
         """Return its steps, checked, and those that it ends with."""

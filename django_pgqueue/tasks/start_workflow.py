@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import InvalidArgument, shown
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import workflows
 from django_pgqueue.queues.fair import hint_of
@@ -25,6 +27,7 @@ def start(
     key: str | None,
     kind: str = "canvas",
     is_open: bool = False,
+    deadline: Duration | None = None,
 ) -> WorkflowResult:
     """
     Store a workflow, and the jobs of those steps that wait for none.
@@ -35,6 +38,7 @@ def start(
         key: Of several with the same name and key only the first is stored. None: each.
         kind: "canvas", "batch", "flow" or "saga".
         is_open: Whether steps may be added later.
+        deadline: It is cancelled if it has not ended after this duration.
 
     Raises:
         InvalidArgument: The key is no text of 1 to 255 characters.
@@ -63,6 +67,7 @@ def start(
             is_list=ends.is_list,
             kind=kind,
             is_open=is_open,
+            deadline=None if deadline is None else _checked_deadline(name, deadline),
         )
     if started.is_new:
         _announce(connection, plan.steps, started.first_id, settings)
@@ -78,6 +83,13 @@ def add(workflow: int, plan: Plan, *, name: str) -> bool:
     if first is not None:
         _announce(connection, plan.steps, first, settings)
     return first is not None
+
+
+def _checked_deadline(name: str, deadline: Duration) -> timedelta:
+    try:
+        return as_timedelta(deadline, name="deadline", zero=False)
+    except ValueError as error:
+        raise InvalidArgument(task=name, path="deadline", problem=str(error)) from None
 
 
 def _carried(steps: list[NewStep], settings: Settings) -> Iterator[NewStep]:

@@ -15,6 +15,7 @@ from django_pgqueue.exceptions import (
     UndecodablePayload,
     WorkflowFailed,
     WorkflowNotFound,
+    WrongState,
 )
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues import workflows
@@ -127,12 +128,16 @@ class WorkflowResult:
         await await_until(awaited, timeout, lambda: self._has_ended(timeout))
         return await in_thread(self._outcome)
 
-    def cancel(self) -> bool:
+    def cancel(self, *, compensate: bool = True) -> bool:
         """
         Cancel what has not started, and ask what runs to stop.
 
         The workflow is cancelled once no step of it runs; one that has a dead step by
         then has failed. Its on_error is not called.
+
+        Args:
+            compensate: Of a saga: whether it undoes what it has done. False: it is
+                compensated at once, with nothing undone.
 
         Returns:
             False if it had ended already, or was asked before.
@@ -144,15 +149,49 @@ class WorkflowResult:
 
         alias = get_settings().database
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            started = workflows.cancel(cursor, self.id)
+            started = workflows.cancel(cursor, self.id, compensate=compensate)
             if started:
                 operate.cancel(started)
         self.refresh()
         return started is not None
 
-    async def acancel(self) -> bool:
+    async def acancel(self, *, compensate: bool = True) -> bool:
         """Cancel it from async code; as cancel()."""
-        return await in_thread(self.cancel)
+        return await in_thread(lambda: self.cancel(compensate=compensate))
+
+    def restart(self, step: int | None = None) -> WorkflowResult:
+        """
+        Start the workflow anew, with the results that it has.
+
+        A new workflow, of new jobs, which takes over the key; this one stays as it is.
+
+        Args:
+            step: The id of a step that runs again, with all that comes after it. None:
+                only what has not succeeded.
+
+        Raises:
+            WrongState: It has not ended, or is a saga or a batch.
+            LookupError: It has no such step.
+            WorkflowNotFound: It was never committed, or its retention has passed.
+        """
+        self.refresh()
+        if step is not None and all(each.id != step for each in self.steps()):
+            raise LookupError(f"Workflow {self.id} has no step {step}.")
+        with connections[get_settings().database].cursor() as cursor:
+            anew = workflows.restart(cursor, self.id, step)
+        if anew is None:
+            raise WrongState(
+                self.id,
+                self.status,
+                "only a chain, a group, a chord or a flow that has ended can be "
+                "restarted.",
+                what="Workflow",
+            )
+        return WorkflowResult(anew)
+
+    async def arestart(self, step: int | None = None) -> WorkflowResult:
+        """Start the workflow anew from async code; as restart()."""
+        return await in_thread(self.restart, step)
 
     def _awaited(self) -> list[int]:
         """Return the jobs of which one is probably the last to end."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
+from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import Comparison
 from django_pgqueue.tasks.canvas import Ends, Part, Plan, Signature, checked_name
 from django_pgqueue.tasks.database import in_thread
@@ -195,7 +196,9 @@ class Flow:
         self._steps.append(step)
         return step
 
-    def start(self, *, key: str | None = None) -> WorkflowResult:
+    def start(
+        self, *, key: str | None = None, deadline: Duration | None = None
+    ) -> WorkflowResult:
         """
         Store the flow, in the caller's transaction: one query. Its result is that of
         the step that was said last.
@@ -203,20 +206,31 @@ class Flow:
         Args:
             key: Of flows with this name and key only the first is stored; the answer
                 to others is that one.
+            deadline: It is cancelled if it has not ended after this duration.
 
         Raises:
             InvalidArgument: There is no step; or as Chain.delay().
             InvalidOption: As Chain.delay().
         """
         try:
-            return start(self._planned(), name=self._name, key=key, kind="flow")
+            return start(
+                self._planned(),
+                name=self._name,
+                key=key,
+                kind="flow",
+                deadline=deadline,
+            )
         except FIRST_ERRORS as error:
             name_way_out(error, "start()", "flow.astart()")
             raise
 
-    async def astart(self, *, key: str | None = None) -> WorkflowResult:
+    async def astart(
+        self, *, key: str | None = None, deadline: Duration | None = None
+    ) -> WorkflowResult:
         """Store the flow from async code; as start()."""
-        return await in_thread(functools.partial(self.start, key=key))
+        return await in_thread(
+            functools.partial(self.start, key=key, deadline=deadline)
+        )
 
     def _planned(self) -> tuple[Plan, Ends]:
         if not self._steps:

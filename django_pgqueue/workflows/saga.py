@@ -146,7 +146,14 @@ class Saga:
         self._compensations[name] = Compensation(declared, not_before)
         return declared
 
-    def start(self, /, *, key: str | None = None, **arguments: Any) -> WorkflowResult:
+    def start(
+        self,
+        /,
+        *,
+        key: str | None = None,
+        deadline: Duration | None = None,
+        **arguments: Any,
+    ) -> WorkflowResult:
         """
         Store the saga, in the caller's transaction: one query. Its result is that of
         the last step.
@@ -154,6 +161,8 @@ class Saga:
         Args:
             key: Of sagas with this name and key only the first is stored; the answer
                 to others is that one. Say what the saga is about: "order-42".
+            deadline: If no last step has succeeded after this duration, what has is
+                undone.
             arguments: What steps and compensations take by these names.
 
         Raises:
@@ -163,16 +172,25 @@ class Saga:
         """
         try:
             planned = self._planned(arguments)
-            return start(planned, name=self.name, key=key, kind="saga")
+            return start(
+                planned, name=self.name, key=key, kind="saga", deadline=deadline
+            )
         except FIRST_ERRORS as error:
             name_way_out(error, "start()", "saga.astart(…)")
             raise
 
     async def astart(
-        self, /, *, key: str | None = None, **arguments: Any
+        self,
+        /,
+        *,
+        key: str | None = None,
+        deadline: Duration | None = None,
+        **arguments: Any,
     ) -> WorkflowResult:
         """Store the saga from async code; as start()."""
-        return await in_thread(functools.partial(self.start, key=key, **arguments))
+        return await in_thread(
+            functools.partial(self.start, key=key, deadline=deadline, **arguments)
+        )
 
     def _planned(self, arguments: Mapping[str, Any]) -> tuple[Plan, Ends]:
         if not self._steps:

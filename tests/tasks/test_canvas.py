@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
 
 from django_pgqueue import (
     InvalidArgument,
     InvalidOption,
     Unique,
     WorkflowFailed,
+    WrongState,
     chain,
     chord,
     group,
@@ -16,6 +18,7 @@ from django_pgqueue import (
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 from django_pgqueue.testing import drain
+from django_pgqueue.worker.chores.overdue import REST_SECONDS, cancel_overdue
 from tests.app.tasks import add as plain_add
 from tests.app.workflow_tasks import (
     SEEN,
@@ -34,6 +37,24 @@ from tests.app.workflow_tasks import (
 )
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cursor_link():
+    """What the leader has, on the connection of the test."""
+
+    class OfTest:
+        connection = property(lambda self: raw_connection())
+
+        def cursor(self):
+            return raw_connection().cursor()
+
+    return OfTest()
+
+
+def raw_connection():
+    connection.ensure_connection()
+    return connection.connection
 
 
 @pytest.fixture(autouse=True)
@@ -368,3 +389,74 @@ def test_immediate_mode_runs_all_of_it(settings):
     result = chain(give.s(1), group(add.s(1), add.s(2)), total.s()).delay()
 
     assert 5 == result.get()
+
+
+def test_a_restart_keeps_what_has_succeeded():
+    """All else runs, in a new workflow, which has the key then."""
+    broken = chain(give.s(1), fails_at.s(1), add.s(10))
+    old = run(broken, key="k")
+    assert "failed" == old.status
+    Step.objects.filter(workflow_id=old.id, name__endswith="fails_at").update(
+        job={
+            **Step.objects.get(name__endswith="fails_at").job,
+            "args": [None, 5],
+        }
+    )
+
+    new = old.restart()
+    assert ["succeeded", "started", "waiting"] == [step.state for step in new.steps()]
+    drain()
+
+    assert 11 == new.get()
+    assert "failed" == old.refresh().status
+    assert (old.id, "k") == tuple(
+        Workflow.objects.values_list("restarted_from", "key").get(id=new.id)
+    )
+    assert Workflow.objects.get(id=old.id).key is None
+    row = Workflow.objects.get(id=new.id)
+    assert (0, 3, 0, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
+
+
+def test_a_restart_from_a_step_runs_what_comes_after_it():
+    """And not what stands beside it."""
+    old = run(
+        chain(
+            group(see.s("a"), chain(give.s(1), see.s())),
+            group(see.si("b"), see.si("c")),
+        )
+    )
+    seen, steps = list(SEEN), list(old.steps())
+    SEEN.clear()
+    new = old.restart(next(step.id for step in steps if step.task.endswith("give")))
+    drain()
+
+    assert ["a", 1, "b", "c"] == seen
+    assert [1, "b", "c"] == SEEN
+    assert [None, None] == new.get()
+
+
+def test_a_restart_of_what_goes_on_is_refused():
+    """And one from a step of another workflow."""
+    result = chain(give.s(1)).delay()
+    with pytest.raises(WrongState, match=r"Workflow \d+ is running: only a chain"):
+        result.restart()
+    drain()
+    with pytest.raises(LookupError, match="has no step 1"):
+        result.restart(1)
+
+
+def test_a_deadline_cancels_and_calls_on_error(cursor_link):
+    """The leader looks for it; what runs is asked to stop."""
+    result = chain(give.s(1), on_error=see.s()).delay(deadline="1h")
+    assert REST_SECONDS == cancel_overdue(cursor_link)
+    assert "running" == result.refresh().status
+    Workflow.objects.update(deadline_at="2026-01-01T00:00Z")
+
+    cancel_overdue(cursor_link)
+    assert "cancelled" == result.refresh().status
+    drain()
+
+    assert "chain" == SEEN[0]["name"]
+    assert not Job.objects.exists()
+    with pytest.raises(InvalidArgument, match="deadline"):
+        chain(give.s(1)).delay(deadline="soon")

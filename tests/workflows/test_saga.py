@@ -149,6 +149,17 @@ def test_a_cancel_before_anything_is_done_has_nothing_to_undo():
     assert not Job.objects.exists()
 
 
+def test_a_cancel_may_leave_all_as_it_is():
+    """Nothing is undone then."""
+    result = order.start(order_id=7, amount=5)
+    drain(max_jobs=1)
+    assert result.cancel(compensate=False)
+    drain(retries=True)
+
+    assert ["reserve"] == [name for name, *_ in LOG]
+    assert "compensated" == result.refresh().status
+
+
 def test_a_compensation_may_wait():
     """not_before counts from when its turn has come."""
     FAILS["then"] = -1

@@ -19,6 +19,7 @@ from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
+from django_pgqueue.worker.chores.overdue import cancel_overdue
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.chores.watch import Watch
@@ -234,6 +235,7 @@ class Loops:
                 *depths.chores(settings),
                 *purger.chores(settings),
                 *reprocess.chores(settings),
+                cancel_overdue,
                 Backfills(),
                 self._watch,
                 *([] if self._bulk_acts is None else [self._bulk_acts]),
