@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
     """Two tables, and two triggers, of which jobs of no workflow take no notice."""
 
     dependencies = [
-        ("pgqueue", "0013_task_spans"),
+        ("pgqueue", "0014_bulk_acts"),
     ]
 
     operations = [
