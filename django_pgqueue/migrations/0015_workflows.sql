@@ -220,7 +220,7 @@ BEGIN
           FROM pgqueue_step c JOIN pgqueue_step s ON s.id = c.compensates
          WHERE c.workflow_id = ANY(undoing) AND c.kind = 'compensation'
            AND c.state = 'waiting' AND s.state = 'succeeded'
-         ORDER BY c.workflow_id, s.finished_at DESC, s.id DESC) next;
+         ORDER BY c.workflow_id, s.id DESC) next;
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);
     END IF;
@@ -307,7 +307,10 @@ BEGIN
                    THEN 'succeeded'
                    WHEN w.kind = 'saga' THEN 'compensating'
                    WHEN w.dead > 0 THEN 'failed' ELSE 'cancelled' END,
-               finished_at = statement_timestamp()
+               finished_at = CASE
+                   WHEN w.kind = 'saga' AND (w.dead + w.cancelled > 0
+                                             OR w.cancel_requested_at IS NOT NULL)
+                   THEN NULL ELSE statement_timestamp() END
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
            AND (NOT w.is_open OR w.cancel_requested_at IS NOT NULL)
         RETURNING w.id, w.state,

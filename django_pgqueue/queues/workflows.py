@@ -96,6 +96,32 @@ LEFT_OUT = """
 UPDATE pgqueue_workflow SET cancelled = cancelled + %(count)s WHERE id = %(workflow)s
 """
 
+# Locks: the rows of the workflow, which is locked already, and of its steps.
+ADVANCE = "SELECT pgqueue_advance(ARRAY[%(workflow)s::bigint], NULL, NULL, true)"
+
+# Locks: the row of the workflow, until the end of the transaction; row locks on its
+# steps. Compensations that are dead and have no dead letter: it was deleted, or there
+# never was a job.
+RESOLVE = """
+WITH locked AS MATERIALIZED (
+    SELECT w.id FROM pgqueue_workflow w
+     WHERE w.id = %(workflow)s AND w.state = 'compensating' FOR NO KEY UPDATE)
+UPDATE pgqueue_step s
+   SET state = CASE WHEN %(again)s::bool THEN 'waiting' ELSE 'cancelled' END
+  FROM locked
+ WHERE s.workflow_id = locked.id AND s.kind = 'compensation' AND s.state = 'dead'
+   AND NOT EXISTS (SELECT FROM pgqueue_dead_letter d WHERE d.id = s.id)
+RETURNING s.id
+"""
+COMPENSATE = "SELECT pgqueue_compensate(ARRAY[%(workflow)s::bigint], true)"
+
+# Locks: none. Those that a person has to see to.
+STUCK = """
+SELECT s.id FROM pgqueue_step s
+ WHERE s.workflow_id = %(workflow)s AND s.kind = 'compensation' AND s.state = 'dead'
+ ORDER BY s.id
+"""
+
 # Locks: none. Those that should have ended by now, the most overdue first.
 OVERDUE = """
 SELECT w.id FROM pgqueue_workflow w
@@ -401,6 +427,16 @@ def cancel(
     if left_out:
         cursor.execute(LEFT_OUT, {"workflow": workflow, "count": left_out})
     cursor.execute(STARTED, {"workflow": workflow})
+    started = [step for (step,) in cursor.fetchall()]
+    if not started:
+        # An open batch: no end of a job will end it.
+        cursor.execute(ADVANCE, {"workflow": workflow})
+    return started
+
+
+def stuck(cursor: Cursor, workflow: int) -> list[int]:
+    """Return the compensations of a saga that are dead, and hold it up."""
+    cursor.execute(STUCK, {"workflow": workflow})
     return [step for (step,) in cursor.fetchall()]
 
 
@@ -408,6 +444,25 @@ def last_to_end(cursor: Cursor, workflow: int, limit: int) -> list[int]:
     """Return the steps of a workflow that have not ended, those said last first."""
     cursor.execute(LAST_TO_END, {"workflow": workflow, "limit": limit})
     return [step for (step,) in cursor.fetchall()]
+
+
+def resolve(cursor: Cursor, workflow: int, *, again: bool) -> list[int]:
+    """
+    Let a saga go on whose compensation is dead, and has no dead letter any more.
+
+    Args:
+        cursor: The caller commits.
+        workflow: Its id.
+        again: Whether it is tried again; False: it was done by hand.
+
+    Returns:
+        The ids of these compensations.
+    """
+    cursor.execute(RESOLVE, {"workflow": workflow, "again": again})
+    found = [step for (step,) in cursor.fetchall()]
+    if found:
+        cursor.execute(COMPENSATE, {"workflow": workflow})
+    return found
 
 
 def overdue(cursor: Cursor, limit: int) -> list[int]:

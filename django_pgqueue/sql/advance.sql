@@ -79,7 +79,10 @@ BEGIN
                    THEN 'succeeded'
                    WHEN w.kind = 'saga' THEN 'compensating'
                    WHEN w.dead > 0 THEN 'failed' ELSE 'cancelled' END,
-               finished_at = statement_timestamp()
+               finished_at = CASE
+                   WHEN w.kind = 'saga' AND (w.dead + w.cancelled > 0
+                                             OR w.cancel_requested_at IS NOT NULL)
+                   THEN NULL ELSE statement_timestamp() END
          WHERE w.id = ANY(workflows) AND w.active = 0 AND w.state = 'running'
            AND (NOT w.is_open OR w.cancel_requested_at IS NOT NULL)
         RETURNING w.id, w.state,

@@ -1,7 +1,8 @@
 -- Goes on with what sagas undo: one compensation after the other, that of the step
--- which has succeeded last first. When none is left, the saga is compensated.
+-- which came last first, as ids say; clocks may be set back. When none is left, the saga
+-- is compensated.
 --
--- Called by advance.sql, letters_gone.sql and workflows/operate.py, which have locked
+-- Called by advance.sql, letters_gone.sql and queues/workflows.py, which have locked
 -- the workflows. A compensation that is dead holds the others up, until somebody
 -- redrives it, or sets it aside since it was done by hand.
 --
@@ -56,7 +57,7 @@ BEGIN
           FROM pgqueue_step c JOIN pgqueue_step s ON s.id = c.compensates
          WHERE c.workflow_id = ANY(undoing) AND c.kind = 'compensation'
            AND c.state = 'waiting' AND s.state = 'succeeded'
-         ORDER BY c.workflow_id, s.finished_at DESC, s.id DESC) next;
+         ORDER BY c.workflow_id, s.id DESC) next;
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);
     END IF;

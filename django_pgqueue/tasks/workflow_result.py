@@ -159,6 +159,39 @@ class WorkflowResult:
         """Cancel it from async code; as cancel()."""
         return await in_thread(lambda: self.cancel(compensate=compensate))
 
+    def resolve(self, *, again: bool, reason: str = "") -> list[int]:
+        """
+        Let a saga go on that waits for a human: a compensation of it is dead.
+
+        Args:
+            again: Whether it is tried again, as by a redrive; False: it was done by
+                hand, and the one before it starts, as when it is set aside.
+            reason: Why it is set aside, for its errors.
+
+        Returns:
+            The ids of the compensations that held it up.
+
+        Raises:
+            WorkflowNotFound: It was never committed, or its retention has passed.
+        """
+        from django_pgqueue.tasks import operate
+
+        alias = get_settings().database
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            stuck = workflows.stuck(cursor, self.id)
+            if stuck and again:
+                operate.retry(stuck)
+            elif stuck:
+                operate.set_aside(stuck, reason=reason)
+            if stuck:
+                workflows.resolve(cursor, self.id, again=again)
+        self.refresh()
+        return stuck
+
+    async def aresolve(self, *, again: bool, reason: str = "") -> list[int]:
+        """Let a saga go on from async code; as resolve()."""
+        return await in_thread(lambda: self.resolve(again=again, reason=reason))
+
     def restart(self, step: int | None = None) -> WorkflowResult:
         """
         Start the workflow anew, with the results that it has.

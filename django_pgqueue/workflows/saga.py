@@ -33,9 +33,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from django_pgqueue.bounds import ATTEMPTS_MAX
-from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import DeclarationError, InvalidArgument, shown
+from django_pgqueue.bounds import ATTEMPTS_MAX, QUEUE_DEFAULT
+from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidArgument,
+    InvalidOption,
+    shown,
+)
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.tasks.canvas import Ends, Plan, Signature, checked_name
@@ -200,6 +205,7 @@ class Saga:
         taken: set[str] = set()
         ends = Ends()
         for step in self._steps.values():
+            _refuse_ack_first(step.task, plan.settings)
             call, fills, used = self._call(step.task, arguments, places)
             ends = plan.step(call, after=ends.places, fills=fills, name=step.name)
             [places[step.name]] = ends.places
@@ -208,6 +214,7 @@ class Saga:
             if step.compensate is None:
                 continue
             undo = self._compensation_of(step)
+            _refuse_ack_first(undo.task, plan.settings)
             call, fills, used = self._call(undo.task, arguments, places)
             if undo.not_before is not None:
                 later = undo.task.using(run_after=undo.not_before)
@@ -257,6 +264,16 @@ class Saga:
 
     def _wrong(self, path: str, problem: str) -> InvalidArgument:
         return InvalidArgument(task=self.name, path=path, problem=problem)
+
+
+def _refuse_ack_first(declared: Task[Any, Any], settings: Settings) -> None:
+    queue = declared.options.queue or QUEUE_DEFAULT
+    if declared.resolve(queue, settings).ack_policy == "first":
+        raise InvalidOption(
+            f"{declared.name} cannot be part of a saga: it is declared with "
+            f'ack_policy="first", and has ended before anybody knows whether it '
+            f"succeeds. Declare it without."
+        )
 
 
 def _as_task(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
