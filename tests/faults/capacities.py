@@ -1,4 +1,4 @@
-"""Capacities: how many jobs may be leased at a time, or in a time, and by turns."""
+"""Capacities: how many jobs may be leased at a time or in a time, and other limits."""
 
 from __future__ import annotations
 
@@ -21,3 +21,6 @@ QUEUES = {
 # anew begins with the first lane, which is this one.
 LOUD = "c0"
 TURNS_AHEAD_MAX = 20
+
+# How often a compensation that is reluctant fails before it works.
+RELUCTANT_TIMES = 3

@@ -137,8 +137,8 @@ class Client:
             self._is_committing = True
 
     def _store(self, jobs: Any, key: str) -> None:
-        """Enqueue as a user would: one by delay(), many by bulk()."""
-        from tests.faults import workload
+        """Enqueue as a user would: one by delay(), many by bulk(); sagas each."""
+        from tests.faults import saga_tasks, workload
 
         named = [
             (task, {**kwargs, "key": f"{key}.{n}"})
@@ -147,6 +147,9 @@ class Client:
         by_task: dict[str, list[dict[str, Any]]] = {}
         for task, kwargs in named:
             by_task.setdefault(task, []).append(kwargs)
+        for saga in by_task.pop("order", ()):
+            name = saga.pop("key")
+            saga_tasks.order.start(key=name, saga=name, **saga)
         for name, items in by_task.items():
             task = getattr(workload, name)
             if len(items) == 1:
@@ -174,7 +177,7 @@ def die(key: str) -> None:
 def main(told: dict[str, Any]) -> None:
     """Fork the clients, and fork again for each that dies, until all are done."""
     django.setup()
-    from tests.faults import rows, workload  # noqa: F401  # Before any fork.
+    from tests.faults import rows, saga_tasks, workload  # noqa: F401  # Before any fork.
 
     # The phase begins now; whoever started this reads when.
     told["started_at"] = time.monotonic()

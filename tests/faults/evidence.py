@@ -44,6 +44,17 @@ class Harm(NamedTuple):
         return self.since <= until and self.until + AFTERMATH_SECONDS >= since
 
 
+class SagaRow(NamedTuple):
+    """A workflow and its steps, as the package's own rows have them at the end."""
+
+    id: int
+    key: str
+    state: str
+    active: int
+    counts: Mapping[str, int]  # Of steps, by how they ended.
+    states: Mapping[str, str]  # Of its steps and compensations, by name.
+
+
 class Operation(NamedTuple):
     """A transaction of a client, and what the client knows of it."""
 
@@ -100,6 +111,9 @@ class Evidence:
     schedules: Sequence[Schedule] = ()
     ticks: Sequence[Tick] = ()
     steps: Sequence[Step] = ()
+    sagas: Sequence[SagaRow] = ()
+    # (job, saga, state of the saga, reason) of dead letters, before people acted.
+    waiting: Sequence[tuple[int, str, str, str]] = ()
     leftovers: Sequence[str] = ()
     statuses: Sequence[int | None] = ()
     log_lines: Sequence[str] = ()

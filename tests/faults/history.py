@@ -27,6 +27,8 @@ CREATE TABLE faults_history (
     customer text,
     schedule bigint,
     tick text,
+    workflow bigint,
+    saga text,
     old jsonb,
     new jsonb
 );
@@ -52,7 +54,7 @@ DECLARE
     known jsonb := coalesce(after, before);
 BEGIN
     INSERT INTO faults_history (place, operation, job, key, task, how, customer,
-                                schedule, tick, old, new)
+                                schedule, tick, workflow, saga, old, new)
     VALUES (TG_ARGV[0], TG_OP, (known ->> 'id')::bigint,
             known -> 'kwargs' ->> 'key',
             substring(known ->> 'task' FROM '[^.]*$'),
@@ -60,6 +62,8 @@ BEGIN
             known -> 'kwargs' ->> 'customer',
             (known ->> 'schedule_id')::bigint,
             known -> 'headers' ->> 'pgqueue.tick',
+            (known ->> 'workflow_id')::bigint,
+            known -> 'kwargs' ->> 'saga',
             CASE WHEN before IS NOT NULL THEN faults_row(before) END,
             CASE WHEN after IS NOT NULL THEN faults_row(after) END);
     RETURN NULL;
@@ -86,7 +90,8 @@ CREATE TABLE faults_effect (
 READ = """
 SELECT seq, extract(epoch FROM at)::float8, backend, application, transaction,
        place, operation, job, key, task, how, old, new, schedule,
-       extract(epoch FROM tick::timestamptz)::float8, customer
+       extract(epoch FROM tick::timestamptz)::float8, customer,
+       workflow, saga
   FROM faults_history ORDER BY job, seq
 """
 
@@ -127,6 +132,8 @@ class Change(NamedTuple):
     schedule: int | None = None
     tick: float | None = None  # The moment of the tick, by the job's headers.
     customer: str | None = None  # Whose jobs share a group, or a limit.
+    workflow: int | None = None
+    saga: str | None = None  # Whose step it is, by the client's key.
 
 
 def read(cursor: Any) -> list[Change]:

@@ -157,7 +157,11 @@ def pass_point(point: str) -> None:
 
 
 def _around(
-    function: Callable[..., Any], before: str | None, after: str | None
+    function: Callable[..., Any],
+    before: str | None,
+    after: str | None,
+    *,
+    always: bool = False,
 ) -> Callable[..., Any]:
     """Return *function* with points before it, and behind it where it did something."""
 
@@ -166,7 +170,7 @@ def _around(
         if before is not None:
             pass_point(before)
         result = function(*args, **kwargs)
-        if result and after is not None:
+        if after is not None and (result or always):
             pass_point(after)
         return result
 
@@ -176,6 +180,7 @@ def _around(
 def _set_points() -> None:
     from django_pgqueue.queues import claim, lanes, suspects
     from django_pgqueue.schedules import issue, ticks
+    from django_pgqueue.tasks import atomic
     from django_pgqueue.worker.chores import scheduler
     from django_pgqueue.worker.run import executor
     from django_pgqueue.worker.settle import settler
@@ -186,6 +191,9 @@ def _set_points() -> None:
     executor.attempt = _around(executor.attempt, "starting", "performed")
     for kind, write in list(settler.KINDS.items()):
         settler.KINDS[kind] = _around(write, f"{kind}.before", f"{kind}.after")
+    # An atomic job: its ack stands in its transaction; and that is committed.
+    atomic._ack = _around(atomic._ack, None, "atomic.acked", always=True)
+    atomic._run_hooks = _around(atomic._run_hooks, "atomic.committed", None)
     lanes.promote = _around(lanes.promote, "promote.before", "promote.after")
     # A tick: each statement of its transaction, before its commit, and after it.
     ticks.advance = _around(ticks.advance, None, "tick.advanced")

@@ -41,7 +41,7 @@ class Load:
     seconds: tuple[float, float] = (0.005, 0.05)  # A handler's time.
     slow_share: float = 0.0
     slow_seconds: tuple[float, float] = (4.0, 6.0)
-    failing_share: float = 0.05  # Jobs that raise on their first attempt.
+    failing_share: float = 0.05  # Jobs that raise on their first attempt; sagas.
     rejected_share: float = 0.0  # Jobs that give up for good.
     rolled_back_share: float = 0.05
     # Who shares a group or a limit: each transaction is about one of so many.
@@ -53,6 +53,9 @@ class Load:
     # Jobs of a kind of their own among the others, so many of each (at least one).
     mixed_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     mixed_count: int = 0
+    # Sagas: at which steps they give up, and how compensations behave then.
+    steps: tuple[str, ...] = ()
+    moods: tuple[str, ...] = ("",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +198,10 @@ def _job(
     slow = rng.random() < load.slow_share
     seconds = rng.uniform(*(load.slow_seconds if slow else load.seconds))
     drawn = rng.random()
+    if load.steps:
+        gives_up = f"{rng.choice(load.steps)} {rng.choice(load.moods)}".strip()
+        how = gives_up if drawn < load.failing_share else ""
+        return task, {"key": key, "seconds": round(seconds, 4), "how": how}
     fails = int(drawn < load.failing_share) - int(drawn > 1 - load.rejected_share)
     return task, {"key": key, "seconds": round(seconds, 4), "fails": fails, **shared}
 

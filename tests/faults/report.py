@@ -41,6 +41,7 @@ def line(report: dict[str, Any]) -> str:
         f"{_forgotten(counts)}; "
         f"felt: {felt or 'NOTHING'}; "
         f"{_ticks(report['measures'])}{_lanes(report['measures'])}"
+        f"{_sagas(report['measures'])}"
         f"drained in {'-' if drained is None else f'{drained:.1f} s'}; "
         f"{report['seconds']:.0f} s"
     )
@@ -65,6 +66,12 @@ def _lanes(measures: dict[str, Any]) -> str:
     if "room_seconds" not in measures:
         return ""
     return f"room for at most {measures['room_seconds']:.1f} s; "
+
+
+def _sagas(measures: dict[str, Any]) -> str:
+    """Return what there is to say of sagas, if anything."""
+    states = ", ".join(f"{n} {state}" for state, n in measures["sagas"].items())
+    return f"sagas: {states}; " if states else ""
 
 
 def problems(report: dict[str, Any]) -> list[str]:

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tests.faults import checks, lane_checks, queue_checks, tick_checks, turn_checks
+from tests.faults import (
+    checks,
+    lane_checks,
+    queue_checks,
+    saga_checks,
+    tick_checks,
+    turn_checks,
+)
 from tests.faults.capacities import LIMIT, QUEUE, QUEUES
 from tests.faults.leaks import LITTER
 from tests.faults.plan import (
@@ -44,6 +51,20 @@ FIVE_AND_SLOW = ("", "slow clock", "fast clock", "wrong zone", "")
 TICK_POINTS = (
     *("tick.advanced", "tick.inserted", "tick.enqueued", "tick.issued"),
     "tick.committed",
+)
+
+# Where those that run the steps of a saga die.
+SAGA_POINTS = (
+    *("claimed", "starting", "running", "performed", "ack.before", "ack.after"),
+    *("retry.before", "retry.after", "atomic.acked", "atomic.committed"),
+)
+SAGAS = Load(
+    jobs=2_000,
+    sizes=(1, 1, 1, 5),
+    tasks={"order": 1.0},
+    seconds=(0.0, 0.02),
+    failing_share=0.2,
+    steps=saga_checks.STEPS,
 )
 
 # More than a run has, so that any of them is hit.
@@ -531,6 +552,39 @@ ROWS: dict[str, Row] = {
         drain_seconds=200,
         checks=turn_checks.ALL,
     ),
+    "G1": Row(
+        title="sagas of 4 steps, 20 % give up: kill -9 at named points, and at random",
+        seconds=400,
+        seconds_min=50,
+        load=SAGAS,
+        points={**dict.fromkeys(SAGA_POINTS, 25), "dead.after": 10, "dead.before": 10},
+        series=(Series(kind="kill_process", count=100),),
+        processes=3,
+        must_bite=("crashed",),
+        drain_seconds=60,
+        checks=(
+            *saga_checks.ALWAYS,
+            saga_checks.people_are_seldom_needed,
+            checks.every_point_was_reached,
+        ),
+    ),
+    "G2": Row(
+        title="sagas whose compensations fail three times, or for good; kill -9",
+        seconds=200,
+        seconds_min=20,
+        load=replace(
+            SAGAS, jobs=1_000, failing_share=0.4, moods=("", "reluctant", "stubborn")
+        ),
+        series=(Series(kind="kill_process", count=40),),
+        processes=3,
+        must_bite=("crashed",),
+        drain_seconds=60,
+        checks=(
+            *saga_checks.ALWAYS,
+            saga_checks.the_reluctant_are_retried,
+            saga_checks.the_stubborn_wait_for_people,
+        ),
+    ),
     "R1": Row(
         title="schedules by the second: kill -9, SIGSTOP, crashes of the server",
         seconds=600,
@@ -672,6 +726,7 @@ SMALL: dict[str, Row] = {
         load=replace(ROWS["Q4"].load, jobs=200, seconds=(0.0, 0.02), slow_share=0.0),
     ),
     "Q5-small": _small("Q5", seconds=6, jobs=500, count=1),
+    "G1-small": replace(_small("G1", seconds=8, jobs=80, count=4), points={}),
     "C3-small": replace(
         _small("C3", seconds=8, jobs=20, count=0),
         points=dict.fromkeys(TICK_POINTS, 2),

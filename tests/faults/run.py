@@ -7,6 +7,7 @@ import heapq
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +20,14 @@ from tests.faults import (
     injectors,
     lane_checks,
     ledger,
+    people,
     schedules,
     tick_checks,
     turn_checks,
 )
 from tests.faults.evidence import (
     Evidence,
+    SagaRow,
     claims_of,
     harms_of,
     last_seen_of,
@@ -54,6 +57,16 @@ PLACES = """
 SELECT id, 'queue', NULL FROM pgqueue_job
 UNION ALL SELECT id, 'archive', state FROM pgqueue_archived_job
 UNION ALL SELECT id, 'dead', reason FROM pgqueue_dead_letter
+"""
+
+# Of workflows, with how each of their steps ended.
+SAGAS = """
+SELECT w.id, coalesce(w.key, w.name), w.state, w.active,
+       jsonb_build_object('succeeded', w.succeeded, 'dead', w.dead,
+                          'cancelled', w.cancelled),
+       (SELECT jsonb_object_agg(s.name, s.state) FROM pgqueue_step s
+         WHERE s.workflow_id = w.id)
+  FROM pgqueue_workflow w ORDER BY w.id
 """
 
 # What is left over once nothing happens any more.
@@ -112,10 +125,13 @@ def perform(run: Run, *, build: Path, folder: Path, template: Path) -> Result:
             stage.measures["held_at"] = schedules.hold(stage.server)
         healed_at = time.time()
         drained_at = _wait_until_drained(stage)
+        waiting = people.act(stage) if run.row.load.steps else []
+        if waiting and drained_at is not None:
+            drained_at = _wait_until_drained(stage)
         leftovers = list(_calm(stage))
         statuses = [worker.stop() for worker in stage.fleet.living()]
         leftovers += _wait_until_empty(stage, CONNECTED)
-        evidence = _collect(stage, healed_at, drained_at, leftovers, statuses)
+        evidence = _collect(stage, healed_at, drained_at, waiting, leftovers, statuses)
     verdict = judge(evidence, run.row.must_bite)
     for check in run.row.checks:
         for problem in check(evidence, verdict):
@@ -284,6 +300,7 @@ def _collect(
     stage: Stage,
     healed_at: float,
     drained_at: float | None,
+    waiting: list[tuple[int, str, str, str]],
     leftovers: list[str],
     statuses: list[int | None],
 ) -> Evidence:
@@ -300,6 +317,7 @@ def _collect(
         ).fetchall()
         known, ticks, steps = schedules.read(cursor)
         committed = cursor.execute("SELECT key FROM faults_operation").fetchall()
+        sagas = cursor.execute(SAGAS).fetchall()
     harms = harms_of(ledger.read(stage.folder, "faults"), time.time())
     runs, forgotten = runs_of(tasks, claims_of(changes), harms)
     evidence = Evidence(
@@ -322,6 +340,8 @@ def _collect(
         schedules=known,
         ticks=ticks,
         steps=steps,
+        sagas=[SagaRow(*row) for row in sagas],
+        waiting=waiting,
         leftovers=leftovers,
         statuses=statuses,
         log_lines=stage.fleet.lines(),
@@ -332,6 +352,7 @@ def _collect(
     stage.measures["late_starts"] = sum(
         wait > checks.WAKE_SECONDS_P95_MAX for _, wait in checks.waits(evidence)
     )
+    stage.measures["sagas"] = Counter(saga.state for saga in evidence.sagas)
     stage.measures["littered"] = sum(
         task == "litter" for task, _, _ in checks.ends(evidence)
     )

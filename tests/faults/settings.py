@@ -25,5 +25,5 @@ INSTALLED_APPS = [
     "tests.app",
     "tests.faults.instrument.FaultsConfig",
 ]
-MODULES = ["tasks", "workload", *FAULTS.get("modules", ())]
+MODULES = ["tasks", "workload", "saga_tasks", *FAULTS.get("modules", ())]
 PGQUEUE = {"TASK_MODULES": MODULES, **FAULTS["pgqueue"]}

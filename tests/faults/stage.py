@@ -104,7 +104,7 @@ class Stage:
         worker = Worker(
             self.folder / f"worker-{number}.log",
             build=self.build,
-            environment=self._environment(
+            environment=self.environment(
                 database,
                 dict(self.measures["points"]),
                 wrong=row.wrongs[place] if place < len(row.wrongs) else "",
@@ -135,7 +135,7 @@ class Stage:
             self.clients = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.clients", json.dumps(told)],
                 cwd=self.build,
-                env=self._environment(database, {}),
+                env=self.environment(database, {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -160,9 +160,10 @@ class Stage:
         text = (self.folder / "clients.log").read_text(errors="replace")
         assert status == 0, f"the clients ended with {status}:\n{text[-2000:]}"
 
-    def _environment(
+    def environment(
         self, database: dict[str, Any], points: dict[str, int], wrong: str = ""
     ) -> dict[str, str]:
+        """Return the environment of a process of this run."""
         row = self.run.row
         told: dict[str, Any] = {
             "databases": {"default": database},

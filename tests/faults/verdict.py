@@ -33,6 +33,15 @@ REFUSED = frozenset({"worker_lost", "lease_expired", "exhausted"})
 
 SHOWN_MAX = 10
 
+# What a move from a table to another one is called. What a saga sets aside, it does
+# where its step gives up: then both moves are of one transaction.
+MOVES = {
+    ("queue", "archive"): "final",
+    ("queue", "dead"): "final",
+    ("dead", "queue"): "redriven",
+    ("dead", "archive"): "set aside",
+}
+
 
 class Lease(NamedTuple):
     """One accepted lease, from its claim to its end."""
@@ -45,6 +54,7 @@ class Lease(NamedTuple):
     # "retried", "returned", "crashed", "lapsed", "archived", "dead"; "held": open yet.
     how: str
     row: Row  # As it was left: with the last error, state or reason.
+    is_redriven: bool = False  # People have put it back after that.
 
 
 @dataclass(slots=True)
@@ -102,15 +112,10 @@ def judge(evidence: Evidence, must_bite: Sequence[str]) -> Verdict:
 
 def _count_enqueues(evidence: Evidence, verdict: Verdict) -> None:
     """Compare what clients know with what was committed: I1 and I2."""
-    stored: Counter[str] = Counter()
-    for change in evidence.changes:
-        if change.schedule is not None:
-            continue  # Nobody has asked for it but the time; see schedules.py.
-        if change.place == "queue" and change.operation == "INSERT":
-            key = str(change.key)
-            stored[key] += 1
-            if stored[key] > 1:
-                verdict.add("unexpected", f"{key} was stored {stored[key]} times")
+    stored = Counter(_enqueued(evidence))
+    for key, times in stored.items():
+        if times > 1:
+            verdict.add("unexpected", f"{key} was stored {times} times")
     by_operation: Counter[str] = Counter()
     for key in stored:
         # What a savepoint has undone has a key of no operation.
@@ -136,6 +141,22 @@ def _count_enqueues(evidence: Evidence, verdict: Verdict) -> None:
                     "half", f"{operation.key}: {found} of {operation.size}, row {row}"
                 )
     verdict.counts["stored"] = sum(stored.values())
+
+
+def _enqueued(evidence: Evidence) -> Iterator[str]:
+    """Yield the key of each job or saga that was stored, as often as it was."""
+    sagas: set[int] = set()
+    for change in evidence.changes:
+        if change.place != "queue" or change.operation != "INSERT":
+            continue
+        if change.schedule is not None:
+            continue  # Nobody has asked for it but the time; see schedules.py.
+        if change.workflow is None:
+            yield str(change.key)
+        elif change.workflow not in sagas:
+            # Its other jobs are stored by the saga itself; see saga_checks.py.
+            sagas.add(change.workflow)
+            yield str(change.saga)
 
 
 def _check_places(evidence: Evidence, verdict: Verdict) -> None:
@@ -176,36 +197,46 @@ def walk(job: int, changes: Sequence[Change], verdict: Verdict) -> list[Lease]:
             _end(job, change, leases, verdict)
         elif kind == "update":
             _update(job, change, leases, verdict)
+        elif change.workflow is not None and kind in ("redriven", "set aside"):
+            is_live = kind == "redriven"
+            _leave_dead(job, kind, leases, verdict)
         else:
             verdict.add("illegal", f"job {job}: {kind}")
     return leases
 
 
 def _moves(changes: Sequence[Change]) -> Iterator[tuple[str, Change]]:
-    """Yield (kind, change); a DELETE here with its INSERT there is one "final"."""
+    """Yield (kind, change); a DELETE here with its INSERT there is one move."""
     left = list(changes)
     while left:
         change = left.pop(0)
-        if change.place == "queue" and change.operation == "INSERT":
-            yield "insert", change
-        elif change.place == "queue" and change.operation == "UPDATE":
-            yield "update", change
-        else:
-            twin = next(
-                (
-                    other
-                    for other in left
-                    if other.transaction == change.transaction
-                    and {change.operation, other.operation} == {"DELETE", "INSERT"}
-                ),
-                None,
-            )
-            if twin is None or "queue" not in (change.place, twin.place):
-                yield f"{change.operation} in {change.place} alone", change
-                continue
+        twin = None if change.operation == "UPDATE" else _twin(change, left)
+        if twin is not None:
             left.remove(twin)
-            gone, new = (change, twin) if change.place == "queue" else (twin, change)
-            yield "final", new._replace(old=gone.old)
+            is_gone = change.operation == "DELETE"
+            gone, new = (change, twin) if is_gone else (twin, change)
+            yield MOVES[gone.place, new.place], new._replace(old=gone.old)
+        elif change.place == "queue" and change.operation in ("INSERT", "UPDATE"):
+            yield change.operation.lower(), change
+        else:
+            yield f"{change.operation} in {change.place} alone", change
+
+
+def _twin(change: Change, others: Sequence[Change]) -> Change | None:
+    """Return the other half of a move; of two, that through the dead letters."""
+    twins = [
+        other
+        for other in others
+        if other.transaction == change.transaction
+        and {change.operation, other.operation} == {"DELETE", "INSERT"}
+        and (
+            (change.place, other.place)
+            if change.operation == "DELETE"
+            else (other.place, change.place)
+        )
+        in MOVES
+    ]
+    return min(twins, key=lambda other: other.place != "dead", default=None)
 
 
 def _end(job: int, change: Change, leases: list[Lease], verdict: Verdict) -> None:
@@ -221,6 +252,13 @@ def _end(job: int, change: Change, leases: list[Lease], verdict: Verdict) -> Non
         verdict.add("illegal", f"job {job} ended with attempt {old.attempt}")
     how = "archived" if change.place == "archive" else "dead"
     leases[-1] = leases[-1]._replace(how=how, ended_at=change.at, row=new)
+
+
+def _leave_dead(job: int, kind: str, leases: list[Lease], verdict: Verdict) -> None:
+    if not leases or leases[-1].how != "dead":
+        verdict.add("illegal", f"job {job} was {kind} and had not given up")
+        return
+    leases[-1] = leases[-1]._replace(is_redriven=kind == "redriven")
 
 
 def _update(job: int, change: Change, leases: list[Lease], verdict: Verdict) -> None:
@@ -368,7 +406,10 @@ class Judge:
         before: Lease | None = None
         for lease in leases:
             run = self._evidence.runs.get((job, lease.delivery))
-            if run is not None and before is not None and before.how != "retried":
+            is_asked_for = (
+                before is None or before.how == "retried" or before.is_redriven
+            )
+            if run is not None and not is_asked_for:
                 self._verdict.counts["duplicated"] += 1
                 if may_repeat:
                     self._verdict.counts["explained"] += 1
