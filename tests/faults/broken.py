@@ -371,6 +371,87 @@ BUILDS: dict[str, Broken] = {
         "Q5-small",
         frozenset({"turns_are_taken"}),
     ),
+    "saga-apart": Broken(
+        "a saga goes on in a transaction of its own, after the one that ends its step",
+        (
+            Edit(
+                "sql/jobs_gone.sql",
+                "    IF ended IS NOT NULL THEN\n",
+                "    IF ended IS NOT NULL\n"
+                "        AND current_setting('application_name')"
+                " NOT LIKE 'pgqueue settler%' THEN\n",
+            ),
+            Edit(
+                "worker/settle/settler.py",
+                "            matched = self._settle(kind, items)\n"
+                "        if self._is_uncertain",
+                "            matched = self._settle(kind, items)\n"
+                "            if kind in ('ack', 'dead'):\n"
+                "                with self.link.cursor() as cursor:\n"
+                "                    cursor.execute(\n"
+                '                        "SELECT pgqueue_steps_ended(%s::bigint[],'
+                " '{}')\",\n"
+                "                        [list(matched)],\n"
+                "                    )\n"
+                "        if self._is_uncertain",
+            ),
+        ),
+        "G1-small",
+        frozenset({"sagas_end"}),
+    ),
+    "saga-undo-beside": Broken(
+        "a saga starts all of its compensations at once",
+        (
+            Edit(
+                "sql/compensate.sql",
+                "SELECT DISTINCT ON (c.workflow_id) c.id\n",
+                "SELECT c.id\n",
+            ),
+        ),
+        "G1-small",
+        frozenset({"sagas_keep_order"}),
+    ),
+    "saga-undo-oldest": Broken(
+        "a saga undoes by the order of ids, and not what was done last",
+        (
+            Edit(
+                "sql/compensate.sql",
+                "ORDER BY c.workflow_id, s.finished_at DESC, s.id DESC)",
+                "ORDER BY c.workflow_id, s.id)",
+            ),
+        ),
+        "G1-small",
+        frozenset({"sagas_keep_order"}),
+    ),
+    "saga-undo-one": Broken(
+        "a saga is compensated as soon as something is undone",
+        (
+            Edit(
+                "sql/compensate.sql",
+                "           AND c.state = 'waiting' AND s.state = 'succeeded'\n",
+                "           AND c.state = 'waiting' AND s.state = 'succeeded'\n"
+                "           AND NOT EXISTS (\n"
+                "               SELECT FROM pgqueue_step o\n"
+                "                WHERE o.workflow_id = c.workflow_id\n"
+                "                  AND o.kind = 'compensation'\n"
+                "                  AND o.state = 'succeeded')\n",
+            ),
+        ),
+        "G1-small",
+        frozenset({"sagas_are_whole"}),
+    ),
+    "saga-step-redriven": Broken(
+        "a step that gave up stays a dead letter, which people redrive",
+        (
+            Edit(
+                "sql/compensate.sql",
+                "                  AND s.state = 'dead'))\n",
+                "                  AND false))\n",
+            ),
+        ),
+        "G1-small",
+        frozenset({"people_are_seldom_needed"}),
+    ),
 }
 
 

@@ -577,7 +577,7 @@ ROWS: dict[str, Row] = {
         ),
         series=(Series(kind="kill_process", count=40),),
         processes=3,
-        must_bite=("crashed",),
+        must_bite=("waiting",),
         drain_seconds=60,
         checks=(
             *saga_checks.ALWAYS,
@@ -726,7 +726,9 @@ SMALL: dict[str, Row] = {
         load=replace(ROWS["Q4"].load, jobs=200, seconds=(0.0, 0.02), slow_share=0.0),
     ),
     "Q5-small": _small("Q5", seconds=6, jobs=500, count=1),
-    "G1-small": replace(_small("G1", seconds=8, jobs=80, count=4), points={}),
+    "G1-small": replace(
+        _small("G1", seconds=8, jobs=80, count=2), points={"ack.after": 4}
+    ),
     "C3-small": replace(
         _small("C3", seconds=8, jobs=20, count=0),
         points=dict.fromkeys(TICK_POINTS, 2),

@@ -582,6 +582,7 @@ def _count_bites(
         and (run := evidence.runs.get((lease.job, lease.delivery))) is not None
         and run.ended_at is not None
     )
+    bites["waiting"] = len(evidence.waiting)
     bites["isolated"] = sum(row[3] != "read committed" for row in evidence.effects)
     bites["late"] = int(evidence.measures.get("late_starts", 0))
     bites["handed_over"] = int(evidence.measures.get("handed_over", 0))
