@@ -538,3 +538,73 @@ def test_leftovers_are_violations():
     verdict = verdict_on(story, leftovers=["an advisory lock"])
 
     assert {"leftovers"} == violations(verdict)
+
+
+def leave_dead(story: Story, place: str, *, together: bool = False) -> Story:
+    """Move a dead letter on, of one transaction with how it became one or later."""
+    letter = story.changes[-1].new
+    assert letter is not None
+    if not together:
+        story.passes()
+    told = {name: getattr(letter, name) for name in Row.__slots__}
+    changes = {"state": "cancelled"} if place == "archive" else {"state": None}
+    if place == "queue":
+        changes |= {"attempt": 0, "leased_by": None, "visible_at": story.now}
+    story.row = Row(**{**told, **changes})
+    story._write("dead", "DELETE", letter, None)
+    story._write(place, "INSERT", None, story.row)
+    if together:
+        # As a trigger between the two halves of the first move may have it.
+        *before, dead, gone, new = story.changes
+        story.changes = [*before, gone, new, dead]
+    story.places = [(place, "cancelled")] if place == "archive" else []
+    return story
+
+
+def of_saga(story: Story) -> Story:
+    """Say that the job is one of a saga, that its client has named."""
+    story.changes = [
+        change._replace(key=None, workflow=3, saga="op.0") for change in story.changes
+    ]
+    return story
+
+
+def gave_up() -> Story:
+    return Story().claim().start().fail().final("dead", "exhausted")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_dead_letter_that_a_saga_sets_aside_has_ended(together):
+    """Where its step gives up, or later; of what is of no saga nobody does it."""
+    story = leave_dead(gave_up(), "archive", together=together)
+
+    assert {"illegal"} == violations(verdict_on(story))
+    assert set() == violations(verdict_on(of_saga(story)))
+
+
+def test_a_redriven_job_of_a_saga_runs_again():
+    """People have asked for it; and it is no other job."""
+    story = leave_dead(gave_up(), "queue").claim().start().end().ack()
+
+    verdict = verdict_on(of_saga(story))
+    assert set() == violations(verdict)
+    assert 0 == verdict.counts["duplicated"]
+
+
+def test_what_had_not_given_up_is_not_set_aside():
+    """A dead letter is the end of a delivery."""
+    story = of_saga(leave_dead(gave_up(), "archive"))
+    dead = [change for change in story.changes if change.place == "dead"]
+    story.changes = [change for change in story.changes if change not in dead[:1]]
+
+    assert "illegal" in violations(verdict_on(story))
+
+
+def test_a_saga_is_enqueued_once_with_all_of_its_jobs():
+    """The client has asked for the saga, and the saga for the others."""
+    first = of_saga(Story().claim().start().end().ack())
+    second = of_saga(Story(job=2).claim().start().end().ack())
+    assert set() == violations(verdict_on(first, second))
+    second.changes = [change._replace(workflow=4) for change in second.changes]
+
+    assert {"unexpected"} == violations(verdict_on(first, second))

@@ -1,0 +1,369 @@
+"""The saga checks: each finds what it is there for, in histories made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults import saga_checks
+from tests.faults.evidence import Evidence, SagaRow
+from tests.faults.history import Change, Row
+from tests.faults.verdict import Verdict
+
+UNDO = {step: task for task, step in saga_checks.UNDOES.items()}
+JOBS = {task: n for n, task in enumerate((*saga_checks.STEPS, *saga_checks.UNDOES), 1)}
+
+
+class Story:
+    """The history of one saga, told job by job, as the package would have it."""
+
+    def __init__(self, how: str = "") -> None:
+        self.how = how
+        self.changes: list[Change] = []
+        self.effects: list[tuple[int, int, str, str]] = []
+        self.states: dict[str, str] = {}
+        self.state = "running"
+        self.active = 0
+        self.places: dict[int, list[tuple[str, str | None]]] = {}
+        self.waiting: list[tuple[int, str, str, str]] = []
+
+    def write(self, task: str, place: str, operation: str, row: Row) -> None:
+        """Add a change of one row."""
+        self.changes.append(
+            Change(
+                seq=len(self.changes),
+                at=0.0,
+                backend=1,
+                application="",
+                transaction="",
+                place=place,
+                operation=operation,
+                job=JOBS[task],
+                key=None,
+                task=task,
+                how=self.how or None,
+                old=row if operation == "DELETE" else None,
+                new=None if operation == "DELETE" else row,
+                workflow=1,
+                saga="s",
+            )
+        )
+
+    def store(self, *tasks: str) -> Story:
+        """Their jobs come into the queue."""
+        for task in tasks:
+            self.write(task, "queue", "INSERT", Row())
+            self.places[JOBS[task]] = [("queue", None)]
+            self.states[task] = "started"
+        return self
+
+    def end(self, task: str, state: str = "succeeded", *, attempt: int = 1) -> Story:
+        """One goes, with a row in the archive or, if it gave up, a dead letter."""
+        self.write(task, "queue", "DELETE", Row())
+        row = Row(state=state, attempt=attempt, deliveries=attempt)
+        place = "archive" if state in ("succeeded", "cancelled") else "dead"
+        self.write(task, place, "INSERT", row)
+        self.places[JOBS[task]] = [(place, state)]
+        self.states[task] = state if place == "archive" else "dead"
+        return self
+
+    def effect(self, task: str, *, delivery: int = 1) -> Story:
+        """What it was for is done."""
+        step = saga_checks.UNDOES.get(task)
+        key = f"s/{task}" if step is None else f"s/{step} undone"
+        self.effects.append((JOBS[task], delivery, key, "read committed"))
+        return self
+
+    def do(self, *tasks: str) -> Story:
+        """One after the other runs and succeeds."""
+        for task in tasks:
+            self.store(task).effect(task).end(task)
+        return self
+
+    def set_aside(self, task: str) -> Story:
+        """A dead letter goes to the archive."""
+        self.write(task, "dead", "DELETE", Row())
+        self.write(task, "archive", "INSERT", Row(state="cancelled", attempt=1))
+        self.places[JOBS[task]] = [("archive", "cancelled")]
+        return self
+
+    def gives_up(self, step: str) -> Story:
+        """Do what comes before a step, and let that one give up."""
+        before = saga_checks.STEPS[: saga_checks.STEPS.index(step)]
+        return self.do(*before).store(step).end(step, "exhausted").set_aside(step)
+
+    def wait(self, task: str, reason: str = "rejected") -> Story:
+        """It gives up and waits for people."""
+        self.store(task).end(task, reason)
+        self.waiting.append((JOBS[task], "s", "compensating", reason))
+        return self
+
+    def found(self, check, state: str, **counts: int) -> list[str]:
+        """Return what a check finds where the saga is in *state* in the end."""
+        saga = SagaRow(
+            id=1,
+            key="s",
+            state=state,
+            active=self.active,
+            counts={
+                "succeeded": sum(
+                    self.states.get(step) == "succeeded" for step in saga_checks.STEPS
+                ),
+                "dead": sum(
+                    self.states.get(step) == "dead" for step in saga_checks.STEPS
+                ),
+                **counts,
+            },
+            states=self.states,
+        )
+        evidence = Evidence(
+            changes=self.changes,
+            effects=self.effects,
+            places=self.places,
+            waiting=self.waiting,
+            sagas=[saga],
+        )
+        return list(check(evidence, Verdict()))
+
+
+def succeeded() -> Story:
+    """Return a saga that has done all."""
+    return Story().do(*saga_checks.STEPS)
+
+
+def compensated() -> Story:
+    """Return a saga that gave up at its third step."""
+    return Story("pack").gives_up("pack").do("refund", "release")
+
+
+OF_ONE = [
+    check
+    for check in saga_checks.ALWAYS
+    if check is not saga_checks.sagas_went_both_ways
+]
+
+
+@pytest.mark.parametrize("check", OF_ONE)
+def test_a_saga_that_has_succeeded_is_all_right(check):
+    """All steps are done, and nothing is undone."""
+    assert [] == succeeded().found(check, "succeeded")
+
+
+@pytest.mark.parametrize("check", OF_ONE)
+@pytest.mark.parametrize("step", saga_checks.STEPS)
+def test_a_saga_that_has_undone_all_is_all_right(step, check):
+    """What is done before the step that gave up is undone, the last one first."""
+    story = Story(step).gives_up(step)
+    done = saga_checks.STEPS[: saga_checks.STEPS.index(step)]
+    story.do(*(UNDO[each] for each in reversed(done)))
+
+    assert [] == story.found(check, "compensated")
+
+
+@pytest.mark.parametrize("state", ["running", "compensating", "failed", "cancelled"])
+def test_a_saga_that_has_not_ended_is_found(state):
+    """And one that is told to have ended while a step is active."""
+    assert succeeded().found(saga_checks.sagas_end, state)
+    story = succeeded()
+    story.active = 1
+    assert story.found(saga_checks.sagas_end, "succeeded")
+
+
+def test_a_saga_without_a_workflow_is_found():
+    """Its jobs were stored, and its row is gone."""
+    evidence = Evidence(changes=succeeded().changes)
+
+    assert 1 == len(list(saga_checks.sagas_end(evidence, Verdict())))
+    assert list(saga_checks.sagas_are_whole(evidence, Verdict()))
+
+
+@pytest.mark.parametrize(
+    "told, state",
+    [
+        (lambda: Story().do("reserve", "charge", "pack"), "succeeded"),
+        (lambda: succeeded().do("unpack"), "succeeded"),
+        (lambda: Story("pack").gives_up("pack").do("refund"), "compensated"),
+        (lambda: Story("pack").gives_up("pack"), "compensated"),
+        (lambda: succeeded().do("unpack", "refund", "release"), "compensated"),
+        (
+            lambda: Story("charge").gives_up("charge").do("refund", "release"),
+            "compensated",
+        ),
+    ],
+    ids=[
+        "a step was left out",
+        "both",
+        "half undone",
+        "neither",
+        "undone though all is done",
+        "undone what was not done",
+    ],
+)
+def test_what_is_neither_done_nor_undone_or_both_is_found(told, state):
+    """Whatever its row says."""
+    assert told().found(saga_checks.sagas_are_whole, state)
+
+
+def test_a_step_that_has_two_jobs_is_found():
+    """Each has one, which runs until it has ended."""
+    story = Story().do("reserve", "charge", "pack", "ship")
+    again = [
+        change._replace(job=90, seq=90 + change.seq)
+        for change in story.changes
+        if change.task == "pack"
+    ]
+    story.changes += again
+
+    assert story.found(saga_checks.sagas_are_whole, "succeeded")
+
+
+def test_two_compensations_at_once_are_found():
+    """In whatever order they end."""
+    story = Story("pack").gives_up("pack").store("refund", "release")
+    for task in ("refund", "release"):
+        story.effect(task).end(task)
+
+    assert [] == story.found(saga_checks.sagas_are_whole, "compensated")
+    assert 1 == len(story.found(saga_checks.sagas_keep_order, "compensated"))
+
+
+def test_another_order_is_found():
+    """Of what is undone, and of what is done."""
+    story = Story("pack").gives_up("pack").do("release", "refund")
+    assert 1 == len(story.found(saga_checks.sagas_keep_order, "compensated"))
+
+    story = Story().do("charge", "reserve", "pack", "ship")
+    assert 1 == len(story.found(saga_checks.sagas_keep_order, "succeeded"))
+
+
+def test_a_step_that_gives_up_for_no_reason_is_found():
+    """But its process may have died thrice."""
+    check = saga_checks.sagas_give_up_as_planned
+    story = Story().do("reserve").store("charge").end("charge", "exhausted")
+    assert 1 == len(story.found(check, "compensated"))
+
+    story = Story().do("reserve").store("charge").end("charge", "worker_lost")
+    assert [] == story.found(check, "compensated")
+
+
+def test_a_step_that_has_succeeded_without_its_row_is_found():
+    """Its outcome is written by the delivery that has written the row."""
+    check = saga_checks.effects_are_those_of_sagas
+    story = Story().store("reserve").end("reserve")
+    assert 1 == len(story.found(check, "running"))
+
+    story = Story().store("reserve").effect("reserve").end("reserve", attempt=2)
+    assert 1 == len(story.found(check, "running"))
+
+
+def test_a_plain_step_may_write_twice_and_an_atomic_one_may_not():
+    """Once in each of two deliveries: at least once is its contract."""
+    check = saga_checks.effects_are_those_of_sagas
+    for task, times in (("reserve", 0), ("charge", 1), ("refund", 0), ("unpack", 1)):
+        story = Story().store(task).effect(task).effect(task, delivery=2)
+        story.end(task, attempt=2)
+
+        assert times == len(story.found(check, "running")), task
+
+
+def test_what_gave_up_and_has_written_is_found():
+    """Unless its process died after that, again and again."""
+    check = saga_checks.effects_are_those_of_sagas
+    story = Story("reserve").store("reserve").effect("reserve")
+    assert 1 == len(story.end("reserve", "exhausted").found(check, "compensated"))
+
+    story = Story("reserve").store("reserve").effect("reserve")
+    assert [] == story.end("reserve", "worker_lost").found(check, "compensated")
+
+
+def test_what_is_done_for_another_saga_is_found():
+    """A result went to the wrong one."""
+    story = Story().store("refund").end("refund")
+    story.effects.append((JOBS["refund"], 1, "other/charge undone", "read committed"))
+
+    found = story.found(saga_checks.effects_are_those_of_sagas, "compensating")
+    assert 1 == len(found)
+
+
+def test_what_is_left_over_is_found():
+    """A job in the queue, and a dead letter."""
+    check = saga_checks.sagas_leave_nothing
+    assert 1 == len(succeeded().store("unpack").found(check, "succeeded"))
+    story = Story("pack").do("reserve", "charge").store("pack")
+    assert 1 == len(story.end("pack", "exhausted").found(check, "compensated"))
+
+
+def test_rows_of_the_package_that_say_otherwise_are_found():
+    """Of a step, and the counts of a workflow."""
+    check = saga_checks.sagas_say_what_was
+    assert 1 == len(compensated().found(check, "compensated", dead=0))
+    assert 1 == len(compensated().found(check, "compensated", succeeded=3))
+    story = compensated()
+    story.states["release"] = "started"
+    assert 1 == len(story.found(check, "compensated"))
+
+
+def test_a_run_in_which_all_go_one_way_is_found():
+    """Nothing was tried of the other way."""
+    check = saga_checks.sagas_went_both_ways
+    assert succeeded().found(check, "succeeded")
+    assert compensated().found(check, "compensated")
+
+
+def test_people_who_are_needed_for_another_reason_are_found():
+    """A step must not wait for them, nor a compensation that just fails."""
+    check = saga_checks.people_are_seldom_needed
+    assert [] == Story().wait("refund", "worker_lost").found(check, "compensated")
+    assert 1 == len(Story().wait("refund", "exhausted").found(check, "compensated"))
+
+
+def stubborn(end: str) -> Story:
+    """Return a saga whose compensation waits for people, and what these do."""
+    story = Story("charge stubborn").gives_up("charge").wait("release")
+    if end == "set aside":
+        return story.set_aside("release")
+    story.write("release", "dead", "DELETE", Row())
+    return story.store("release").effect("release").end("release")
+
+
+def test_a_compensation_that_was_set_aside_or_redriven_is_done():
+    """By hand, or by its job."""
+    for end in ("set aside", "redriven"):
+        for check in OF_ONE:
+            assert [] == stubborn(end).found(check, "compensated"), check.__name__
+
+
+def test_a_stubborn_one_that_waits_for_nobody_is_found():
+    """And another one that does, and people who have had nothing to do."""
+    check = saga_checks.the_stubborn_wait_for_people
+
+    def problems(story):
+        return [
+            text
+            for text in story.found(check, "compensated")
+            if "people have" not in text
+        ]
+
+    assert [] == problems(stubborn("redriven"))
+    assert ["people have had too little to do: {'redriven': 1}"] == stubborn(
+        "redriven"
+    ).found(check, "compensated")
+    story = Story("charge stubborn").gives_up("charge").do("release")
+    assert 1 == len(problems(story))
+    story = stubborn("redriven")
+    story.waiting = []
+    assert 1 == len(problems(story))
+    story = stubborn("redriven")
+    story.waiting *= 2
+    assert 1 == len(problems(story))
+    story = Story("charge").gives_up("charge").wait("release").set_aside("release")
+    assert 1 == len(problems(story))
+
+
+def test_a_reluctant_one_that_is_not_tried_again_is_found():
+    """It works at the attempt after its failures."""
+    check = saga_checks.the_reluctant_are_retried
+    story = Story("charge reluctant").gives_up("charge").store("release")
+    assert [] == story.end("release", attempt=4).found(check, "compensated")
+    story = Story("charge reluctant").gives_up("charge").store("release")
+    assert 1 == len(story.end("release", attempt=1).found(check, "compensated"))
+    assert 1 == len(compensated().found(check, "compensated"))
