@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue import Cancel, Reject, Retry, saga
+from django_pgqueue import Cancel, Reject, Retry, saga, task
 
 LOG: list[Any] = []
 # Names of what fails, and how often; -1: always.
@@ -74,3 +74,32 @@ def undo() -> None:
 @later.step(retries=AT_ONCE)
 def then() -> None:
     _do("then")
+
+
+# What the compensation is given is larger than each of its parts.
+large = saga("large")
+
+
+@large.step(retries=AT_ONCE)
+def first(size: int) -> str:
+    return "a" * size
+
+
+@large.step(compensate="undo_both", retries=AT_ONCE)
+def second(size: int) -> str:
+    return "b" * size
+
+
+@large.compensation(retries=OFTEN)
+def undo_both(first: str, second: str) -> None:
+    _do("undo_both")
+
+
+@large.step(retries=AT_ONCE)
+def third() -> None:
+    raise ValueError("third fails")
+
+
+@task(ack_policy="first")
+def acked_first() -> None:
+    raise ValueError("nobody hears of it")

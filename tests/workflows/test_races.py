@@ -1,0 +1,579 @@
+"""Workflows: what two connections do to one at the same time."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from django_pgqueue import chain, chord
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
+from django_pgqueue.queues import cancel as cancels
+from django_pgqueue.queues import workflows
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.dead_letters import set_aside
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
+from django_pgqueue.queues.settle import cancel as settle_cancelled
+from tests.app.saga_tasks import order
+from tests.app.workflow_tasks import add, give, total
+from tests.harness.factories import LEASE
+from tests.harness.waiting import wait_until_blocked
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WORKER = "worker"
+
+
+@pytest.fixture
+def pool():
+    """Threads, of which each is waited for."""
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def take(cursor, limit=100, worker=WORKER):
+    """Claim what is due, in the order of their ids."""
+    found = claim(cursor, queues=["default"], worker=worker, limit=limit, lease=LEASE)
+    return sorted(found, key=lambda job: job.id)
+
+
+def write(verb, cursor, *jobs, worker=WORKER, **fields):
+    """Settle jobs with a result or a reason, in one statement."""
+    ended = [Ended(job.id, job.delivery, **fields) for job in jobs]
+    assert {job.id for job in jobs} == verb(cursor, worker=worker, ended=ended)
+
+
+def call_off(cursor, workflow):
+    """Cancel as WorkflowResult.cancel() does; the caller commits."""
+    started = workflows.cancel(cursor, workflow)
+    if started:
+        cancels.cancel(cursor, started)
+    return started
+
+
+def states():
+    """Return the states of all steps, in the order of their ids."""
+    return list(Step.objects.order_by("id").values_list("state", flat=True))
+
+
+def run_all(cursor):
+    """Let all jobs succeed, one after the other; return their tasks."""
+    ran = []
+    while jobs := take(cursor, limit=1):
+        write(ack, cursor, *jobs)
+        ran.append(jobs[0].task.rpartition(".")[2])
+    return ran
+
+
+def test_the_last_two_members_of_a_chord_start_its_body_once(cursor, new_cursor, pool):
+    """Whoever comes second waits for the first, and then sees both results."""
+    chord([give.s(1), give.s(2)], total.s()).delay()
+    first, second = take(cursor)
+    other = new_cursor()
+
+    with cursor.connection.transaction():
+        write(ack, cursor, first, result="1")
+        later = pool.submit(write, ack, other, second, result="2")
+        wait_until_blocked(new_cursor(), other)
+    later.result(20)
+
+    job = Job.objects.get()
+    assert ([[1, 2]], total.name) == (job.args, job.task)
+    assert ["succeeded", "succeeded", "started"] == states()
+    assert 1 == Workflow.objects.get().active
+
+
+def test_who_comes_second_starts_the_body_when_the_first_rolls_back_and_repeats(
+    cursor, new_cursor, pool
+):
+    """What was rolled back has not ended."""
+    chord([give.s(1), give.s(2)], total.s()).delay()
+    first, second = take(cursor)
+    other = new_cursor()
+
+    with cursor.connection.transaction(force_rollback=True):
+        write(ack, cursor, first, result="1")
+        later = pool.submit(write, ack, other, second, result="2")
+        wait_until_blocked(new_cursor(), other)
+    later.result(20)
+    assert ["started", "succeeded", "waiting"] == states()
+    write(ack, cursor, first, result="1")
+
+    assert [[1, 2]] == Job.objects.get().args
+
+
+def test_settles_of_several_workflows_do_not_deadlock(cursor, new_cursor, pool):
+    """In whatever order their members stand in two batches."""
+    chords, rounds = 20, 15
+    others = new_cursor(), new_cursor()
+    for _ in range(rounds):
+        for _ in range(chords):
+            chord([give.s(1), give.s(2)], total.s()).delay()
+        jobs = take(cursor, 2 * chords)
+        assert 2 * chords == len(jobs)
+        barrier = threading.Barrier(2)
+
+        def settle(other, mine, barrier=barrier):
+            barrier.wait(20)
+            write(ack, other, *mine, result="1")
+
+        settles = [
+            pool.submit(settle, others[0], jobs[::2]),
+            pool.submit(settle, others[1], jobs[::-2]),
+        ]
+        for each in settles:
+            each.result(20)
+        bodies = take(cursor, 2 * chords)
+        assert chords == len(bodies)
+        write(ack, cursor, *bodies)
+
+    assert {"succeeded": chords * rounds} == Counter(
+        Workflow.objects.values_list("state", flat=True)
+    )
+
+
+def test_a_cancel_that_waits_for_a_settle_cancels_what_that_has_started(
+    cursor, new_cursor, pool
+):
+    """The next step's job is no longer there."""
+    workflow = chain(give.s(1), add.s(1), add.s(1)).delay().id
+    (job,) = take(cursor)
+    other = new_cursor()
+
+    with cursor.connection.transaction():
+        write(ack, cursor, job, result="1")
+        later = pool.submit(call_off, other, workflow)
+        wait_until_blocked(new_cursor(), other)
+    assert 1 == len(later.result(20))
+
+    assert ["succeeded", "cancelled", "cancelled"] == states()
+    assert "cancelled" == Workflow.objects.get().state
+    assert not Job.objects.exists()
+
+
+def test_a_settle_that_waits_for_a_cancel_starts_nothing(cursor, new_cursor, pool):
+    """It ends the workflow; its own job has succeeded all the same."""
+    workflow = chain(give.s(1), add.s(1)).delay().id
+    (job,) = take(cursor)
+    other = new_cursor()
+
+    with cursor.connection.transaction():
+        # As it asks what runs to stop, that is being settled: it passes over it.
+        assert [job.id] == workflows.cancel(cursor, workflow)
+        later = pool.submit(write, ack, other, job, result="1")
+        wait_until_blocked(new_cursor(), other)
+        answer = cancels.cancel(cursor, [job.id], sleep=lambda seconds: None)
+        assert [job.id] == answer.locked
+    later.result(20)
+
+    assert ["succeeded", "cancelled"] == states()
+    assert "cancelled" == Workflow.objects.get().state
+    assert not Job.objects.exists()
+
+
+def dead_and_running(cursor):
+    """Return a chord's workflow, its dead member, and the one that runs."""
+    workflow = chord([give.s(1), give.s(2)], total.s()).delay().id
+    bad, good = take(cursor)
+    write(dead_letter, cursor, bad, reason="exhausted")
+    return workflow, bad, good
+
+
+@pytest.mark.parametrize("first", ["redrive", "settle"])
+def test_a_redrive_beside_the_last_settle_reopens_the_workflow(
+    first, cursor, new_cursor, pool
+):
+    """Whoever comes second: the body starts when both have succeeded."""
+    _, bad, good = dead_and_running(cursor)
+    other = new_cursor()
+
+    def settle(cursor):
+        write(ack, cursor, good, result="2")
+
+    def bring_back(cursor):
+        assert [bad.id] == [job.id for job in redrive(cursor, [bad.id])]
+
+    acts = [bring_back, settle] if first == "redrive" else [settle, bring_back]
+    with cursor.connection.transaction():
+        acts[0](cursor)
+        later = pool.submit(acts[1], other)
+        wait_until_blocked(new_cursor(), other)
+    later.result(20)
+
+    row = Workflow.objects.get()
+    assert ("running", 1, 0, 1, None) == (
+        row.state,
+        row.active,
+        row.dead,
+        row.succeeded,
+        row.finished_at,
+    )
+    write(ack, cursor, *take(cursor), result="1")
+    assert [[1, 2]] == Job.objects.get().args
+
+
+def test_a_redrive_beside_a_cancel_runs_alone(cursor, new_cursor, pool):
+    """The job runs again; the workflow stays cancelled, and nothing comes after."""
+    workflow, bad, good = dead_and_running(cursor)
+    other = new_cursor()
+
+    with cursor.connection.transaction():
+        call_off(cursor, workflow)
+        later = pool.submit(redrive, other, [bad.id])
+        wait_until_blocked(new_cursor(), other)
+    later.result(20)
+    write(settle_cancelled, cursor, good)
+    write(ack, cursor, *take(cursor), result="1")
+
+    assert not Job.objects.exists()
+    assert ["succeeded", "cancelled", "cancelled"] == states()
+    row = Workflow.objects.get()
+    assert (0, "cancelled") == (row.active, row.state)
+
+
+TAKES = ["reserve", "charge", "ship"]
+
+
+def saga_at(cursor, step):
+    """Start a saga and let it come to *step*; return its id and that job."""
+    workflow = order.start(order_id=7, amount=5).id
+    for _ in range(TAKES.index(step)):
+        write(ack, cursor, *take(cursor), result='"done"')
+    return workflow
+
+
+def undone(cursor):
+    """Let all compensations succeed; return them in their order."""
+    return run_all(cursor)
+
+
+def expected_of(done):
+    """Return what undoes these steps, in its order."""
+    undoes = {"reserve": "release", "charge": "refund"}
+    return [undoes[step] for step in reversed(done) if step in undoes]
+
+
+def check_compensated(workflow):
+    row = Workflow.objects.get(id=workflow)
+    assert ("compensated", 0) == (row.state, row.active)
+    assert row.finished_at is not None
+    assert not Job.objects.exists()
+    assert not DeadLetter.objects.exists()
+
+
+@pytest.mark.parametrize("step", TAKES)
+def test_a_saga_is_cancelled_while_a_step_waits(step, cursor):
+    """That step is archived as cancelled; those before it are undone."""
+    workflow = saga_at(cursor, step)
+
+    with cursor.connection.transaction():
+        assert 1 == len(call_off(cursor, workflow))
+
+    assert expected_of(TAKES[: TAKES.index(step)]) == undone(cursor)
+    check_compensated(workflow)
+
+
+@pytest.mark.parametrize("end", ["ack", "cancelled", "dead", "retry"])
+@pytest.mark.parametrize("step", TAKES)
+def test_a_saga_is_cancelled_while_a_step_runs(step, end, cursor):
+    """If it succeeds all the same, it is undone, too, the last step as well."""
+    workflow = saga_at(cursor, step)
+    (job,) = take(cursor)
+
+    with cursor.connection.transaction():
+        assert [job.id] == call_off(cursor, workflow)
+    if end == "ack":
+        write(ack, cursor, job, result='"done"')
+    elif end == "dead":
+        write(dead_letter, cursor, job, reason="exhausted")
+    elif end == "cancelled":
+        write(settle_cancelled, cursor, job)
+    else:
+        write(retry, cursor, job)
+        (job,) = take(cursor)
+        assert job.cancel_requested
+        write(settle_cancelled, cursor, job)
+
+    done = TAKES[: TAKES.index(step) + (end == "ack")]
+    assert expected_of(done) == undone(cursor)
+    check_compensated(workflow)
+
+
+@pytest.mark.parametrize("first", ["settle", "cancel"])
+@pytest.mark.parametrize("step", TAKES)
+def test_a_saga_is_cancelled_beside_the_settle_of_a_step(
+    step, first, cursor, new_cursor, pool
+):
+    """
+    Between two steps, whoever comes second, what has succeeded is undone.
+
+    After the last step there is nothing to cancel if that was settled first.
+    """
+    workflow = saga_at(cursor, step)
+    (job,) = take(cursor)
+    other = new_cursor()
+
+    def settle(cursor):
+        write(ack, cursor, job, result='"done"')
+
+    def cancel(cursor):
+        with cursor.connection.transaction():
+            return call_off(cursor, workflow)
+
+    with cursor.connection.transaction():
+        if first == "settle":
+            settle(cursor)
+            later = pool.submit(cancel, other)
+        else:
+            assert [job.id] == workflows.cancel(cursor, workflow)
+            later = pool.submit(settle, other)
+        wait_until_blocked(new_cursor(), other)
+    started = later.result(20)
+
+    if step == "ship" and first == "settle":
+        assert started is None
+        row = Workflow.objects.get()
+        assert ("succeeded", []) == (row.state, undone(cursor))
+        return
+    assert expected_of(TAKES[: TAKES.index(step) + 1]) == undone(cursor)
+    check_compensated(workflow)
+
+
+def test_two_people_see_to_one_compensation(cursor, new_cursor):
+    """The second one finds nothing to do, and it is done once."""
+    workflow = saga_at(cursor, "charge")
+    write(dead_letter, cursor, *take(cursor), reason="exhausted")
+    (release,) = take(cursor)
+    write(dead_letter, cursor, release, reason="rejected")
+    other = new_cursor()
+
+    with cursor.connection.transaction():
+        assert 1 == len(redrive(cursor, [release.id]))
+        assert [] == set_aside(other, [release.id], by="", reason="")
+    assert [] == set_aside(other, [release.id], by="", reason="")
+
+    assert ["release"] == undone(cursor)
+    check_compensated(workflow)
+
+
+def start_with_key(cursor):
+    """Store a chain with a key; return its id, and whether it is new."""
+    plan, ends = chain(give.s(1), add.s(1)).planned()
+    started = workflows.start(
+        cursor,
+        name="chain",
+        key="once",
+        steps=plan.steps,
+        ends=ends.places,
+        is_list=False,
+        kind="canvas",
+    )
+    return started.workflow, started.is_new
+
+
+@pytest.mark.parametrize("rolls_back", [False, True])
+def test_of_two_starts_with_one_key_one_is_stored(rolls_back, cursor, new_cursor, pool):
+    """The second waits; it is the one that is stored if the first rolls back."""
+    other = new_cursor()
+
+    with cursor.connection.transaction(force_rollback=rolls_back):
+        first = start_with_key(cursor)
+        later = pool.submit(start_with_key, other)
+        wait_until_blocked(new_cursor(), other)
+    second = later.result(20)
+
+    row = Workflow.objects.get()
+    assert (first[1], second) == (True, (row.id, rolls_back))
+    assert 1 == Job.objects.count()
+
+
+REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+SEE = "SELECT count(*) FROM pgqueue_workflow"
+
+
+def test_a_settle_in_repeatable_read_advances(cursor):
+    """What the statement before it has written in its transaction it sees."""
+    chain(give.s(1), add.s(10)).delay()
+    (job,) = take(cursor)
+
+    with cursor.connection.transaction():
+        cursor.execute(REPEATABLE)
+        cursor.execute(SEE)
+        write(ack, cursor, job, result="1")
+
+    assert [1, 10] == Job.objects.get().args
+
+
+def test_a_settle_in_repeatable_read_that_missed_another_is_refused(cursor, new_cursor):
+    """It would not see that the other member has ended; again, it does."""
+    chord([give.s(1), give.s(2)], total.s()).delay()
+    first, second = take(cursor)
+    other = new_cursor()
+
+    def settle():
+        with other.connection.transaction():
+            other.execute(REPEATABLE)
+            other.execute(SEE)
+            write(ack, cursor, first, result="1")
+            write(ack, other, second, result="2")
+
+    with pytest.raises(psycopg.errors.SerializationFailure, match="could not serial"):
+        settle()
+    assert ["succeeded", "started", "waiting"] == states()
+    write(ack, other, second, result="2")
+
+    assert [[1, 2]] == Job.objects.get().args
+
+
+SAGAS, TURNS = 60, 400
+
+
+class Crowd:
+    """Workers, operators and people, all at the same sagas and chords."""
+
+    def __init__(self, new_cursor, ids):
+        self.new_cursor = new_cursor
+        self.ids = ids
+        self.over = threading.Event()
+        self.told = Counter()
+
+    def work(self, name):
+        """Claim and settle: most succeed, some fail for good."""
+        cursor, rng = self.new_cursor(), random.Random(name)
+        for _ in range(TURNS):
+            jobs = take(cursor, limit=10, worker=name)
+            if not jobs and self.has_ended(cursor):
+                break
+            ended = {ack: [], dead_letter: [], retry: [], settle_cancelled: []}
+            for job in jobs:
+                if job.cancel_requested:
+                    verb = settle_cancelled
+                else:
+                    verb = rng.choice([ack, ack, ack, ack, retry, dead_letter])
+                ended[verb].append(
+                    Ended(job.id, job.delivery, reason="exhausted", result='"done"')
+                )
+            for verb, batch in ended.items():
+                self.told[verb.__name__] += len(batch)
+                if batch:
+                    verb(cursor, worker=name, ended=batch)
+
+    def has_ended(self, cursor):
+        cursor.execute(
+            "SELECT NOT EXISTS (SELECT FROM pgqueue_workflow"
+            " WHERE state IN ('running', 'compensating'))"
+        )
+        return cursor.fetchone()[0]
+
+    def call_off_some(self):
+        cursor, rng = self.new_cursor(), random.Random(1)
+        while not self.over.wait(0.005):
+            with cursor.connection.transaction():
+                if call_off(cursor, rng.choice(self.ids)) is not None:
+                    self.told["called off"] += 1
+
+    def see_to_the_dead(self):
+        cursor, rng = self.new_cursor(), random.Random(2)
+        while not self.over.wait(0.003):
+            cursor.execute("SELECT id FROM pgqueue_dead_letter")
+            ids = [id_ for (id_,) in cursor.fetchall()]
+            rng.shuffle(ids)
+            with cursor.connection.transaction():
+                self.told["redriven"] += len(redrive(cursor, sorted(ids[::2])))
+            with cursor.connection.transaction():
+                aside = set_aside(cursor, sorted(ids[1::2]), by="", reason="")
+                self.told["set aside"] += len(aside)
+
+    def run(self):
+        with ThreadPoolExecutor(6) as pool:
+            workers = [pool.submit(self.work, f"w{n}") for n in range(3)]
+            others = [
+                pool.submit(self.call_off_some),
+                pool.submit(self.see_to_the_dead),
+            ]
+            try:
+                for worker in workers:
+                    worker.result(60)
+            finally:
+                self.over.set()
+            for other in others:
+                other.result(60)
+
+
+@pytest.mark.slow
+def test_everybody_moves_the_same_workflows_at_once(new_cursor, cursor):
+    """
+    Nobody deadlocks, and each workflow ends as one: a saga done or undone, a chord's
+    body started once, and only when all of its members have succeeded.
+    """
+    sagas = [order.start(order_id=n, amount=5).id for n in range(SAGAS)]
+    chords = [
+        chord([give.s(n) for n in range(4)], total.s()).delay().id for _ in range(SAGAS)
+    ]
+    crowd = Crowd(new_cursor, [*sagas[::3], *chords[::3]])
+
+    crowd.run()
+
+    steps = {workflow: {} for workflow in (*sagas, *chords)}
+    for step in Step.objects.order_by("id"):
+        steps[step.workflow_id][step.id] = step
+    problems = []
+    for row in Workflow.objects.order_by("id"):
+        its = list(steps[row.id].values())
+        problems += [f"{row.id} {row.state}: {text}" for text in wrong(row, its)]
+    assert [] == problems
+    assert not Job.objects.exists()
+    # Each of them did bite.
+    assert {
+        *("ack", "dead_letter", "retry", "cancel"),
+        *("called off", "redriven", "set aside"),
+    } == set(+crowd.told)
+
+
+def wrong(row, steps):
+    """Yield what does not fit together of one workflow that has ended."""
+    counts = Counter(step.state for step in steps if step.kind == "step")
+    if row.finished_at is None or row.active:
+        yield f"it has not ended: {row.active} active"
+    if counts["started"]:
+        yield f"{counts['started']} steps are started"
+    for name in ("succeeded", "dead", "cancelled"):
+        if counts[name] != getattr(row, name):
+            yield f"{getattr(row, name)} are {name}, of {counts[name]}"
+    if row.kind == "saga":
+        yield from wrong_of_saga(row, steps)
+        return
+    *members, body = steps
+    has_all = all(member.state == "succeeded" for member in members)
+    if body.started_at is not None and not has_all:
+        yield f"its body has started: {[member.state for member in members]}"
+    if (row.state == "succeeded") != all(step.state == "succeeded" for step in steps):
+        yield f"its steps are {[step.state for step in steps]}"
+
+
+def wrong_of_saga(row, steps):
+    done = {s.id for s in steps if s.kind == "step" and s.state == "succeeded"}
+    by_undone = {s.compensates: s for s in steps if s.kind == "compensation"}
+    for id_, undo in by_undone.items():
+        has_ended = undo.state in ("succeeded", "cancelled") and undo.started_at
+        if row.state == "compensated" and id_ in done and not has_ended:
+            yield f"{undo.name} is {undo.state}"
+        if undo.started_at and (row.state == "succeeded" or id_ not in done):
+            yield f"{undo.name} has started"
+    if row.state == "succeeded" and len(done) < len(TAKES):
+        yield f"{len(done)} steps are done"
+    if row.state not in ("succeeded", "compensated"):
+        yield "it is neither"
+    letters = DeadLetter.objects.filter(workflow_id=row.id).count()
+    if letters:
+        yield f"{letters} dead letters"
+    jobs = Counter(
+        ArchivedJob.objects.filter(workflow_id=row.id).values_list("task", flat=True)
+    )
+    if jobs and max(jobs.values()) > 1:
+        yield f"its jobs have run as {jobs}"
