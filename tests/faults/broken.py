@@ -412,11 +412,11 @@ BUILDS: dict[str, Broken] = {
         frozenset({"sagas_keep_order"}),
     ),
     "saga-undo-oldest": Broken(
-        "a saga undoes by the order of ids, and not what was done last",
+        "a saga undoes what was done first, first",
         (
             Edit(
                 "sql/compensate.sql",
-                "ORDER BY c.workflow_id, s.finished_at DESC, s.id DESC)",
+                "ORDER BY c.workflow_id, s.id DESC)",
                 "ORDER BY c.workflow_id, s.id)",
             ),
         ),

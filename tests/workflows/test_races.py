@@ -580,7 +580,6 @@ def wrong_of_saga(row, steps):
         yield f"its jobs have run as {jobs}"
 
 
-@pytest.mark.xfail(strict=True, reason="workflows.CANCEL leaves the end to a job's")
 def test_a_cancel_ends_a_batch_of_which_nothing_is_started():
     """No job of it will end, which would end the batch."""
     opened = batch("import")
