@@ -96,8 +96,9 @@ purged AS (
     DELETE FROM pgqueue_durable_step d USING seen
      WHERE d.job_id = seen.job_id AND d.place = seen.place
        AND NOT EXISTS (SELECT FROM pgqueue_job j WHERE j.id = seen.job_id)
-       AND NOT EXISTS (SELECT FROM pgqueue_dead_letter l WHERE l.id = seen.job_id))
-SELECT count(*), max(created_at) FROM seen
+       AND NOT EXISTS (SELECT FROM pgqueue_dead_letter l WHERE l.id = seen.job_id)
+    RETURNING 1)
+SELECT (SELECT count(*) FROM purged), max(created_at), count(*) FROM seen
 """
 
 # Locks: row locks on one batch.

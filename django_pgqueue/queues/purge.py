@@ -75,15 +75,18 @@ class Purged(NamedTuple):
         rows: How many.
         floor: The latest finished_at (of periods, until) of them: nothing older is
             left, except what was locked or came since. None: there were none.
+        looked: How many were looked at, where some of them stay.
     """
 
     rows: int
     floor: datetime | None
+    looked: int | None = None
 
     @property
     def is_full(self) -> bool:
         """Whether there may be more."""
-        return self.rows >= PURGE_ROWS_MAX
+        looked = self.rows if self.looked is None else self.looked
+        return looked >= PURGE_ROWS_MAX
 
 
 def purge_dead_letters(

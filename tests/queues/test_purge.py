@@ -57,11 +57,11 @@ def test_a_batch_says_where_the_next_one_begins(cursor, monkeypatch):
     assert (letters[1].finished_at, True) == (purged.floor, purged.is_full)
     older = make_dead_letter(finished_at=-6 * HOUR)
     purged = purge_dead_letters(cursor, keep=HOUR, floor=purged.floor)
-    assert (2, letters[3].finished_at) == purged
+    assert (2, letters[3].finished_at) == purged[:2]
 
     assert [older] == list(DeadLetter.objects.all())
-    assert (1, older.finished_at) == purge_dead_letters(cursor, keep=HOUR)
-    assert (0, None) == purge_dead_letters(cursor, keep=HOUR)
+    assert (1, older.finished_at) == purge_dead_letters(cursor, keep=HOUR)[:2]
+    assert (0, None) == purge_dead_letters(cursor, keep=HOUR)[:2]
 
 
 def test_a_batch_of_results_begins_at_its_floor(cursor):
@@ -72,7 +72,7 @@ def test_a_batch_of_results_begins_at_its_floor(cursor):
 
     purged = purge_results(cursor, keep=MINUTE, floor=old.finished_at)
 
-    assert (1, old.finished_at) == purged
+    assert (1, old.finished_at) == purged[:2]
     assert [older.pk] == list(
         ArchivedJob.objects.filter(result__isnull=False).values_list("pk", flat=True)
     )

@@ -3,9 +3,9 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
-they are exported there. Dead letters, results, periods of dedup keys, files that no
-mail has any more, spans of tasks, bulk acts and the rows of dead workers are deleted
-in bounded batches.
+they are exported there. Dead letters, results, periods of dedup keys, durable steps,
+signals, files that no mail has any more, spans of tasks, bulk acts and the rows of dead
+workers are deleted in bounded batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from django_pgqueue.pipeline import export_files, exports
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
-from django_pgqueue.queues import bulk_acts, mail_files, partitions, purge, task_spans
+from django_pgqueue.queues import (
+    bulk_acts,
+    durable,
+    mail_files,
+    partitions,
+    purge,
+    task_spans,
+)
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.schedules import ticks
 from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
@@ -49,7 +56,8 @@ TICKS_KEPT = timedelta(days=7)
 # A period that is over counts for nothing; while it is fresh, a call may meet its row.
 DEDUP_WINDOWS_KEPT = timedelta(minutes=1)
 
-# Where the archive keeps all: how long until a file of a mail in it is looked at again.
+# Where the archive keeps all: how long until a file of a mail in it is looked at again,
+# and how long durable steps and signals are kept.
 ARCHIVE_LOOKED_AFTER = timedelta(days=30)
 
 # Who has done what to many jobs, and how it went.
@@ -76,7 +84,10 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     result.append(
         Batches("dedup windows", purge.purge_dedup_windows, DEDUP_WINDOWS_KEPT)
     )
-    result.append(_mail_file_purger(retention.archive or ARCHIVE_LOOKED_AFTER))
+    kept = retention.archive or ARCHIVE_LOOKED_AFTER
+    result.append(Batches("durable steps", durable.purge_steps, kept))
+    result.append(Batches("signals", durable.purge_signals, kept))
+    result.append(_mail_file_purger(kept))
     result.append(_purge_task_spans)
     result.append(_purge_workers)
     result.append(_purge_ticks)
