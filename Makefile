@@ -108,7 +108,7 @@ wheel: ## build it, install it without extras in a fresh environment, run a job
 
 example: ## the example's own tests, with its own settings; `make test` runs them too
 	@echo "== example"
-	$(DEV) python example_project/manage.py test postoffice counters
+	$(DEV) python example_project/manage.py test postoffice counters orders
 
 coverage: ## all tests, and the lines and branches that none reaches
 	$(DEV) python -m pytest --cov $(ARGS)

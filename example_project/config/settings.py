@@ -8,6 +8,7 @@ What the queue needs is marked with (1) to (4). Everything else is what
     EMAIL_URL      smtp://user:password@host:587, and others: see mail.py
     SECRET_KEY     required unless DEBUG is on
     DEBUG          on by default, so that `manage.py runserver` just works
+    PARTNERS_URL   http://127.0.0.1:8008: the bank and the parcel service of the orders
     POSTMASTERS    who gets the digest of each day, with commas between them
     ALLOWED_HOSTS  names of the web server, with commas between them
 """
@@ -53,14 +54,16 @@ INSTALLED_APPS = [
     "django_pgqueue",
     "postoffice",
     "counters",  # Knows what the post office publishes, and nothing else of it.
+    "orders",  # A saga, which ends with a mail.
 ]
 
 # (3) Every key has a good default; see django_pgqueue/conf.py. A worker that is told
 # to stop gives the mails that it is sending this long.
-# Tasks stand in tasks.py and reminders.py, those that run by themselves in nightly.py.
+# Tasks stand in tasks.py and reminders.py, those that run by themselves in nightly.py,
+# and those that are steps of a saga in saga.py.
 PGQUEUE = {
     "GRACE_SECONDS": 20,
-    "TASK_MODULES": ["tasks", "reminders", "nightly"],
+    "TASK_MODULES": ["tasks", "reminders", "nightly", "saga"],
 }
 
 # (4) What the tasks themselves need; here, where mail goes. Seconds to connect, and for
@@ -69,6 +72,9 @@ PGQUEUE = {
 MAIL_TIMEOUT = 10
 EMAIL_URL = env("EMAIL_URL", default="consolemail://")
 globals().update(mail_settings(EMAIL_URL, timeout=MAIL_TIMEOUT))
+# Who is asked to charge and to ship (orders/partners.py), and seconds for each answer.
+PARTNERS_URL = env("PARTNERS_URL", default="http://127.0.0.1:8008")
+PARTNERS_TIMEOUT = 10
 # Who gets the digest of each day (postoffice/nightly.py).
 POSTMASTERS = env.list("POSTMASTERS", default=["postmaster@example.org"])
 DEFAULT_FROM_EMAIL = "Post office <post-office@example.org>"

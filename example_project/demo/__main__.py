@@ -44,6 +44,9 @@ WATCH_SECONDS = 1.0
 
 FINDINGS_MAX = 20  # Shown.
 
+# The bank and the parcel service of the orders; they fail at random.
+PARTNERS = ["-m", "example_project.orders.stub_server"]
+
 # The page of the pipeline's result, with charts.
 CHARTS = "admin:pgqueue_taskhour_changelist"
 
@@ -142,12 +145,16 @@ def demonstrate(place: Place, database: str, asked: argparse.Namespace) -> int:
     write_messages(place.messages)
 
     with Processes(place.logs) as processes:
-        smtp, web = listening_socket(), listening_socket()
+        smtp, web, others = (listening_socket() for _ in range(3))
         mail_port, port = smtp.getsockname()[1], web.getsockname()[1]
         processes.start("mail", mail_command(place), listen=smtp)
         mail_url = f"smtp://127.0.0.1:{mail_port}"
         processes.start("web", ["-m", "example_project.demo.web_server"], listen=web)
-        worker = processes.manage("worker", *worker_command(), EMAIL_URL=mail_url)
+        partners_url = f"http://127.0.0.1:{others.getsockname()[1]}"
+        processes.start("partners", PARTNERS, listen=others)
+        worker = processes.manage(
+            "worker", *worker_command(), EMAIL_URL=mail_url, PARTNERS_URL=partners_url
+        )
         pipeline = None if asked.no_spark else Pipeline(processes, place.events)
         introduce(place, database, port, mail_url, password, pipeline)
         try:
@@ -337,7 +344,8 @@ def stay_up(processes: Processes, port: int) -> None:
     print(
         f"\nStill up: http://127.0.0.1:{port}/ — Ctrl+C ends. Send a mail of yours:\n"
         f"  curl http://127.0.0.1:{port}/messages/ -H 'Content-Type: application/json' "
-        f"""-d '{{"subject": "Hello", "to": ["you@example.org"], "body": "Hi!"}}'""",
+        f"""-d '{{"subject": "Hello", "to": ["you@example.org"], "body": "Hi!"}}'\n"""
+        f"Place an order: http://127.0.0.1:{port}/orders/",
         flush=True,
     )
     try:

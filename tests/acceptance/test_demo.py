@@ -250,7 +250,7 @@ def test_the_tests_of_the_example_pass():
     """
     They run as those of a user's project do: manage.py test, plain TestCases.
     """
-    finished = manage("test", "--noinput", "postoffice", "counters")
+    finished = manage("test", "--noinput", "postoffice", "counters", "orders")
     assert 0 == finished.returncode, finished.stderr
     assert re.search(r"^Ran [1-9]\d* tests", finished.stderr, re.MULTILINE)
 
