@@ -33,6 +33,14 @@ class TextArray(models.Field):  # type: ignore[type-arg]
         return "text[]"
 
 
+class IdArray(models.Field):  # type: ignore[type-arg]
+    """A list of ids; see TextArray for why it is no ArrayField."""
+
+    def db_type(self, connection: Any) -> str:
+        """Return its type in the database."""
+        return "bigint[]"
+
+
 class JobColumns(models.Model):
     """What a job is, alike in the queue, the archive and the dead letters."""
 

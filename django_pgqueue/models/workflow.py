@@ -7,15 +7,7 @@ from typing import Any, ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK
-
-
-class IdArray(models.Field):  # type: ignore[type-arg]
-    """A list of ids; see TextArray for why it is no ArrayField."""
-
-    def db_type(self, connection: Any) -> str:
-        """Return its type in the database."""
-        return "bigint[]"
+from django_pgqueue.models.columns import CLOCK, IdArray
 
 
 class WorkflowState(models.TextChoices):

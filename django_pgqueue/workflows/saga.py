@@ -29,9 +29,9 @@ compensation until it succeeds. A saga ends succeeded or compensated.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from django_pgqueue.bounds import ATTEMPTS_MAX, QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
@@ -45,13 +45,16 @@ from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.tasks.canvas import Ends, Plan, Signature, checked_name
 from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.declare import Declares, DeclaresWithContext
 from django_pgqueue.tasks.declare import task as declare_task
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.options import TaskKeywords
 from django_pgqueue.tasks.start_workflow import start
-from django_pgqueue.tasks.task import Task
+from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # "Without limit": 32,767 attempts, at most ten minutes apart, are seven months.
 UNTIL_IT_SUCCEEDS = Retry(max_attempts=ATTEMPTS_MAX, base=2, cap="10m")
@@ -82,6 +85,28 @@ class Saga:
         self._steps: dict[str, SagaStep] = {}
         self._compensations: dict[str, Compensation] = {}
 
+    @overload
+    def step(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def step(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def step(
+        self,
+        *,
+        compensate: str | Callable[..., Any] | None = None,
+        takes_context: Literal[True],
+        **options: Unpack[TaskKeywords],
+    ) -> DeclaresWithContext: ...
+    @overload
+    def step(
+        self,
+        *,
+        compensate: str | Callable[..., Any] | None = None,
+        takes_context: Literal[False] = False,
+        **options: Unpack[TaskKeywords],
+    ) -> Declares: ...
     def step(
         self,
         function: Callable[..., Any] | None = None,
@@ -114,6 +139,28 @@ class Saga:
         self._steps[name] = SagaStep(name, declared, undo)
         return declared
 
+    @overload
+    def compensation(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def compensation(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def compensation(
+        self,
+        *,
+        not_before: Duration | None = None,
+        takes_context: Literal[True],
+        **options: Unpack[TaskKeywords],
+    ) -> DeclaresWithContext: ...
+    @overload
+    def compensation(
+        self,
+        *,
+        not_before: Duration | None = None,
+        takes_context: Literal[False] = False,
+        **options: Unpack[TaskKeywords],
+    ) -> Declares: ...
     def compensation(
         self,
         function: Callable[..., Any] | None = None,

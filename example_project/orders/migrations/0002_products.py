@@ -1,9 +1,11 @@
 """Something to order."""
 
+from typing import Any
+
 from django.db import migrations
 
 
-def stock_up(apps, schema_editor):
+def stock_up(apps: Any, schema_editor: Any) -> None:
     product = apps.get_model("orders", "Product")
     product.objects.bulk_create(
         [
