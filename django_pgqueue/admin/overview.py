@@ -61,6 +61,7 @@ LISTS: Mapping[str, tuple[type[Model], Mapping[str, str]]] = {
     "paused": (Queue, {}),
     "heartbeats": (Worker, {}),
     "dead_letters": (DeadLetter, {"age": "24h"}),
+    "sagas": (DeadLetter, {}),
     "ticks": (Schedule, {"state": "overdue"}),
     "schedules": (Schedule, {"state": "faulty"}),
     "schedule_tasks": (Schedule, {}),

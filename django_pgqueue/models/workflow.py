@@ -91,6 +91,12 @@ class Workflow(models.Model):
                 name="pgqueue_workflow_deadline",
                 condition=models.Q(state="running", deadline_at__isnull=False),
             ),
+            # Serves the doctor: few are, and each of them may need somebody.
+            models.Index(
+                fields=["id"],
+                name="pgqueue_workflow_undoing",
+                condition=models.Q(state="compensating"),
+            ),
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(

@@ -28,10 +28,15 @@ from django_pgqueue.operators.job_findings import (
     of_queues,
     of_workers,
 )
+from django_pgqueue.operators.saga_findings import (
+    COMPENSATING_MAX,
+    FAILURES_MAX,
+    of_sagas,
+)
 from django_pgqueue.operators.schedule_findings import of_schedules
 from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.doctor import Died, new_dead_letters
+from django_pgqueue.queues.doctor import Died, new_dead_letters, stuck_sagas
 from django_pgqueue.queues.leased import Leased
 from django_pgqueue.queues.stats import QueueStats, all_names, queue_stats
 from django_pgqueue.schedules.store import ScheduleRow, database_now
@@ -90,7 +95,7 @@ class Overview:
 
 def read(cursor: Cursor, parts: Collection[str] = PARTS) -> Overview:
     """
-    Return the overview, or some *parts* of it, in thirteen short statements.
+    Return the overview, or some *parts* of it, in fourteen short statements.
 
     Args:
         cursor: Django's, on the primary, in READ COMMITTED.
@@ -118,6 +123,8 @@ def read(cursor: Cursor, parts: Collection[str] = PARTS) -> Overview:
             cursor, period=DEAD_LETTERS_PERIOD, limit=DEAD_LETTERS_MAX
         )
         found.append(of_dead_letters(died))
+        stuck = stuck_sagas(cursor, attempts=FAILURES_MAX, limit=COMPENSATING_MAX)
+        found.append(of_sagas(stuck))
     if "groups" in parts:
         every = find_all(cursor)
         left_out = max(len(every) - GROUPS_MAX, 0)

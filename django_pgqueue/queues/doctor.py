@@ -58,6 +58,24 @@ SELECT task, reason, count(*),
  GROUP BY task, reason ORDER BY 3 DESC, 1, 2
 """
 
+# Along the index of sagas that compensate, no further than the limit. Of each, one
+# compensation is started or dead at a time.
+STUCK_SAGAS = """
+SELECT w.id, w.name, w.key, s.id, s.name, s.state, j.failures
+  FROM (SELECT id, name, key FROM pgqueue_workflow
+         WHERE state = 'compensating' ORDER BY id LIMIT %(limit)s) w
+ CROSS JOIN LATERAL (
+       SELECT id, name, state FROM pgqueue_step
+        WHERE workflow_id = w.id AND kind = 'compensation'
+          AND state IN ('dead', 'started')
+        ORDER BY id LIMIT 1) s
+  LEFT JOIN LATERAL (
+       SELECT attempt - CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AS failures
+         FROM pgqueue_job WHERE id = s.id LIMIT 1) j ON true
+ WHERE s.state = 'dead' OR j.failures >= %(attempts)s
+ ORDER BY s.state = 'started', w.id
+"""
+
 
 class Seen(NamedTuple):
     """A worker process, by its row."""
@@ -77,6 +95,18 @@ class Died(NamedTuple):
     jobs: int
     # Of those, in the last hour.
     in_hour: int
+
+
+class StuckSaga(NamedTuple):
+    """A saga of which a compensation does not succeed."""
+
+    id: int
+    name: str
+    key: str | None
+    job: int
+    compensation: str
+    state: str  # "dead", or "started": it is tried again.
+    failures: int | None  # Of one that is started.
 
 
 def lapsed_leases(cursor: Cursor, *, limit: int) -> tuple[int, float | None]:
@@ -111,6 +141,19 @@ def new_dead_letters(cursor: Cursor, *, period: Any, limit: int) -> list[Died]:
     """Return which jobs gave up within *period*, of the latest *limit* of them."""
     cursor.execute(NEW_DEAD_LETTERS, {"period": period, "limit": limit})
     return [Died(*row) for row in cursor.fetchall()]
+
+
+def stuck_sagas(cursor: Cursor, *, attempts: int, limit: int) -> list[StuckSaga]:
+    """
+    Return the sagas that do not get on with undoing, those that are stopped first.
+
+    Args:
+        cursor: On any connection to the database.
+        attempts: A compensation that has failed as often is told.
+        limit: Of the sagas that compensate, so many are looked at, the oldest first.
+    """
+    cursor.execute(STUCK_SAGAS, {"attempts": attempts, "limit": limit})
+    return [StuckSaga(*row) for row in cursor.fetchall()]
 
 
 def archive_days(cursor: Cursor) -> tuple[date, Sequence[date]]:

@@ -14,6 +14,11 @@ from django_pgqueue.operators.job_findings import (
     of_queues,
     of_workers,
 )
+from django_pgqueue.operators.saga_findings import (
+    COMPENSATING_MAX,
+    FAILURES_MAX,
+    of_sagas,
+)
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.reprocess import gave_up_again
@@ -94,6 +99,13 @@ def dead_letters(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
 
 
+def sagas(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Do sagas get on with undoing what they have done?"""
+    yield of_sagas(
+        doctor.stuck_sagas(cursor, attempts=FAILURES_MAX, limit=COMPENSATING_MAX)
+    )
+
+
 def reprocessed(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Where rules redrive dead letters: did jobs give up nevertheless?"""
     if not settings.reprocess:
@@ -112,4 +124,4 @@ def reprocessed(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
 
 
-EXAMINATIONS = (workers, leases, tasks, dead_letters, reprocessed)
+EXAMINATIONS = (workers, leases, tasks, dead_letters, reprocessed, sagas)

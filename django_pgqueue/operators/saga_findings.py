@@ -1,0 +1,43 @@
+"""Saga findings: which sagas need a human."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django_pgqueue.operators.findings import Finding, finding, named
+from django_pgqueue.operators.human import shown
+from django_pgqueue.queues.doctor import StuckSaga
+
+# A compensation that has failed as often, over about a quarter of an hour, may not
+# succeed by itself.
+FAILURES_MAX = 10
+
+# Sagas that compensate, looked at.
+COMPENSATING_MAX = 10_000
+
+
+def of_sagas(stuck: Sequence[StuckSaga]) -> Finding:
+    """Are there sagas that do not get on with undoing what they have done?"""
+    dead = [each for each in stuck if each.state == "dead"]
+    return finding(
+        check="sagas",
+        wrong=stuck,
+        severity="error" if dead else "warning",
+        what=f"{len(stuck):,} saga{' does' if len(stuck) == 1 else 's do'} not get on "
+        f"with undoing: {named([_told(each) for each in stuck])}.",
+        right="Every saga that compensates gets on with it.",
+        value=[each.id for each in stuck],
+        limit=FAILURES_MAX,
+        way_out="Fix the cause. What is dead goes on after manage.py pgqueue redrive "
+        "JOB; or undo it by hand, and set its dead letter aside in the admin."
+        if dead
+        else "See why, by manage.py pgqueue show JOB. It is tried until it succeeds; "
+        "manage.py pgqueue retry JOB tries at once.",
+    )
+
+
+def _told(saga: StuckSaga) -> str:
+    name = f"{saga.name} {saga.key}" if saga.key else f"{saga.name} {saga.id}"
+    is_dead = saga.state == "dead"
+    how = "is dead" if is_dead else f"has failed {saga.failures:,} times"
+    return shown(f"{name} (its {saga.compensation}, job {saga.job}, {how})")
