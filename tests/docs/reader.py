@@ -146,6 +146,11 @@ MEANWHILE = {
         "in as_completed(": "the.drain()",
     },
     "docs/reference/api.md": {"in as_completed(": "for each in results: each.cancel()"},
+    "docs/tutorial/an-order-in-four-steps.md": {
+        ">>> saga.refresh().status\n'succeeded'": "the.drain()",
+        ">>> saga.refresh().status\n'compensated'": "the.drain(retries=True)",
+        ">>> saga.refresh().status\n'compensating'": "the.fail()",
+    },
     "docs/tutorial/first-task.md": {
         ">>> result.status, result.result": "the.drain()",
         ">>> result = write_receipt.delay(1)": """

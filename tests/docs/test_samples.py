@@ -160,6 +160,7 @@ def project(db, monkeypatch, settings, tmp_path):
     with connection.cursor() as cursor:
         # Rolled back, too.
         cursor.execute("ALTER TABLE pgqueue_job ALTER COLUMN id RESTART")
+        cursor.execute("ALTER TABLE pgqueue_workflow ALTER COLUMN id RESTART")
     with shop.installed():
         yield lambda page: Project(page, monkeypatch, settings)
     for name in set(sys.modules) - set(before):
