@@ -103,6 +103,43 @@ def count_words(text): return len(text.split())
 @task
 def digest(user_id): ...
 """,
+    "docs/explanation/sagas.md": """
+done = []
+def reserve(order_id): done.append("reserve")
+def charge(order_id): raise ValueError("declined")
+def release(stock): done.append("release")
+""",
+    "docs/howto/put-steps-in-order.md": """
+ran = []
+said = {"state": "open", "cents": 20_000}
+
+@task
+def charge(order_id): return said
+
+@task
+def ship(order_id): ran.append("ship")
+
+@task
+def call_back(order_id): ran.append("call back")
+
+@task
+def close(order_id): ran.append("close")
+
+@task
+def take_stock(): ran.append("take stock")
+
+@task
+def check_prices(): ran.append("check prices")
+
+@task
+def count(shop): return shop * 10
+
+@task
+def send_report(figures): ran.append(figures)
+
+@task
+def tell(failure): ...
+""",
     "docs/tutorial/every-night.md": "from shop.models import Order",
     "docs/tutorial/publish-and-subscribe.md": """
 from shop.receipts import write_receipt
@@ -200,6 +237,11 @@ charge.delay(7)
 the.drain()
 assert {7} == set(bank.charged)
 """,
+    "docs/explanation/sagas.md": """
+result = order.start(order_id=1)
+the.drain()
+assert "succeeded" == result.status, result.status
+""",
     "docs/explanation/pub-sub-without-dependencies.md": """
 the.deploy()
 the.tick("cronjobs.nightly")
@@ -244,6 +286,18 @@ fetch.delay("https://example.org/a")
 assert "shop.tasks.fetch:example.org" == the.jobs("fetch")[-1].lane
 the.drain()
 assert [] == the.waiting()
+""",
+    "docs/howto/put-steps-in-order.md": """
+process("https://example.org/a.png")
+the.drain()
+ran.clear()
+sell(7)
+the.drain()
+assert ["call back", "close"] == sorted(ran), ran
+ran.clear()
+report([1, 2])
+the.drain()
+assert ["take stock", "check prices", [10, 20]] == ran, ran
 """,
     "docs/howto/when-producers-are-faster.md": """
 assert "Done." == subscribe_customer(customer)
