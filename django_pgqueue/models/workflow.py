@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, IdArray
+from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.models.columns import IdArray as IdArray  # noqa: PLC0414 - 0015 asks here.
 
 
 class WorkflowState(models.TextChoices):

@@ -94,6 +94,7 @@ class Saga:
     @overload
     def step(
         self,
+        /,
         *,
         compensate: str | Callable[..., Any] | None = None,
         takes_context: Literal[True],
@@ -102,6 +103,7 @@ class Saga:
     @overload
     def step(
         self,
+        /,
         *,
         compensate: str | Callable[..., Any] | None = None,
         takes_context: Literal[False] = False,
@@ -148,6 +150,7 @@ class Saga:
     @overload
     def compensation(
         self,
+        /,
         *,
         not_before: Duration | None = None,
         takes_context: Literal[True],
@@ -156,6 +159,7 @@ class Saga:
     @overload
     def compensation(
         self,
+        /,
         *,
         not_before: Duration | None = None,
         takes_context: Literal[False] = False,
