@@ -110,7 +110,7 @@ class FlowStep:
 
     @property
     def result(self) -> Value:
-        """Its result, for conditions: ``when=paid.result == "paid"``."""
+        """Its result; for conditions, as in ``when=paid.result == "paid"``."""
         return Value(self)
 
     def __getitem__(self, key: str | int) -> Value:

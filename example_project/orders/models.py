@@ -21,6 +21,11 @@ class Product(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def price(self) -> str:
+        """For people."""
+        return f"{self.cents / 100:,.2f}"
+
 
 class Order(models.Model):
     """

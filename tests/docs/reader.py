@@ -239,6 +239,7 @@ assert {7} == set(bank.charged)
 """,
     "docs/explanation/sagas.md": """
 result = order.start(order_id=1)
+safe_order.start(order_id=1)
 the.drain()
 assert "succeeded" == result.status, result.status
 """,
