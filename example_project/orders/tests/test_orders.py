@@ -226,30 +226,51 @@ class RealWorker(TransactionTestCase):
             self.assertLess(time.monotonic(), until, states(order))
             time.sleep(0.05)
 
+    def order_and_kill(self, partners: StubServer, *, path: str, task: str) -> Order:
+        """Kill who asks for *path* before it is answered; return the order's end."""
+        reached, killed = threading.Event(), threading.Event()
+
+        def hold(asked: str) -> None:
+            if asked == path and not killed.is_set():
+                reached.set()
+                killed.wait(PATIENCE_SECONDS)
+
+        partners.before_answer = hold
+        order = accept_order(product(), "ann@example.org")
+        self.start_worker(partners.url)
+        self.assertTrue(reached.wait(PATIENCE_SECONDS))
+        holder = Job.objects.running().get(task=task).leased_by
+        os.kill(Worker.objects.get(name=holder).pid, signal.SIGKILL)
+        killed.set()
+        self.wait_for(order, "succeeded", "compensated")
+        return order
+
     def test_a_worker_is_killed_while_the_bank_answers(self) -> None:
         """
         The card is charged, and who asked for it is dead: the next attempt hears of the
         same charge, and the order goes on.
         """
-        reached, killed = threading.Event(), threading.Event()
-
-        def hold(path: str) -> None:
-            if path == "/charges" and not killed.is_set():
-                reached.set()
-                killed.wait(PATIENCE_SECONDS)
-
         with StubServer(listening_socket()) as partners:
-            partners.before_answer = hold
-            order = accept_order(product(), "ann@example.org")
-            self.start_worker(partners.url)
-            self.assertTrue(reached.wait(PATIENCE_SECONDS))
-            holder = Job.objects.running().get(task="orders.saga.charge").leased_by
-            os.kill(Worker.objects.get(name=holder).pid, signal.SIGKILL)
-            killed.set()
-            self.wait_for(order, "succeeded", "compensated")
+            order = self.order_and_kill(
+                partners, path="/charges", task="orders.saga.charge"
+            )
+        self.assertEqual("succeeded", state_of(order))
+        kinds = Counter(each["kind"] for each in partners.books.made.values())
+        self.assertEqual({"charges": 1, "shipments": 1}, kinds)
+        self.assertEqual(2, partners.books.made["charge-1"]["asked"])
+        self.assertEqual(1, EmailMessage.objects.count())
 
-            self.assertEqual("succeeded", state_of(order))
-            kinds = Counter(each["kind"] for each in partners.books.made.values())
-            self.assertEqual({"charges": 1, "shipments": 1}, kinds)
-            self.assertEqual(2, partners.books.made["charge-1"]["asked"])
-            self.assertEqual(1, EmailMessage.objects.count())
+    def test_a_worker_is_killed_while_the_bank_refunds(self) -> None:
+        """
+        The next attempt finds it refunded, and the undoing goes on.
+        """
+        with StubServer(listening_socket()) as partners:
+            partners.is_declined = lambda kind, key: kind == "shipments"  # type: ignore[method-assign]
+            order = self.order_and_kill(
+                partners, path="/charges/charge-1", task="orders.saga.refund"
+            )
+        self.assertEqual("compensated", state_of(order))
+        self.assertEqual("succeeded", states(order)["refund"])
+        self.assertTrue(partners.books.made["charge-1"]["taken_back"])
+        self.assertEqual(5, Product.objects.get(name="Kettle").stock)
+        self.assertFalse(EmailMessage.objects.exists())
