@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django_pgqueue.operators.findings import Finding, finding, named
-from django_pgqueue.operators.human import shown
 from django_pgqueue.queues.doctor import StuckSaga
 
 # A compensation that has failed as often, over about a quarter of an hour, may not
@@ -28,8 +27,9 @@ def of_sagas(stuck: Sequence[StuckSaga]) -> Finding:
         right="Every saga that compensates gets on with it.",
         value=[each.id for each in stuck],
         limit=FAILURES_MAX,
-        way_out="Fix the cause. What is dead goes on after manage.py pgqueue redrive "
-        "JOB; or undo it by hand, and set its dead letter aside in the admin."
+        way_out="Fix the cause, then manage.py pgqueue redrive JOB. Or undo it by "
+        "hand, and set its dead letter aside in the admin. Where that is gone: "
+        "WorkflowResult(SAGA).resolve(again=…) does either."
         if dead
         else "See why, by manage.py pgqueue show JOB. It is tried until it succeeds; "
         "manage.py pgqueue retry JOB tries at once.",
@@ -37,7 +37,8 @@ def of_sagas(stuck: Sequence[StuckSaga]) -> Finding:
 
 
 def _told(saga: StuckSaga) -> str:
-    name = f"{saga.name} {saga.key}" if saga.key else f"{saga.name} {saga.id}"
+    name = f"{saga.name} {saga.key}" if saga.key else saga.name
     is_dead = saga.state == "dead"
     how = "is dead" if is_dead else f"has failed {saga.failures:,} times"
-    return shown(f"{name} (its {saga.compensation}, job {saga.job}, {how})")
+    undo = f"its {saga.compensation}, job {saga.job}, {how}"
+    return f"{name} (saga {saga.id}: {undo})"
