@@ -382,6 +382,7 @@ def test_two_demonstrations_at_once(tmp_path):
         if has_spark:
             check_charts(staying, url, browser)
         said(staying, "^Still up: ")
+        check_orders_end(said(staying, r"^Place an order: (\S+)$")[1])
 
         os.kill(stays.pid, signal.SIGINT)
         assert 0 == stays.wait(60), staying.read_text()
@@ -454,6 +455,33 @@ def check_admin(url: str, user: str, password: str) -> urllib.request.OpenerDire
     with browser.open(f"{url}/admin/login/", body, timeout=30) as answer:
         assert f"{url}/admin/" == answer.url
     return browser
+
+
+def check_orders_end(page: str) -> None:
+    """Each that a button places is done or undone, while partners fail at random."""
+    cookies = urllib.request.HTTPCookieProcessor()
+    browser = urllib.request.build_opener(cookies)
+    with browser.open(page, timeout=30) as shown:
+        (number, *_) = re.findall(
+            r'name="product" value="(\d+)"', shown.read().decode()
+        )
+    token = next(c.value for c in cookies.cookiejar if c.name == "csrftoken")
+    fields = {"product": number, "email": "ann@example.org"}
+    body = urllib.parse.urlencode(fields | {"csrfmiddlewaretoken": token}).encode()
+    for _ in range(10):
+        with browser.open(f"{page}place/", body, timeout=30) as placed:
+            assert re.fullmatch(rf"{page}\d+/", placed.url)
+
+    def states() -> list[str]:
+        with browser.open(page, timeout=30) as shown:
+            return re.findall(r'class="status (\w+)"', shown.read().decode())
+
+    wait_for(
+        lambda: {"succeeded", "compensated"} >= set(states()),
+        timeout=60,
+        what=f"ten orders end: {states()}",
+    )
+    assert 10 == len(states())
 
 
 def check_nothing_is_stored_of_a_wrong_batch(url: str) -> None:
