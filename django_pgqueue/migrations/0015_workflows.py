@@ -4,7 +4,7 @@ from pathlib import Path
 
 from django.db import migrations, models
 
-from django_pgqueue.models.workflow import IdArray
+from django_pgqueue.models.columns import IdArray
 
 # Functions as django_pgqueue/sql/ had them; later changes come in later migrations.
 FUNCTIONS = Path(__file__).with_suffix(".sql").read_text("utf-8")
@@ -246,10 +246,15 @@ class Migration(migrations.Migration):
                         fields=["deadline_at"],
                         name="pgqueue_workflow_deadline",
                     ),
+                    models.Index(
+                        condition=models.Q(("state", "compensating")),
+                        fields=["id"],
+                        name="pgqueue_workflow_undoing",
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("name", "key"), name="pgqueue_workflow_key"
+                        fields=("name", "key", "kind"), name="pgqueue_workflow_key"
                     )
                 ],
             },

@@ -41,7 +41,7 @@ class Workflow(models.Model):
     """
 
     name = models.CharField(_("name"), max_length=255)
-    # Of those with the same name and key only the first was stored.
+    # Of those of a kind with the same name and key only the first was stored.
     key = models.CharField(_("key"), max_length=255, null=True, blank=True)
     kind = models.CharField(_("kind"), max_length=6, choices=WorkflowKind.choices)
     state = models.CharField(
@@ -101,7 +101,7 @@ class Workflow(models.Model):
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["name", "key"], name="pgqueue_workflow_key"
+                fields=["name", "key", "kind"], name="pgqueue_workflow_key"
             ),
         ]
 

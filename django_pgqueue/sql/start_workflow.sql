@@ -32,7 +32,7 @@ BEGIN
     is_new := workflow IS NOT NULL;
     IF NOT is_new THEN
         SELECT w.id INTO STRICT workflow FROM pgqueue_workflow w
-         WHERE w.name = $1 AND w.key = $2;
+         WHERE w.name = $1 AND w.key = $2 AND w.kind = $6;
         RETURN;
     END IF;
     ids := ARRAY(SELECT nextval('pgqueue_job_id_seq')

@@ -56,7 +56,7 @@ from django_pgqueue.tasks.workflow_result import WorkflowResult
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# "Without limit": 32,767 attempts, at most ten minutes apart, are seven months.
+# "Without limit": 32,767 attempts, five minutes apart on average: almost four months.
 UNTIL_IT_SUCCEEDS = Retry(max_attempts=ATTEMPTS_MAX, base=2, cap="10m")
 
 
