@@ -16,9 +16,9 @@ from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 if TYPE_CHECKING:
-    from django_pgqueue.tasks.job_log import JobLog
     from django_pgqueue.tasks.batch import Batch
     from django_pgqueue.tasks.durable import Durable
+    from django_pgqueue.tasks.job_log import JobLog
 
 T = TypeVar("T")
 
