@@ -24,6 +24,7 @@ from django_pgqueue.admin.schedules import ScheduleAdmin
 from django_pgqueue.admin.subscriptions import SubscriptionAdmin
 from django_pgqueue.admin.topics import TopicAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
+from django_pgqueue.admin.workflows import WorkflowAdmin
 
 __all__ = [
     "ArchivedJobAdmin",
@@ -41,4 +42,5 @@ __all__ = [
     "TaskHourAdmin",
     "TopicAdmin",
     "WorkerAdmin",
+    "WorkflowAdmin",
 ]

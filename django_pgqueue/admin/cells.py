@@ -38,6 +38,16 @@ MEANINGS = {
     "stale": _("Code has declared it, and for a week no more."),
     "lane-paused": _("Somebody has paused it: it lets no job through."),
     "lane-open": _("It lets jobs through as it has room."),
+    "workflow-running": _("Steps of it are in their queues, or run."),
+    "workflow-succeeded": _("All of its steps have succeeded."),
+    "workflow-failed": _("A step of it is dead, and nothing more can run."),
+    "workflow-cancelled": _("A step was cancelled, or has expired, or all were."),
+    "step-waiting": _("Its turn has not come: it has no job yet."),
+    "step-started": _("Its job is in its queue, or runs."),
+    "step-succeeded": _("The task returned."),
+    "step-dead": _("Its job gave up: it is a dead letter."),
+    "step-cancelled": _("Taken back before it was done."),
+    "step-expired": _("Its time had passed before it ran."),
     "group-beyond": _(
         "What is published lies before its positions. See manage.py pgqueue doctor."
     ),

@@ -24,7 +24,7 @@ from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.admin.progress import Progress, read_progress
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.time_limit import limited
-from django_pgqueue.models import Message, Schedule
+from django_pgqueue.models import Message, Schedule, Workflow
 from django_pgqueue.operators.lanes import kind_of_job
 from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
 from django_pgqueue.postgres.limits import Plans
@@ -205,7 +205,13 @@ class JobAdminColumns(ActingAdmin):
             (_("Lane"), row.lane),
             (_("Kind of lane"), row.lane and kind_of_job(row.lane, row.task, *said)),
             (_("Parent job"), row.parent_id and str(row.parent_id)),
-            (_("Workflow"), row.workflow_id and str(row.workflow_id)),
+            (_("Workflow"), self._workflow(row)),
             (_("Message"), self.link_to(Message, row.message_id)),
             (_("Schedule"), self.link_to(Schedule, row.schedule_id)),
         ]
+
+    def _workflow(self, row: Any) -> SafeString | str | None:
+        """Lead to the workflow whose step the job is, and to that step in it."""
+        if row.workflow_id is None:
+            return None
+        return self.link(Workflow, row.workflow_id, row.workflow_id, q=row.pk)

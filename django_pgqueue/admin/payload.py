@@ -99,7 +99,13 @@ def as_text(column: str, characters_max: int = CHARACTERS_MAX) -> Left:
     return Left(Cast(column, TextField()), characters_max + 1)
 
 
-def payload(label: str | Promise, text: str, *, task: str | None = None) -> Payload:
+def payload(
+    label: str | Promise,
+    text: str,
+    *,
+    task: str | None = None,
+    characters_max: int = CHARACTERS_MAX,
+) -> Payload:
     """
     Return the text that as_text() fetched: redacted, cut to its limit and laid out.
 
@@ -107,9 +113,10 @@ def payload(label: str | Promise, text: str, *, task: str | None = None) -> Payl
         label: The name of the column.
         text: What as_text() fetched.
         task: When it is the column args: whose arguments they are.
+        characters_max: Of the text, as as_text() was told.
     """
-    shown = redact_json(text[:CHARACTERS_MAX], task=task).text
-    return Payload(label, laid_out(shown), is_cut=len(text) > CHARACTERS_MAX)
+    shown = redact_json(text[:characters_max], task=task).text
+    return Payload(label, laid_out(shown), is_cut=len(text) > characters_max)
 
 
 def laid_out(text: str) -> str:

@@ -154,6 +154,39 @@ SELECT s.id FROM pgqueue_step s
  ORDER BY s.id
 """
 
+# Locks: none. What started by their failing is not among them: it has been told.
+DEAD = """
+SELECT s.id FROM pgqueue_step s
+ WHERE s.workflow_id = %(workflow)s AND s.state = 'dead' AND s.kind <> 'on_error'
+ ORDER BY s.id LIMIT %(limit)s
+"""
+
+# Locks: none. The index has names before keys, so the key is looked for under each
+# name: from one to the next, not over the rows between them.
+OF_KEY = """
+WITH RECURSIVE names AS (
+    (SELECT w.name, 1 AS number FROM pgqueue_workflow w ORDER BY w.name LIMIT 1)
+    UNION ALL
+    SELECT (SELECT w.name FROM pgqueue_workflow w
+             WHERE w.name > n.name ORDER BY w.name LIMIT 1), n.number + 1
+      FROM names n WHERE n.name IS NOT NULL AND n.number < %(names)s)
+SELECT found.id FROM names n
+ CROSS JOIN LATERAL (
+       SELECT w.id FROM pgqueue_workflow w
+        WHERE w.name = n.name AND w.key = %(key)s LIMIT 1) AS found
+ ORDER BY found.id
+"""
+
+# Locks: none. The arrays of what comes next are read, and not those of what was before:
+# they say the same, and the last of 10,000 members need not be told of each.
+SHAPE = """
+SELECT s.name, s.kind, s.task IS NOT NULL, s.state, s.next, array_agg(s.id),
+       extract(epoch FROM min(s.started_at))::float8,
+       extract(epoch FROM max(s.finished_at))::float8
+  FROM pgqueue_step s WHERE s.workflow_id = %(workflow)s
+ GROUP BY s.name, s.kind, s.task IS NOT NULL, s.state, s.next
+"""
+
 # Locks: row locks on one batch of workflows, and on their steps; SKIP LOCKED passes
 # over what is just advanced. The steps of all of them may be many: so few workflows.
 PURGE = f"""
@@ -257,6 +290,19 @@ class StepRow(NamedTuple):
     error: str | None  # JSON text.
     started_at: datetime | None
     finished_at: datetime | None
+
+
+class Alike(NamedTuple):
+    """Steps that differ in their times and places alone, and go on to the same ones."""
+
+    name: str
+    kind: str
+    has_task: bool
+    state: str
+    next: list[int]
+    ids: list[int]
+    started: float | None  # The first of them, in seconds since 1970.
+    finished: float | None  # The last of them.
 
 
 def start(
@@ -493,3 +539,21 @@ def started_beside(cursor: Cursor, ids: Sequence[int]) -> list[int]:
     """Return the jobs of all started steps of the workflows that some steps are of."""
     cursor.execute(STARTED_BESIDE, {"ids": list(ids)})
     return [step for (step,) in cursor.fetchall()]
+
+
+def dead(cursor: Cursor, workflow: int, *, limit: int) -> list[int]:
+    """Return the dead steps of a workflow, whose jobs are dead letters."""
+    cursor.execute(DEAD, {"workflow": workflow, "limit": limit})
+    return [step for (step,) in cursor.fetchall()]
+
+
+def of_key(cursor: Cursor, key: str, *, names: int = 1_000) -> list[int]:
+    """Return the workflows with this *key*, one for each of so many *names* at most."""
+    cursor.execute(OF_KEY, {"key": key, "names": names})
+    return [workflow for (workflow,) in cursor.fetchall()]
+
+
+def shape(cursor: Cursor, workflow: int) -> list[Alike]:
+    """Return all steps of a workflow, and what comes after what."""
+    cursor.execute(SHAPE, {"workflow": workflow})
+    return [Alike(*row) for row in cursor.fetchall()]

@@ -128,7 +128,7 @@ class WorkflowResult:
         await await_until(awaited, timeout, lambda: self._has_ended(timeout))
         return await in_thread(self._outcome)
 
-    def cancel(self, *, compensate: bool = True) -> bool:
+    def cancel(self, *, compensate: bool = True, by: str = "") -> bool:
         """
         Cancel what has not started, and ask what runs to stop.
 
@@ -138,11 +138,13 @@ class WorkflowResult:
         Args:
             compensate: Of a saga: whether it undoes what it has done. False: it is
                 compensated at once, with nothing undone.
+            by: Who cancels, for the errors of the jobs; at most 150 characters.
 
         Returns:
             False if it had ended already, or was asked before.
 
         Raises:
+            InvalidOption: *by* is too long, or no text that can be stored.
             WorkflowNotFound: It was never committed, or its retention has passed.
         """
         from django_pgqueue.tasks import operate
@@ -151,13 +153,13 @@ class WorkflowResult:
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
             started = workflows.cancel(cursor, self.id, compensate=compensate)
             if started:
-                operate.cancel(started)
+                operate.cancel(started, by=by)
         self.refresh()
         return started is not None
 
-    async def acancel(self, *, compensate: bool = True) -> bool:
+    async def acancel(self, *, compensate: bool = True, by: str = "") -> bool:
         """Cancel it from async code; as cancel()."""
-        return await in_thread(lambda: self.cancel(compensate=compensate))
+        return await in_thread(lambda: self.cancel(compensate=compensate, by=by))
 
     def resolve(self, *, again: bool, reason: str = "") -> list[int]:
         """

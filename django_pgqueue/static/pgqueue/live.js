@@ -90,7 +90,9 @@
         if (place >= 0) alike(fresh)[place]?.focus({preventScroll: true});
     }
 
-    const key = (row) => row.querySelector("th a")?.getAttribute("href");
+    const key = (row) => row.querySelector("th")?.textContent;
+    // Without what somebody has opened.
+    const said = (cell) => cell.innerHTML.replaceAll(' open=""', "");
 
     function showRows(fresh) {
         const old = document.querySelector("#result_list tbody");
@@ -108,7 +110,7 @@
             }
             // What is as it was stays, and so do ticks.
             [...row.cells].forEach((cell, place) => {
-                if (cell.innerHTML !== here.cells[place].innerHTML) {
+                if (said(cell) !== said(here.cells[place])) {
                     here.cells[place].replaceWith(cell.cloneNode(true));
                 }
             });

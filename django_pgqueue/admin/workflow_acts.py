@@ -1,0 +1,106 @@
+"""What people can do with workflows: cancel one, and retry what is dead in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django.utils.translation import gettext_lazy, ngettext_lazy
+
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
+from django_pgqueue.exceptions import WorkflowNotFound
+from django_pgqueue.tasks import operate_workflows as operate
+
+
+def _cancel(work: Work) -> list[list[int]]:
+    """Cancel workflows; of some, jobs run that were only asked to stop."""
+    ended: list[int] = []
+    asked: list[int] = []
+    for key in work.rows:
+        try:
+            state = operate.cancel(key, by=work.by)
+        except WorkflowNotFound:
+            continue
+        if state is not None:
+            (asked if state == "running" else ended).append(key)
+    return [ended, asked]
+
+
+def _retry(work: Work) -> list[Mapping[int, Sequence[int]]]:
+    """Redrive the dead letters of workflows."""
+    done: dict[int, Sequence[int]] = {}
+    for key in work.rows:
+        found = operate.retry(key).done
+        if found:
+            done[key] = found
+    return [done]
+
+
+CANCEL = Act(
+    name="cancel",
+    permissions=("cancel",),
+    label=gettext_lazy("Cancel"),
+    help=gettext_lazy("What has not started never runs; what runs is asked to stop."),
+    run=_cancel,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d workflow was cancelled.",
+                "%(count)d workflows were cancelled.",
+                "count",
+            ),
+            gettext_lazy("Cancelled."),
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d has jobs that run; they were asked to stop.",
+                "%(count)d have jobs that run; they were asked to stop.",
+                "count",
+            ),
+            gettext_lazy("Asked to stop."),
+        ),
+    ],
+    left=ngettext_lazy(
+        "%(count)d had ended, or was asked to stop before.",
+        "%(count)d had ended, or were asked to stop before.",
+        "count",
+    ),
+    form=Confirm,
+    warning=gettext_lazy(
+        "Steps that have not started never run, and their jobs go to the archive as "
+        "cancelled. A job that runs is asked to stop: its task ends by itself where it "
+        "looks at context.cancelled, or at its next await. Nothing comes after it."
+    ),
+    offered=lambda row: row.finished_at is None and row.cancel_requested_at is None,
+    is_grave=True,
+)
+
+RETRY = Act(
+    name="retry",
+    permissions=("retry",),
+    label=gettext_lazy("Retry the dead steps"),
+    help=gettext_lazy("Redrives their dead letters; the workflow goes on from there."),
+    run=_retry,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d dead step went back to its queue.",
+                "%(count)d dead steps went back to their queues.",
+                "count",
+            ),
+            gettext_lazy("Dead steps that went back to their queues: %(names)s."),
+            names=lambda steps: f"{len({*steps}):,}",
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d workflow has no dead step that can go back to its queue.",
+        "%(count)d workflows have no dead step that can go back to its queue.",
+        "count",
+    ),
+    form=Confirm,
+    warning=gettext_lazy(
+        "The dead letters of its steps go back to their queues, with the same ids, "
+        "from attempt 1 on; at most 5,000 at a time. What waits for them runs once "
+        "they have succeeded. What was called by on_error is not called back."
+    ),
+    offered=lambda row: row.dead > 0,
+)

@@ -1,0 +1,204 @@
+"""The workflows: how far each is, what comes after what, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import BadRequest
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
+from django_pgqueue.admin.progress import Progress
+from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.workflow_acts import CANCEL, RETRY
+from django_pgqueue.admin.workflow_graph import TABLE, graph, label_of
+from django_pgqueue.admin.workflow_steps import WorkflowSteps
+from django_pgqueue.models import Workflow
+from django_pgqueue.models.workflow import WorkflowState
+from django_pgqueue.operators.filters import Meaning, is_number
+from django_pgqueue.operators.human import in_utc
+from django_pgqueue.operators.workflows import (
+    WORKFLOW_COLUMNS,
+    WORKFLOWS,
+    ended,
+    of_id_or_key,
+    progress,
+)
+from django_pgqueue.queues import workflows
+from django_pgqueue.tasks import database
+
+# The page of one that runs is renewed so often; one with more steps is not.
+LIVE_SECONDS = 5
+LIVE_STEPS_MAX = 20_000
+
+
+class PlainWorkflowFilters(FilterForm):
+    """An id, a part of a name, and a state."""
+
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        **WORKFLOWS,
+        # few_rows() has found all of them.
+        "q": lambda text: Q(),
+    }
+
+    q = text_field(_("Id"), _("4711"))
+    name = text_field(_("Name"), _("a part of it"))
+    state = choice_field(_("State"), WorkflowState.choices)
+
+
+class WorkflowFilters(PlainWorkflowFilters):
+    """A key, too: for those who may see keys."""
+
+    q = text_field(_("Id or key"), _("4711, or the whole key"), strip=False)
+
+
+@admin.register(Workflow)
+class WorkflowAdmin(ActingAdmin):
+    """Each workflow, the latest first."""
+
+    filter_form = WorkflowFilters
+    change_form_template = "admin/pgqueue/workflow.html"
+    acts = (RETRY, CANCEL)
+    named_by = ("name",)
+    key_columns = ("key",)
+    hidden_columns = ("ends",)
+    list_display = (
+        *("number", "title", "state_badge", "progress_bar", "key_shown", "took"),
+        "begun",
+    )
+    list_reads = WORKFLOW_COLUMNS
+
+    @property
+    def media(self) -> forms.Media:
+        """Add what renews the page of one that runs."""
+        return super().media + forms.Media(js=["pgqueue/live.js"])
+
+    # The list --------------------------------------------------------------------
+
+    def filters(self, request: HttpRequest) -> FilterForm:
+        """Look for a key only where the user may see keys."""
+        form = WorkflowFilters if payload.may_see(request) else PlainWorkflowFilters
+        return form(request.GET)
+
+    def few_rows(self, filter_form: FilterForm) -> list[int] | None:
+        """Return the one with the id that is asked for, and those with that key."""
+        text = filter_form.given("q")
+        if not text:
+            return None
+        if isinstance(filter_form, WorkflowFilters):
+            return of_id_or_key(text)
+        return [int(text)] if is_number(text) else []
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        """Show keys to those who may see payloads: arguments make them."""
+        return tuple(
+            each
+            for each in self.list_display
+            if each != "key_shown" or payload.may_see(request)
+        )
+
+    number = column(_("id"), lambda row: str(row.pk))
+    title = column(
+        _("name"),
+        lambda row: format_html(
+            '<a class="pgqueue-name" href="?{}">{}</a>',
+            urlencode({"name": row.name}),
+            row.name,
+        ),
+    )
+
+    @admin.display(description=_("state"))
+    def state_badge(self, row: Any) -> SafeString:
+        """Show the state as a badge."""
+        label: object = row.get_state_display()
+        if row.state == WorkflowState.RUNNING and row.cancel_requested_at:
+            label = _("running, asked to stop")
+        return badge(row.state, label, f"workflow-{row.state}")
+
+    @admin.display(description=_("progress"))
+    def progress_bar(self, row: Any) -> SafeString | str:
+        """Show how many of its steps have ended."""
+        text = format_html('<span class="pgqueue-text">{}</span>', progress(row))
+        if row.finished_at is not None or not row.steps:
+            return text
+        return format_html(
+            '<progress value="{}" max="{}"></progress><br>{}',
+            str(ended(row)),
+            str(row.steps),
+            text,
+        )
+
+    key_shown = column(_("key"), lambda row: name(row.key))
+
+    @admin.display(description=_("took"))
+    def took(self, row: Any) -> SafeString | str:
+        """Show how long it took, or for how long it has run."""
+        if row.finished_at is None:
+            return moments.since(row.created_at, row.clock)
+        return moments.length(row.created_at, row.finished_at)
+
+    begun = column(_("started"), lambda row: moments.short(row.created_at, row.clock))
+
+    # The page of one workflow ----------------------------------------------------
+
+    def heading(self, row: Any) -> SafeString:
+        """Show the state beside the title."""
+        return self.state_badge(row)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say what it is, and when."""
+        return [
+            (_("Id"), str(row.pk)),
+            (_("Name"), row.name),
+            (_("Key"), row.key),
+            (_("Started"), moments.full(row.created_at, row.clock)),
+            (_("Ended"), moments.full(row.finished_at, row.clock)),
+            (_("Took"), self.took(row)),
+            (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
+        ]
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the picture, a page of the steps, and what renews both."""
+        asked = request.GET.get("q", "")
+        with database.cursor() as cursor:
+            found = workflows.shape(cursor, row.pk)
+        shown = graph(
+            found,
+            clock=in_utc(row.clock).timestamp(),
+            here=int(asked) if is_number(asked) else None,
+        )
+        part = WorkflowSteps(self.admin_site, row.pk, may_see=payload.may_see(request))
+        try:
+            steps = part.get_changelist_instance(request)
+        except IncorrectLookupParameters as error:
+            raise BadRequest(str(error)) from error
+        is_live = row.state == WorkflowState.RUNNING and row.steps <= LIVE_STEPS_MAX
+        return {
+            "media": self.media,
+            "progress": Progress(ended(row), row.steps, progress(row))
+            if row.steps
+            else None,
+            "graph": shown,
+            "states": [
+                (
+                    f"?{urlencode({'state': state})}#{TABLE}",
+                    badge(state, f"{count:,} {label_of(state)}", f"step-{state}"),
+                )
+                for state, count in shown.states.items()
+            ],
+            "cl": steps,
+            "table": TABLE,
+            "live_seconds": LIVE_SECONDS if is_live else None,
+        }

@@ -1,0 +1,92 @@
+"""Workflows as people read and choose them: how far one is, and what filters mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.operators.filters import (
+    Meaning,
+    equal,
+    id_or,
+    is_number,
+    part_of,
+)
+from django_pgqueue.queues import workflows
+from django_pgqueue.redaction.text import redact_text
+from django_pgqueue.tasks import database
+
+ID_MAX = 2**63 - 1
+
+WORKFLOWS: Mapping[str, Meaning] = {
+    "name": part_of("name"),
+    "state": equal("state"),
+}
+
+STEPS: Mapping[str, Meaning] = {
+    "q": id_or(part_of("name")),
+    "state": equal("state"),
+}
+
+# What the list of either reads: not what a job will be, and not what a step returned.
+WORKFLOW_COLUMNS = (
+    *("name", "key", "state", "steps", "active", "succeeded", "dead", "cancelled"),
+    *("created_at", "finished_at", "cancel_requested_at"),
+)
+STEP_COLUMNS = ("name", "kind", "task", "state", "started_at", "finished_at")
+
+
+def of_id_or_key(text: str) -> list[int]:
+    """Return the ids of the workflows that have *text* for their id, or their key."""
+    ids = of_key(text)
+    if is_number(text) and int(text) <= ID_MAX:
+        ids.append(int(text))
+    return ids
+
+
+def of_key(key: str) -> list[int]:
+    """Return the ids of the workflows that have this *key*, by any name."""
+    with database.cursor() as cursor:
+        return workflows.of_key(cursor, key)
+
+
+def ended(row: Any) -> int:
+    """Return how many of a workflow's steps have ended, in whatever way."""
+    return int(row.succeeded + row.dead + row.cancelled)
+
+
+def progress(row: Any) -> str:
+    """Return how far a workflow is: "990 of 1,000"."""
+    numbers = {"ended": f"{ended(row):,}", "steps": f"{row.steps:,}"}
+    return _("%(ended)s of %(steps)s") % numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StepError:
+    """What a dead step died of; "" where it does not say so."""
+
+    reason: str
+    type: str
+    message: str  # Redacted.
+
+
+def error_of(text: str | None) -> StepError | None:
+    """Return the error of a step, which its column has as JSON *text*; None: none."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        return StepError("", "", "")
+    reason, kind, message = (
+        found if isinstance(found := value.get(name), str) else ""
+        for name in ("reason", "type", "message")
+    )
+    return StepError(reason, kind, redact_text(message, get_settings().redact))
