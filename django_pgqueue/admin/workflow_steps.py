@@ -83,7 +83,7 @@ class WorkflowSteps(PagedAdmin):
     keyset = Keyset(("id",), is_by_time=False)
     filter_form = StepFilters
     actions = None
-    list_display = ("number", "title", "state_badge", "began", "took", "error")
+    list_display = ("number", "title", "state_badge", "began", "took", "died_of")
     list_reads = STEP_COLUMNS
 
     def __init__(self, site: AdminSite, workflow: int, *, may_see: bool) -> None:
@@ -137,7 +137,7 @@ class WorkflowSteps(PagedAdmin):
         if step.kind not in KINDS:
             return name(step.name)
         return format_html(
-            '{} <span class="quiet">{}</span>', name(step.name), KINDS[step.kind]
+            '{}<br><span class="quiet">{}</span>', name(step.name), KINDS[step.kind]
         )
 
     state_badge = column(
@@ -156,7 +156,7 @@ class WorkflowSteps(PagedAdmin):
         return moments.length(step.started_at, step.finished_at)
 
     @admin.display(description=_("error"))
-    def error(self, step: Any) -> SafeString | str:
+    def died_of(self, step: Any) -> SafeString | str:
         """Show what it died of; the message to those who may see payloads."""
         found = error_of(step.error_text)
         if found is None:

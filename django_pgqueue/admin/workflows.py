@@ -165,7 +165,7 @@ class WorkflowAdmin(ActingAdmin):
             (_("Key"), row.key),
             (_("Started"), moments.full(row.created_at, row.clock)),
             (_("Ended"), moments.full(row.finished_at, row.clock)),
-            (_("Took"), self.took(row)),
+            (_("Took") if row.finished_at else _("Runs for"), self.took(row)),
             (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
         ]
 

@@ -41,13 +41,14 @@ STYLES = {
     ("green", 32): {"succeeded", "ok", "ends"},
     ("cyan", 36): {
         *("running", "ready", "active", "reading", "waiting", "enabled"),
-        *("alive", "alive, leads"),
+        *("alive", "alive, leads", "started"),
     },
     ("yellow", 33): {
         *("retrying", "warning", "paused", "held back", "stale", "disabled"),
+        *("running, asked to stop", "compensating"),
     },
     ("red", 31): {
-        *("dead", "error", "overdue", "faulty", "halted", "behind", "silent"),
+        *("dead", "failed", "error", "overdue", "faulty", "halted", "behind", "silent"),
         *("begins", "grows", "stands"),
     },
     ("bright_black", 90): {

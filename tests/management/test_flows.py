@@ -1,0 +1,194 @@
+"""`manage.py pgqueue flows`: workflows, the steps of one, and what is done with it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from django_pgqueue import chain, chord, group
+from django_pgqueue.models import DeadLetter, Job, Step
+from django_pgqueue.testing import drain
+from tests.app.workflow_tasks import add, fails_at, give, see, total
+from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+
+
+@pytest.fixture(autouse=True)
+def database(transactional_db):
+    """The tables."""
+
+
+def failed(**options):
+    """Return a workflow that has failed in its second step, and called see()."""
+    result = chain(
+        give.s(7), fails_at.s(7), add.s(1), on_error=see.s(), name="import"
+    ).delay(**options)
+    drain(raise_errors=False)
+    return result
+
+
+def test_workflows_have_a_line_each_the_newest_first():
+    """Its state, how many of its steps have ended, its times and its key."""
+    first = failed(key="order-7")
+    second = group(give.s(1), give.s(2)).delay()
+
+    status, out, err = run("flows")
+
+    assert (DONE, "") == (status, err)
+    head, *lines = out.splitlines()
+    assert ["id", "state", "name", "steps", "took", "started", "key"] == head.split()
+    assert re.fullmatch(rf" *{second.id}  running +group +0 of 2 .*", lines[0])
+    assert re.fullmatch(rf" *{first.id}  failed +import +2 of 3 .* order-7", lines[1])
+
+
+def test_workflows_are_chosen_by_state_name_and_key():
+    """By a part of the name, the whole key; more than one filter together."""
+    first, other = failed(key="a"), failed(key="b")
+    running = group(give.s(1), name="other").delay(key="a")
+
+    def found(*words):
+        status, value = told("flows", *words)
+        ids = [row["id"] for row in value["workflows"]]
+        assert (DONE if ids else NOTHING) == status
+        return ids
+
+    assert [other.id, first.id] == found("--state", "failed")
+    assert [other.id, first.id] == found("--name", "IMP")
+    assert [running.id, first.id] == found("--key", "a")
+    assert [running.id] == found("--key", "a", "--state", "running")
+    assert [] == found("--key", "none")
+    assert [] == found("--name", "import", "--state", "running")
+
+
+def test_workflows_are_paged_by_id():
+    """The note says where to go on; the last page has none."""
+    ids = [group(give.s(1)).delay().id for _ in range(5)]
+
+    _, _, err = run("flows", "--limit", "2")
+    assert f"More: --before {ids[3]}" in err
+    _, page = told("flows", "--limit", "2", "--before", ids[3])
+    assert ids[1:3][::-1] == [row["id"] for row in page["workflows"]]
+    assert ids[1] == page["next"]
+    _, page = told("flows", "--limit", "2", "--before", ids[1])
+    assert None is page["next"]
+
+
+def test_one_workflow_is_told_with_its_steps():
+    """What each is, when it ran, and what it died of."""
+    result = failed(key="order-7")
+    steps = list(result.steps())
+
+    status, out, err = run("flows", result.id)
+
+    assert (DONE, "") == (status, err)
+    assert out.startswith(f"Workflow {result.id} is failed\n")
+    assert re.search("name +import\n", out)
+    assert re.search("key +order-7\n", out)
+    assert re.search("steps that ended +2 of 3\n", out)
+    lines = out.splitlines()[-4:]
+    for line, step, state in zip(
+        lines, steps, ("succeeded", "dead", "waiting", "succeeded"), strict=True
+    ):
+        assert re.match(rf" *{step.id}  {state} ", line)
+    assert lines[1].endswith("ValueError: 7 is bad")
+    assert "see (on_error)" in lines[3]
+
+
+def test_the_steps_of_a_workflow_are_paged_and_chosen():
+    """By state, by a part of the name, and after an id."""
+    result = chord([give.s(n) for n in range(5)], total.s()).delay()
+    drain(max_jobs=2)
+    ids = [step.id for step in result.steps()]
+
+    def found(*words):
+        status, value = told("flows", result.id, *words)
+        assert DONE == status
+        return [row["id"] for row in value["steps"]], value["next"]
+
+    assert (ids[:4], ids[3]) == found("--limit", "4")
+    assert (ids[4:], None) == found("--limit", "4", "--after", ids[3])
+    assert (ids[:2], None) == found("--state", "succeeded")
+    assert (ids[5:], None) == found("--name", "TOTAL")
+    assert ([], None) == found("--state", "dead")
+
+
+def test_an_error_is_told_without_its_secrets():
+    """As everywhere: PGQUEUE["REDACT"]."""
+    result = failed()
+    step = Step.objects.get(state="dead")
+    step.error = {"type": "shop.Declined", "message": "password=s3cret"}
+    step.save(update_fields=["error"])
+
+    for words in ((), ("--json",)):
+        _, out, _ = run("flows", result.id, *words)
+        assert "Declined" in out
+        assert "s3cret" not in out
+
+
+def test_a_workflow_is_cancelled():
+    """What waits never runs; the second time there is nothing to do."""
+    result = chain(give.s(1), add.s(1)).delay()
+
+    status, out, _ = run("flows", "cancel", result.id)
+
+    assert (DONE, f"Workflow {result.id} is cancelled.\n") == (status, out)
+    assert "cancelled" == result.refresh().status
+    status, out, _ = run("flows", "cancel", result.id)
+    assert NOTHING == status
+    assert "it has ended" in out
+
+
+def test_dead_steps_are_retried():
+    """The workflow runs again, and nothing that has succeeded does."""
+    result = failed()
+    (letter,) = DeadLetter.objects.values_list("id", flat=True)
+
+    status, value = told("flows", "retry", result.id)
+
+    assert (DONE, [letter]) == (status, value["retried"])
+    assert [letter] == list(Job.objects.values_list("id", flat=True))
+    assert "running" == result.refresh().status
+    status, out, _ = run("flows", "retry", result.id)
+    assert NOTHING == status
+    assert "no dead step" in out
+
+
+def test_retrying_says_which_steps_have_no_dead_letter():
+    """Somebody has deleted it."""
+    result = failed()
+    ids = list(DeadLetter.objects.values_list("id", flat=True))
+    DeadLetter.objects.all().delete()
+
+    status, _, err = run("flows", "retry", result.id)
+
+    assert NOTHING == status
+    assert f"Without a dead letter that can be redriven: {ids[0]}." in err
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--state", "dead"], "is no state of a workflow; there are running"),
+        (["7", "--state", "failed"], "is no state of a step; there are waiting"),
+        (["cancle", "7"], "Say flows, flows ID, or one of: cancel ID, retry ID"),
+        (["cancle"], "Did you mean 'cancel'?"),
+        (["cancel"], "Say flows, flows ID"),
+        (["cancel", "x"], "is no id of a workflow"),
+        (["retry", "1", "2"], "Say flows"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words, said):
+    """Before the database is asked, with what there is."""
+    status, _, err = run("flows", *words)
+
+    assert USAGE == status
+    assert said in err
+
+
+@pytest.mark.parametrize("words", [["7"], ["cancel", "7"], ["retry", "7"]])
+def test_a_workflow_that_there_is_not_is_told(words):
+    """It never was, or its retention has passed."""
+    status, out, _ = run("flows", *words)
+
+    assert NOTHING == status
+    assert "There is no workflow 7" in out
