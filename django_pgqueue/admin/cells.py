@@ -41,12 +41,15 @@ MEANINGS = {
     "workflow-running": _("Steps of it are in their queues, or run."),
     "workflow-succeeded": _("All of its steps have succeeded."),
     "workflow-failed": _("A step of it is dead, and nothing more can run."),
+    "workflow-compensating": _("What the saga has done is undone, step by step."),
+    "workflow-compensated": _("All that the saga had done is undone."),
     "workflow-cancelled": _("A step was cancelled, or has expired, or all were."),
     "step-waiting": _("Its turn has not come: it has no job yet."),
     "step-started": _("Its job is in its queue, or runs."),
     "step-succeeded": _("The task returned."),
     "step-dead": _("Its job gave up: it is a dead letter."),
     "step-cancelled": _("Taken back before it was done."),
+    "step-skipped": _("Its condition was not met."),
     "step-expired": _("Its time had passed before it ran."),
     "group-beyond": _(
         "What is published lies before its positions. See manage.py pgqueue doctor."

@@ -8,11 +8,12 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.exceptions import WorkflowNotFound
+from django_pgqueue.operators.workflows import LIVE_STATES, may_retry
 from django_pgqueue.tasks import operate_workflows as operate
 
 
 def _cancel(work: Work) -> list[list[int]]:
-    """Cancel workflows; of some, jobs run that were only asked to stop."""
+    """Cancel workflows; some go on until what runs has stopped, or is undone."""
     ended: list[int] = []
     asked: list[int] = []
     for key in work.rows:
@@ -21,7 +22,7 @@ def _cancel(work: Work) -> list[list[int]]:
         except WorkflowNotFound:
             continue
         if state is not None:
-            (asked if state == "running" else ended).append(key)
+            (asked if state in LIVE_STATES else ended).append(key)
     return [ended, asked]
 
 
@@ -52,8 +53,10 @@ CANCEL = Act(
         ),
         Outcome(
             ngettext_lazy(
-                "%(count)d has jobs that run; they were asked to stop.",
-                "%(count)d have jobs that run; they were asked to stop.",
+                "%(count)d goes on until its jobs that run have stopped, or what a "
+                "saga has done is undone.",
+                "%(count)d go on until their jobs that run have stopped, or what a "
+                "saga has done is undone.",
                 "count",
             ),
             gettext_lazy("Asked to stop."),
@@ -68,9 +71,10 @@ CANCEL = Act(
     warning=gettext_lazy(
         "Steps that have not started never run, and their jobs go to the archive as "
         "cancelled. A job that runs is asked to stop: its task ends by itself where it "
-        "looks at context.cancelled, or at its next await. Nothing comes after it."
+        "looks at context.cancelled, or at its next await. Nothing comes after it but, "
+        "of a saga, the compensations of what it has done."
     ),
-    offered=lambda row: row.finished_at is None and row.cancel_requested_at is None,
+    offered=lambda row: row.state == "running" and row.cancel_requested_at is None,
     is_grave=True,
 )
 
@@ -100,7 +104,8 @@ RETRY = Act(
     warning=gettext_lazy(
         "The dead letters of its steps go back to their queues, with the same ids, "
         "from attempt 1 on; at most 5,000 at a time. What waits for them runs once "
-        "they have succeeded. What was called by on_error is not called back."
+        "they have succeeded. What was called by on_error is not called back. "
+        "Of a saga, the compensations that are dead go back."
     ),
-    offered=lambda row: row.dead > 0,
+    offered=may_retry,
 )

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from django_pgqueue.operators.workflows import CALLBACKS
 from django_pgqueue.queues.workflows import Alike
 
 # Up to so many alike steps are drawn one by one.
@@ -20,8 +21,6 @@ MEMBERS_DRAWN_MAX = 6
 # Boxes that follow one another, and that stand side by side.
 LAYERS_MAX = 40
 BOXES_PER_LAYER_MAX = 14
-
-ON_ERROR = "on_error"
 
 
 @dataclass(slots=True)
@@ -32,6 +31,8 @@ class Fold:
     name: str  # "": of several names.
     kind: str
     has_task: bool
+    # A step that it undoes.
+    undoes: int | None = None
     ids: list[int] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     # The first start and the last end, in seconds since 1970; None: none.
@@ -80,7 +81,8 @@ def folded(found: Sequence[Alike]) -> Folded:
         of, key = steps[step], keys[step]
         if key not in folds:
             name = "" if key[1] is None else of.name
-            folds[key] = Fold(layers[step], name, of.kind, of.has_task)
+            undoes = of.compensates
+            folds[key] = Fold(layers[step], name, of.kind, of.has_task, undoes)
         folds[key].add(step, of)
     place = {key: number for number, key in enumerate(folds)}
     lines = {
@@ -127,8 +129,10 @@ def _depths(
         )
     last = max(depths.values(), default=0)
     for step, of in steps.items():
-        if of.kind == ON_ERROR:
+        if of.kind in CALLBACKS:
             depths[step] = last + 1
+        elif of.compensates in depths:
+            depths[step] = depths[of.compensates]
     return depths
 
 
@@ -148,6 +152,10 @@ def _alike(
     for step in reversed(order):
         onward = frozenset(alike[each] for each in steps[step].next if each in alike)
         alike[step] = known.setdefault((before[step], onward), len(known))
+    for step, of in steps.items():
+        if of.compensates is not None:
+            undoes = ("undoes", of.name, alike.get(of.compensates))
+            alike[step] = known.setdefault(undoes, len(known))
     return alike
 
 

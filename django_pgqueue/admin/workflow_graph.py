@@ -15,14 +15,10 @@ from typing import Any
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.workflow_folds import (
-    ON_ERROR,
-    Fold,
-    Folded,
-    folded,
-)
+from django_pgqueue.admin.workflow_folds import Fold, Folded, folded
 from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators import human
+from django_pgqueue.operators.workflows import KINDS
 from django_pgqueue.queues.workflows import Alike
 
 # The fragment of the table of steps.
@@ -154,10 +150,11 @@ def _box(
         ]
         told = ", ".join(text for text, _ in lines)
         lines.append((took, _url(query)))
-    if fold.kind == ON_ERROR:
-        title = _("if it fails: %(step)s") % {"step": title}
+    if fold.kind in KINDS:
+        title = f"{KINDS[fold.kind]}: {title}"
     css = [f"pgqueue-{states[0]}"]
     css += ["pgqueue-gather"] if not fold.has_task else []
+    css += ["pgqueue-undo"] if fold.undoes is not None else []
     css += ["pgqueue-here"] if here in fold.ids else []
     top = y + 14 + LINE_HEIGHT
     return Box(
@@ -219,6 +216,13 @@ class _Places:
         self._layers = [fold.layer for fold in shape.folds]
         self._heights = list(heights)
         self._first = [fold.ids[0] for fold in shape.folds]
+        of = {step: n for n, fold in enumerate(shape.folds) for step in fold.ids}
+        # Boxes that undo another one stand below it.
+        self._undoes = {
+            number: of[fold.undoes]
+            for number, fold in enumerate(shape.folds)
+            if fold.undoes in of
+        }
         # A line that leads further than to the next layer passes by those between: at
         # one place for all lines from the same box.
         self._passing: dict[tuple[int, int], int] = {}
@@ -255,9 +259,11 @@ class _Places:
         at = [(0, 0)] * len(self._layers)
         for layer, column in sorted(columns.items()):
 
-            def wanted(place: int) -> tuple[float, int]:
+            def wanted(place: int) -> tuple[float, int, int]:
+                if place in self._undoes:
+                    return (*wanted(self._undoes[place])[:2], place + 1)
                 ys = [self._middle(at, each) for each in befores[place]]
-                return sum(ys) / len(ys) if ys else 0.0, self._first[place]
+                return sum(ys) / len(ys) if ys else 0.0, self._first[place], 0
 
             y = MARGIN + (most - tall[layer]) // 2
             for place in sorted(column, key=wanted):
@@ -277,7 +283,13 @@ class _Places:
 
     def paths(self) -> list[str]:
         """Return the lines, each as the ways between layers."""
-        return [self._path(start, end) for start, end in sorted(self._links)]
+        across = [self._path(start, end) for start, end in sorted(self._links)]
+        return [*across, *(self._down(*pair) for pair in self._undoes.items())]
+
+    def _down(self, undo: int, step: int) -> str:
+        x, y = self.at[step]
+        x += BOX_WIDTH // 2
+        return f"M{x} {y + self._heights[step]}V{self.at[undo][1]}"
 
     def _path(self, start: int, end: int) -> str:
         x, y = self.at[start][0] + BOX_WIDTH, self._middle(self.at, start)

@@ -25,7 +25,7 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step
 from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.operators.workflows import STEP_COLUMNS, STEPS, error_of
+from django_pgqueue.operators.workflows import KINDS, STEP_COLUMNS, STEPS, error_of
 
 # Characters of what a step was given and has returned that the table shows, each.
 CHARACTERS_MAX = 1_000
@@ -44,8 +44,6 @@ TABLES: Mapping[str, type[Model]] = {
     "cancelled": ArchivedJob,
     "expired": ArchivedJob,
 }
-
-KINDS = {"on_error": _("if it fails")}
 
 
 class StepFilters(FilterForm):

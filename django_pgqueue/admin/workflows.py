@@ -33,6 +33,7 @@ from django_pgqueue.operators.workflows import (
     WORKFLOW_COLUMNS,
     WORKFLOWS,
     ended,
+    is_live,
     of_id_or_key,
     progress,
 )
@@ -131,7 +132,7 @@ class WorkflowAdmin(ActingAdmin):
     def progress_bar(self, row: Any) -> SafeString | str:
         """Show how many of its steps have ended."""
         text = format_html('<span class="pgqueue-text">{}</span>', progress(row))
-        if row.finished_at is not None or not row.steps:
+        if not is_live(row) or not row.steps:
             return text
         return format_html(
             '<progress value="{}" max="{}"></progress><br>{}',
@@ -145,7 +146,7 @@ class WorkflowAdmin(ActingAdmin):
     @admin.display(description=_("took"))
     def took(self, row: Any) -> SafeString | str:
         """Show how long it took, or for how long it has run."""
-        if row.finished_at is None:
+        if is_live(row):
             return moments.since(row.created_at, row.clock)
         return moments.length(row.created_at, row.finished_at)
 
@@ -162,10 +163,15 @@ class WorkflowAdmin(ActingAdmin):
         return [
             (_("Id"), str(row.pk)),
             (_("Name"), row.name),
+            (_("Kind"), row.get_kind_display()),
             (_("Key"), row.key),
+            (_("Open"), _("yes: steps may be added") if row.is_open else None),
             (_("Started"), moments.full(row.created_at, row.clock)),
-            (_("Ended"), moments.full(row.finished_at, row.clock)),
-            (_("Took") if row.finished_at else _("Runs for"), self.took(row)),
+            (
+                _("Ended"),
+                None if is_live(row) else moments.full(row.finished_at, row.clock),
+            ),
+            (_("Runs for") if is_live(row) else _("Took"), self.took(row)),
             (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
         ]
 
@@ -184,7 +190,7 @@ class WorkflowAdmin(ActingAdmin):
             steps = part.get_changelist_instance(request)
         except IncorrectLookupParameters as error:
             raise BadRequest(str(error)) from error
-        is_live = row.state == WorkflowState.RUNNING and row.steps <= LIVE_STEPS_MAX
+        is_renewed = is_live(row) and row.steps <= LIVE_STEPS_MAX
         return {
             "media": self.media,
             "progress": Progress(ended(row), row.steps, progress(row))
@@ -200,5 +206,5 @@ class WorkflowAdmin(ActingAdmin):
             ],
             "cl": steps,
             "table": TABLE,
-            "live_seconds": LIVE_SECONDS if is_live else None,
+            "live_seconds": LIVE_SECONDS if is_renewed else None,
         }

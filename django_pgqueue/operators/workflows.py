@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.models.workflow import WorkflowKind, WorkflowState
 from django_pgqueue.operators.filters import (
     Meaning,
     equal,
@@ -23,6 +25,8 @@ from django_pgqueue.tasks import database
 
 ID_MAX = 2**63 - 1
 
+LIVE_STATES = (WorkflowState.RUNNING, WorkflowState.COMPENSATING)
+
 WORKFLOWS: Mapping[str, Meaning] = {
     "name": part_of("name"),
     "state": equal("state"),
@@ -33,10 +37,19 @@ STEPS: Mapping[str, Meaning] = {
     "state": equal("state"),
 }
 
+# Steps that start when the others have ended, and when each of these does.
+CALLBACKS = {
+    "on_success": gettext_lazy("if it succeeds"),
+    "on_error": gettext_lazy("if it fails"),
+    "on_complete": gettext_lazy("in the end"),
+}
+KINDS = {**CALLBACKS, "compensation": gettext_lazy("undo")}
+
 # What the list of either reads: not what a job will be, and not what a step returned.
 WORKFLOW_COLUMNS = (
-    *("name", "key", "state", "steps", "active", "succeeded", "dead", "cancelled"),
-    *("created_at", "finished_at", "cancel_requested_at"),
+    *("name", "key", "kind", "state", "steps", "active", "succeeded", "skipped"),
+    *("dead", "cancelled", "is_open", "created_at", "finished_at"),
+    "cancel_requested_at",
 )
 STEP_COLUMNS = ("name", "kind", "task", "state", "started_at", "finished_at")
 
@@ -55,9 +68,21 @@ def of_key(key: str) -> list[int]:
         return workflows.of_key(cursor, key)
 
 
+def is_live(row: Any) -> bool:
+    """Return whether a workflow goes on: its steps run, or are undone."""
+    return row.state in LIVE_STATES
+
+
+def may_retry(row: Any) -> bool:
+    """Return whether a workflow may have dead steps that it could go on from."""
+    if row.kind == WorkflowKind.SAGA:
+        return bool(row.state == WorkflowState.COMPENSATING)
+    return bool(row.dead > 0)
+
+
 def ended(row: Any) -> int:
     """Return how many of a workflow's steps have ended, in whatever way."""
-    return int(row.succeeded + row.dead + row.cancelled)
+    return int(row.succeeded + row.skipped + row.dead + row.cancelled)
 
 
 def progress(row: Any) -> str:

@@ -154,10 +154,12 @@ SELECT s.id FROM pgqueue_step s
  ORDER BY s.id
 """
 
-# Locks: none. What started by their failing is not among them: it has been told.
+# Locks: none. Callbacks are not among them: they have been called. A saga does not go
+# on from a dead step, it compensates: of it, these are compensations that have failed.
 DEAD = """
-SELECT s.id FROM pgqueue_step s
- WHERE s.workflow_id = %(workflow)s AND s.state = 'dead' AND s.kind <> 'on_error'
+SELECT s.id FROM pgqueue_workflow w JOIN pgqueue_step s ON s.workflow_id = w.id
+ WHERE w.id = %(workflow)s AND s.state = 'dead'
+   AND s.kind = CASE w.kind WHEN 'saga' THEN 'compensation' ELSE 'step' END
  ORDER BY s.id LIMIT %(limit)s
 """
 
@@ -180,11 +182,12 @@ SELECT found.id FROM names n
 # Locks: none. The arrays of what comes next are read, and not those of what was before:
 # they say the same, and the last of 10,000 members need not be told of each.
 SHAPE = """
-SELECT s.name, s.kind, s.task IS NOT NULL, s.state, s.next, array_agg(s.id),
+SELECT s.name, s.kind, s.task IS NOT NULL, s.state, s.next, s.compensates,
+       array_agg(s.id),
        extract(epoch FROM min(s.started_at))::float8,
        extract(epoch FROM max(s.finished_at))::float8
   FROM pgqueue_step s WHERE s.workflow_id = %(workflow)s
- GROUP BY s.name, s.kind, s.task IS NOT NULL, s.state, s.next
+ GROUP BY s.name, s.kind, s.task IS NOT NULL, s.state, s.next, s.compensates
 """
 
 # Locks: row locks on one batch of workflows, and on their steps; SKIP LOCKED passes
@@ -300,6 +303,7 @@ class Alike(NamedTuple):
     has_task: bool
     state: str
     next: list[int]
+    compensates: int | None
     ids: list[int]
     started: float | None  # The first of them, in seconds since 1970.
     finished: float | None  # The last of them.
@@ -542,7 +546,7 @@ def started_beside(cursor: Cursor, ids: Sequence[int]) -> list[int]:
 
 
 def dead(cursor: Cursor, workflow: int, *, limit: int) -> list[int]:
-    """Return the dead steps of a workflow, whose jobs are dead letters."""
+    """Return the dead steps of a workflow that it could go on from; see DEAD."""
     cursor.execute(DEAD, {"workflow": workflow, "limit": limit})
     return [step for (step,) in cursor.fetchall()]
 

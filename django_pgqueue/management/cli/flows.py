@@ -28,11 +28,13 @@ from django_pgqueue.operators.filters import narrow
 from django_pgqueue.operators.human import distance, duration, exact, last_error, shown
 from django_pgqueue.operators.paging import floor_of, in_order
 from django_pgqueue.operators.workflows import (
+    LIVE_STATES,
     STEP_COLUMNS,
     STEPS,
     WORKFLOW_COLUMNS,
     WORKFLOWS,
     error_of,
+    is_live,
     of_key,
     progress,
 )
@@ -193,7 +195,8 @@ def _state(row: Any) -> str:
 
 
 def _took(row: Any) -> str:
-    return _length((row.finished_at or row.clock) - row.created_at)
+    end = row.clock if is_live(row) else row.finished_at or row.clock
+    return _length(end - row.created_at)
 
 
 def _length(length: timedelta) -> str:
@@ -236,11 +239,12 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
     out.facts(
         {
             "name": row.name,
+            "kind": row.kind,
             "key": row.key,
             "steps that ended": progress(row),
             "dead": row.dead or None,
             "started": exact(row.created_at, row.clock),
-            "ended": exact(row.finished_at, row.clock),
+            "ended": None if is_live(row) else exact(row.finished_at, row.clock),
             "took": _took(row),
             "cancel asked": exact(row.cancel_requested_at, row.clock),
         }
@@ -299,7 +303,11 @@ def _step_as_json(step: Any) -> dict[str, Any]:
 
 def _cancel(workflow: int, out: Output) -> int:
     state = operate.cancel(workflow, by=operator_name())
-    stops = "; its jobs that run were asked to stop" if state == "running" else ""
+    stops = (
+        ": its jobs that run were asked to stop, and a saga undoes what it has done"
+        if state in LIVE_STATES
+        else ""
+    )
     return out.answer(
         {"workflow": workflow, "cancelled": state is not None, "state": state},
         state,
