@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.exceptions import WorkflowNotFound
-from django_pgqueue.operators.workflows import LIVE_STATES, may_retry
+from django_pgqueue.models.workflow import WorkflowKind
+from django_pgqueue.operators.workflows import LIVE_STATES
 from django_pgqueue.tasks import operate_workflows as operate
 
 
@@ -34,6 +36,12 @@ def _retry(work: Work) -> list[Mapping[int, Sequence[int]]]:
         if found:
             done[key] = found
     return [done]
+
+
+def _has_dead(row: Any) -> bool:
+    """Return whether a workflow has dead steps that it could go on from."""
+    # A saga goes on from none, but from what undoes one.
+    return bool(row.has_dead_undo if row.kind == WorkflowKind.SAGA else row.dead)
 
 
 CANCEL = Act(
@@ -107,5 +115,5 @@ RETRY = Act(
         "they have succeeded. What was called by on_error is not called back. "
         "Of a saga, the compensations that are dead go back."
     ),
-    offered=may_retry,
+    offered=_has_dead,
 )

@@ -271,12 +271,17 @@ class _Places:
                 y += self._heights[place] + GAP_DOWN
         last = max(columns, default=0)
         self.width = last * (BOX_WIDTH + GAP_ACROSS) + BOX_WIDTH + 2 * MARGIN
-        self.height = most + 2 * MARGIN
+        self.height = 2 * MARGIN + max(
+            (y + self._heights[place] - MARGIN for place, (_x, y) in enumerate(at)),
+            default=0,
+        )
         return at
 
     def _tall(self, column: Sequence[int]) -> int:
-        heights = sum(self._heights[place] for place in column)
-        return heights + GAP_DOWN * (len(column) - 1)
+        """Return the height of a column without what hangs below its boxes."""
+        steps = [place for place in column if place not in self._undoes]
+        heights = sum(self._heights[place] for place in steps)
+        return heights + GAP_DOWN * max(len(steps) - 1, 0)
 
     def _middle(self, at: Sequence[tuple[int, int]], place: int) -> int:
         return at[place][1] + self._heights[place] // 2

@@ -9,7 +9,14 @@ from django import forms
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import BadRequest
-from django.db.models import Q
+from django.db.models import (
+    BooleanField,
+    Exists,
+    ExpressionWrapper,
+    OuterRef,
+    Q,
+    QuerySet,
+)
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -25,8 +32,8 @@ from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.workflow_acts import CANCEL, RETRY
 from django_pgqueue.admin.workflow_graph import TABLE, graph, label_of
 from django_pgqueue.admin.workflow_steps import WorkflowSteps
-from django_pgqueue.models import Workflow
-from django_pgqueue.models.workflow import WorkflowState
+from django_pgqueue.models import Step, Workflow
+from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
 from django_pgqueue.operators.filters import Meaning, is_number
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.workflows import (
@@ -42,7 +49,7 @@ from django_pgqueue.tasks import database
 
 # The page of one that runs is renewed so often; one with more steps is not.
 LIVE_SECONDS = 5
-LIVE_STEPS_MAX = 20_000
+LIVE_STEPS_MAX = 15_000
 
 
 class PlainWorkflowFilters(FilterForm):
@@ -174,6 +181,17 @@ class WorkflowAdmin(ActingAdmin):
             (_("Runs for") if is_live(row) else _("Took"), self.took(row)),
             (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
         ]
+
+    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add whether something that a saga undoes has failed."""
+        undos = Step.objects.filter(
+            workflow_id=OuterRef("pk"), kind="compensation", state=StepState.DEAD
+        )
+        rows: QuerySet[Any] = super().detail_rows(request)
+        has_one = ExpressionWrapper(
+            Q(kind=WorkflowKind.SAGA) & Q(Exists(undos)), BooleanField()
+        )
+        return rows.annotate(has_dead_undo=has_one)
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the picture, a page of the steps, and what renews both."""

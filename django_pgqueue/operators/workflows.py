@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models.workflow import WorkflowKind, WorkflowState
+from django_pgqueue.models.workflow import WorkflowState
 from django_pgqueue.operators.filters import (
     Meaning,
     equal,
@@ -71,13 +71,6 @@ def of_key(key: str) -> list[int]:
 def is_live(row: Any) -> bool:
     """Return whether a workflow goes on: its steps run, or are undone."""
     return row.state in LIVE_STATES
-
-
-def may_retry(row: Any) -> bool:
-    """Return whether a workflow may have dead steps that it could go on from."""
-    if row.kind == WorkflowKind.SAGA:
-        return bool(row.state == WorkflowState.COMPENSATING)
-    return bool(row.dead > 0)
 
 
 def ended(row: Any) -> int:
