@@ -87,7 +87,7 @@ CANCEL = Act(
 )
 
 RETRY = Act(
-    name="retry",
+    name="retry-dead",
     permissions=("retry",),
     label=gettext_lazy("Retry the dead steps"),
     help=gettext_lazy("Redrives their dead letters; the workflow goes on from there."),

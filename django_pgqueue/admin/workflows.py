@@ -34,13 +34,14 @@ from django_pgqueue.admin.workflow_graph import TABLE, graph, label_of
 from django_pgqueue.admin.workflow_steps import WorkflowSteps
 from django_pgqueue.models import Step, Workflow
 from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
-from django_pgqueue.operators.filters import Meaning, is_number
+from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.workflows import (
     WORKFLOW_COLUMNS,
     WORKFLOWS,
     ended,
     is_live,
+    of_id,
     of_id_or_key,
     progress,
 )
@@ -107,7 +108,7 @@ class WorkflowAdmin(ActingAdmin):
             return None
         if isinstance(filter_form, WorkflowFilters):
             return of_id_or_key(text)
-        return [int(text)] if is_number(text) else []
+        return of_id(text)
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         """Show keys to those who may see payloads: arguments make them."""
@@ -195,19 +196,18 @@ class WorkflowAdmin(ActingAdmin):
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the picture, a page of the steps, and what renews both."""
-        asked = request.GET.get("q", "")
-        with database.cursor() as cursor:
-            found = workflows.shape(cursor, row.pk)
-        shown = graph(
-            found,
-            clock=in_utc(row.clock).timestamp(),
-            here=int(asked) if is_number(asked) else None,
-        )
         part = WorkflowSteps(self.admin_site, row.pk, may_see=payload.may_see(request))
         try:
             steps = part.get_changelist_instance(request)
         except IncorrectLookupParameters as error:
             raise BadRequest(str(error)) from error
+        with database.cursor() as cursor:
+            found = workflows.shape(cursor, row.pk)
+        shown = graph(
+            found,
+            clock=in_utc(row.clock).timestamp(),
+            here=next(iter(of_id(steps.filter_form.given("q") or "")), None),
+        )
         is_renewed = is_live(row) and row.steps <= LIVE_STEPS_MAX
         return {
             "media": self.media,

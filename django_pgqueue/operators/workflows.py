@@ -54,12 +54,14 @@ WORKFLOW_COLUMNS = (
 STEP_COLUMNS = ("name", "kind", "task", "state", "started_at", "finished_at")
 
 
+def of_id(text: str) -> list[int]:
+    """Return *text* as the only id that it can be, if it is written as ids are."""
+    return [int(text)] if is_number(text) and int(text) <= ID_MAX else []
+
+
 def of_id_or_key(text: str) -> list[int]:
     """Return the ids of the workflows that have *text* for their id, or their key."""
-    ids = of_key(text)
-    if is_number(text) and int(text) <= ID_MAX:
-        ids.append(int(text))
-    return ids
+    return [*of_id(text), *of_key(text)]
 
 
 def of_key(key: str) -> list[int]:

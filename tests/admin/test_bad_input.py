@@ -10,6 +10,7 @@ from tests.harness.factories import (
     make_dead_letter,
     make_job,
     make_leased_job,
+    make_workflow,
 )
 from tests.log.rows import make_message
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 PAGES = ["job", "archivedjob", "deadletter", "queue", "worker", "pipelinerun"]
 PAGES += ["taskhour", "failure", "schedule"]
-PAGES += ["topic", "message", "subscription", "consumergroup"]
+PAGES += ["topic", "message", "subscription", "consumergroup", "workflow"]
 
 OK = (200, 302, 400)
 
@@ -53,6 +54,8 @@ QUERIES = [
     "topic=" + "x" * 64,
     "topic=none&key=%00",
     "key=" + "x" * 1_001,
+    "name=%00",
+    "name=" + "x" * 300,
     "partition=x",
     "partition=%D9%A1",
     "partition=99999",
@@ -127,6 +130,7 @@ IDS = [
 
 ACTS = [
     "retry",
+    "retry-dead",
     "cancel",
     "edit",
     "redrive",
@@ -170,6 +174,18 @@ def test_a_list_survives_any_query(admin_client, page):
     assert {} == {q: status for q, status in statuses.items() if status not in OK}
     moved = {answer.url for answer in answers.values() if answer.status_code == 302}
     assert moved <= {f"{url}?e=1"}
+
+
+def test_the_steps_of_a_workflow_survive_any_query(admin_client):
+    """They are a list on the page of one."""
+    row = make_workflow([{"name": "a"}, {"name": "b", "after": [0]}])
+    url = f"/admin/pgqueue/workflow/{row.pk}/change/"
+
+    answers = {query: admin_client.get(f"{url}?{query}") for query in QUERIES}
+
+    statuses = {query: answer.status_code for query, answer in answers.items()}
+    assert {} == {q: status for q, status in statuses.items() if status not in OK}
+    assert 200 == statuses["q=%00"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -24,6 +24,7 @@ from tests.harness.factories import (
     make_schedule,
     make_task_hour,
     make_tick,
+    make_workflow,
 )
 from tests.log.rows import (
     make_group,
@@ -296,6 +297,37 @@ def test_nothing_of_a_topic_or_its_listeners_becomes_markup(admin_client, text):
     url = f"/admin/pgqueue/consumergroup/{group.pk}/seek/"
     typed = {"way": text, "time": text, "message": text, "typed": text, "seek": "1"}
     assert_is_text(admin_client.post(url, typed), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_nothing_of_a_workflow_becomes_markup(admin_client, text):
+    """List, picture, table of steps and forms, with the text in every column."""
+    steps = [
+        {
+            "name": text,
+            "kind": text[:12],
+            "task": text,
+            "state": state,
+            "after": after,
+            "job": {"args": [text], "kwargs": {text: text}},
+            "result": {text: text},
+            "error": {"type": text, "reason": text, "message": text},
+        }
+        for state, after in (("dead", ()), (text[:9], (0,)), ("waiting", (0, 1)))
+    ]
+    # Enough of them to be folded.
+    many = [{**steps[0], "state": "succeeded", "after": (0,)} for _ in range(20)]
+    row = make_workflow([*steps, *many], name=text, key=text, kind="canvas")
+    url = "/admin/pgqueue/workflow/"
+
+    assert_is_text(admin_client.get(url), text)
+    for look in ("change", "history", "cancel", "retry-dead"):
+        assert_is_text(admin_client.get(f"{url}{row.pk}/{look}/"), text)
+    page = admin_client.get(f"{url}{row.pk}/change/", {"q": text, "state": text})
+    assert page.status_code == 200
+    assert b"<script>alert" not in page.content
+    job = make_job(**everywhere(text), workflow_id=row.pk)
+    assert_is_text(admin_client.get(f"/admin/pgqueue/job/{job.pk}/change/"), text)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

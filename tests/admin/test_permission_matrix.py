@@ -14,6 +14,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.utils import timezone
 
+from django_pgqueue import chain
 from django_pgqueue.admin.edit import ArgumentsForm
 from django_pgqueue.admin.payload import as_text
 from django_pgqueue.models import (
@@ -33,8 +34,11 @@ from django_pgqueue.models import (
     Tick,
     Topic,
     Worker,
+    Workflow,
 )
+from django_pgqueue.testing import drain
 from tests.admin.stored_mails import a_mail
+from tests.app.workflow_tasks import fails_at, give
 from tests.browser.pages import register
 from tests.harness.factories import (
     make_archived_job,
@@ -73,6 +77,7 @@ MODELS = {
     "subscription": Subscription,
     "consumergroup": ConsumerGroup,
     "bulkact": BulkAct,
+    "workflow": Workflow,
 }
 
 CONFIRMED = {
@@ -92,6 +97,8 @@ ACTS = [
     ("deadletter", "set-aside", {"cancel"}),
     ("deadletter", "purge", {"purge"}),
     ("archivedjob", "resend", {"retry"}),
+    ("workflow", "retry-dead", {"retry"}),
+    ("workflow", "cancel", {"cancel"}),
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
     ("queue", "limit", {"pause"}),
@@ -117,7 +124,7 @@ REPEATED = {"run-again": 3, "run-now": 3, "release": 3, "resend": 3}
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
-    *("limit", "weight", "resend"),
+    *("limit", "weight", "resend", "retry-dead"),
 )
 
 EDITS = [
@@ -167,8 +174,8 @@ def make(page, name=""):
         return make_schedule(paused_at=timedelta(0) if name == "resume" else None).pk
     if page in ("topic", "message", "subscription", "consumergroup"):
         return make_listened(page, name)
-    if page == "lane":
-        return make_lane(name)
+    if page in ("lane", "workflow"):
+        return (make_lane if page == "lane" else make_workflow)(name)
     queue = Queue.objects.create(name="mail")
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
@@ -178,6 +185,14 @@ def make(page, name=""):
 def make_bulk_act():
     """Return one that waits."""
     return BulkAct.objects.create(verb="redrive", counted=1, top=1)
+
+
+def make_workflow(name):
+    """Return the id of one that runs, or of one that has failed."""
+    result = chain(fails_at.s(1, 1), give.s()).delay()
+    if name == "retry-dead":
+        drain(raise_errors=False)
+    return result.id
 
 
 def make_lane(name):
@@ -222,6 +237,7 @@ def snapshot():
         "subscriptions": list(Subscription.objects.order_by("pk").values()),
         "groups": list(ConsumerGroup.objects.order_by("pk").values()),
         "positions": list(Position.objects.order_by("pk").values()),
+        "workflows": list(Workflow.objects.order_by("pk").values()),
         "log": LogEntry.objects.count(),
     }
 

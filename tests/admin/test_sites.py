@@ -25,6 +25,7 @@ from django_pgqueue.admin import (
     TaskHourAdmin,
     TopicAdmin,
     WorkerAdmin,
+    WorkflowAdmin,
 )
 from django_pgqueue.models import (
     ArchivedJob,
@@ -42,6 +43,7 @@ from django_pgqueue.models import (
     TaskHour,
     Topic,
     Worker,
+    Workflow,
 )
 from tests.browser.pages import make_rows
 from tests.harness.factories import make_dead_letter, make_job
@@ -69,6 +71,7 @@ site.register(Topic, TopicAdmin)
 site.register(Message, MessageAdmin)
 site.register(Subscription, SubscriptionAdmin)
 site.register(ConsumerGroup, ConsumerGroupAdmin)
+site.register(Workflow, WorkflowAdmin)
 
 few = Operations(name="few")
 few.register(DeadLetter, DeadLetterAdmin)
@@ -82,6 +85,7 @@ lonely.register(PipelineRun, PipelineRunAdmin)
 lonely.register(Schedule, ScheduleAdmin)
 lonely.register(Message, MessageAdmin)
 lonely.register(ConsumerGroup, ConsumerGroupAdmin)
+lonely.register(Workflow, WorkflowAdmin)
 
 # Found as the URLs of the project: ROOT_URLCONF names this module.
 urlpatterns = [
@@ -140,7 +144,7 @@ def test_what_is_asked_for_all_needs_no_page_of_bulk_acts(admin_client, own_site
     [
         ("few", ("deadletter", "taskhour", "failure", "topic", "subscription")),
         ("lonely", ("deadletter", "pipelinerun", "schedule", "message")),
-        ("lonely", ("consumergroup",)),
+        ("lonely", ("consumergroup", "workflow")),
     ],
 )
 def test_a_site_may_have_some_of_the_pages(admin_client, own_site, place, pages):

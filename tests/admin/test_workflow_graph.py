@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -26,7 +27,10 @@ def step(number, name="give", *, next=(), state="succeeded", **said):  # noqa: A
     if state == "waiting":
         times["started"] = None
     return Alike(
-        **{"name": name, "state": state, "next": [*next], "ids": [number]},
+        name=name,
+        state=state,
+        next=[*next],
+        ids=[number],
         **{**columns, **times, **{k: v for k, v in said.items() if k in times}},
     )
 
@@ -50,7 +54,7 @@ def test_a_chain_is_a_box_for_each_step_from_left_to_right():
     drawn = graph(found, clock=20.0, here=None)
     assert 1 == len({box.y for box in drawn.boxes})
     lefts = [box.x for box in drawn.boxes]
-    assert all(b - a > BOX_WIDTH for a, b in zip(lefts, lefts[1:], strict=False))
+    assert all(b - a > BOX_WIDTH for a, b in pairwise(lefts))
     assert 2 == len(drawn.paths)
 
 

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from html import unescape
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.db.models.functions import Now
 
-from django_pgqueue import chain, chord, group
+from django_pgqueue import chain, chord, flow, group
+from django_pgqueue.admin import workflows as pages
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
+from django_pgqueue.tasks import operate
 from django_pgqueue.testing import drain
-from tests.app.workflow_tasks import add, fails, fails_at, give, see, total
+from tests.app.saga_tasks import CANCELS, FAILS, LOG, REJECTS, order
+from tests.app.workflow_tasks import add, fails_at, give, see, total
 
 pytestmark = pytest.mark.django_db
 
-LIST = "/admin/pgqueue/workflow/"
+ADMIN = "/admin/pgqueue"
+LIST = f"{ADMIN}/workflow/"
+CONFIRMED = {"confirmed": "1"}
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    for kept in (LOG, FAILS, REJECTS, CANCELS):
+        kept.clear()
+    yield
+    for kept in (LOG, FAILS, REJECTS, CANCELS):
+        kept.clear()
+
+
+def failed():
+    """Return a workflow that has failed in its second step, and called see()."""
+    result = chain(
+        give.s(7), fails_at.s(7), add.s(1), on_error=see.s(), name="import"
+    ).delay()
+    drain(raise_errors=False)
+    return result
 
 
 def page_of(client, result, query=""):
@@ -23,32 +51,386 @@ def page_of(client, result, query=""):
     return unescape(answer.content.decode())
 
 
+def listed(client, query=""):
+    """Return the ids in the list, and its page."""
+    answer = client.get(f"{LIST}{query}")
+    assert 200 == answer.status_code
+    rows = answer.context["cl"].result_list
+    return [row.pk for row in rows], unescape(answer.content.decode())
+
+
+def steps_of(client, result, query=""):
+    """Return the ids of the steps that the page of a workflow lists."""
+    answer = client.get(f"{LIST}{result.id}/change/{query}")
+    return [row.pk for row in answer.context["cl"].result_list]
+
+
+def do(client, result, name):
+    """Press a button of the page, and confirm; return what is told."""
+    url = f"{LIST}{result.id}/{name}/"
+    answer = client.post(url, CONFIRMED, follow=True)
+    return " ".join(str(each) for each in answer.context["messages"])
+
+
+# The list ----------------------------------------------------------------------------
+
+
 def test_the_list_tells_how_far_each_is(admin_client):
     """The latest first, with its state, its progress and its key."""
     first = chain(give.s(1), add.s(1)).delay(key="order-7")
     second = chain(give.s(1), add.s(1), name="import").delay()
     drain(max_jobs=1)
 
-    answer = admin_client.get(LIST)
+    ids, html = listed(admin_client)
 
-    rows = answer.context["cl"].result_list
-    assert [second.id, first.id] == [row.pk for row in rows]
-    html = answer.content.decode()
+    assert [second.id, first.id] == ids
+    assert '<progress value="1" max="2">' in html
     assert "1 of 2" in html
     assert "0 of 2" in html
     assert "order-7" in html
-    assert "pgqueue-running" in html
+    assert 2 == html.count("pgqueue-badge pgqueue-running")
+
+
+def test_the_list_is_narrowed_by_state_and_name(admin_client):
+    """A part of the name, in letters of either case; both together."""
+    first = failed()
+    second = group(give.s(1), name="Important").delay()
+
+    assert [second.id, first.id] == listed(admin_client, "?name=IMPORT")[0]
+    assert [first.id] == listed(admin_client, "?name=import&state=failed")[0]
+    assert [second.id] == listed(admin_client, "?state=running")[0]
+    assert [] == listed(admin_client, "?state=compensated")[0]
+
+
+def test_the_list_is_searched_by_id_and_whole_key(admin_client):
+    """One that has it for its id and one that has it for its key; of every name."""
+    first = group(give.s(1)).delay(key="a")
+    second = group(give.s(1), name="other").delay(key="a")
+    third = group(give.s(1), name="third").delay(key=str(first.id))
+    group(give.s(1), name="none").delay()
+
+    assert [second.id, first.id] == listed(admin_client, "?q=a")[0]
+    assert [third.id, first.id] == listed(admin_client, f"?q={first.id}")[0]
+    assert [second.id] == listed(admin_client, "?q=a&name=other")[0]
+    assert [] == listed(admin_client, "?q=A")[0]
+    assert [] == listed(admin_client, f"?q={'9' * 30}")[0]
+
+
+def test_keys_are_for_those_who_may_see_payloads(staff):
+    """Arguments make them: they are neither shown nor found."""
+    result = group(give.s(1)).delay(key="ada@example.org")
+    without = staff("view_workflow")
+    alone = staff("view_workflow", "view_payload")
+
+    for client, is_shown in ((without, False), (alone, True)):
+        assert is_shown == ("ada@example.org" in listed(client)[1])
+        assert is_shown == ("ada@example.org" in page_of(client, result))
+        assert is_shown == bool(listed(client, "?q=ada@example.org")[0])
+        assert [result.id] == listed(client, f"?q={result.id}")[0]
+
+
+def test_the_list_is_paged_by_id(admin_client):
+    """Fifty a page; nothing is shown twice or left out."""
+    ids = [group().delay().id for _ in range(60)]
+
+    first = admin_client.get(LIST).context["cl"]
+    second = admin_client.get(LIST + first.older_url).context["cl"]
+
+    shown = [row.pk for row in [*first.result_list, *second.result_list]]
+    assert ids[::-1] == shown
+
+
+# The page of one ---------------------------------------------------------------------
 
 
 def test_the_page_draws_the_steps_and_lists_them(admin_client):
-    """A box for each, the second one right of the first."""
-    result = chain(give.s(1), add.s(1)).delay()
-    drain(max_jobs=1)
+    """A box for each; the number of each leads to its job, wherever that is."""
+    result = chain(
+        give.s(7), group(fails_at.s(7), add.s(1)), total.s(), on_error=see.s()
+    ).delay()
+    drain(max_jobs=2, raise_errors=False)
+    one, dead, started, waiting, callback = steps_of(admin_client, result)
 
     html = page_of(admin_client, result)
 
-    assert 2 == html.count("<rect")
-    assert "succeeded" in html
+    assert 5 == html.count("<rect")
+    assert f"{ADMIN}/archivedjob/{one}/change/" in html
+    assert f"{ADMIN}/deadletter/{dead}/change/" in html
+    assert f"{ADMIN}/job/{started}/change/" in html
+    for other in (waiting, callback):
+        assert f'href="?q={other}#pgqueue-steps"' in html
+        assert f"/{other}/change/" not in html
+    assert "2 of 4" in html
+    assert "if it fails" in html
+
+
+def test_a_job_leads_to_its_workflow_and_its_step_there(admin_client):
+    """From the queue, the archive and the dead letters."""
+    result = failed()
+    chain(give.s(1)).delay()
+    tables = {"job": Job, "archivedjob": None, "deadletter": DeadLetter}
+    job = Job.objects.get()
     ids = [step.id for step in result.steps()]
-    assert f"/admin/pgqueue/archivedjob/{ids[0]}/change/" in html
-    assert f"/admin/pgqueue/job/{ids[1]}/change/" in html
+    places = {
+        "job": (job.pk, job.workflow_id),
+        "archivedjob": (ids[0], result.id),
+        "deadletter": (ids[1], result.id),
+    }
+    assert tables.keys() == places.keys()
+
+    for table, (key, workflow) in places.items():
+        html = admin_client.get(f"{ADMIN}/{table}/{key}/change/").content.decode()
+        url = f"{LIST}{workflow}/change/?q={key}"
+        assert f'<a href="{url}">{workflow}</a>' in html
+        there = admin_client.get(url)
+        assert [key] == [row.pk for row in there.context["cl"].result_list]
+        assert 1 == there.content.decode().count("pgqueue-here")
+
+
+def test_a_thousand_members_are_one_box(admin_client):
+    """And a page of fifty of them; each number leads to those that it counts."""
+    result = chord([give.s(n) for n in range(1_000)], total.s()).delay()
+    Step.objects.filter(name__contains="give").update(state="succeeded")
+    dead = list(Step.objects.filter(name__contains="give").order_by("id")[5:7])
+    Step.objects.filter(pk__in=[step.pk for step in dead]).update(state="dead")
+
+    html = page_of(admin_client, result)
+
+    assert 2 == len(
+        re.findall(r'<rect x="\d+" y="\d+" width="\d+" height="\d+" rx', html)
+    )
+    assert "1,000 \u00d7 tests.app" in html
+    links = re.findall(r'<a href="(\?[^"]*)"><text[^>]*>2 dead</text>', html)
+    assert 1 == len(links)
+    assert [step.pk for step in dead] == steps_of(admin_client, result, links[0])
+    (link,) = re.findall(r'<a href="(\?[^"]*)"><span[^>]*>2 dead</span>', html)
+    assert [step.pk for step in dead] == steps_of(admin_client, result, link)
+
+
+def test_the_steps_are_paged_in_their_order(admin_client):
+    """From the first to the last, and back."""
+    result = group(give.s(n) for n in range(120)).delay()
+    ids = [step.id for step in result.steps()]
+    url = f"{LIST}{result.id}/change/"
+
+    seen, query = [], ""
+    for _ in range(3):
+        cl = admin_client.get(url + query).context["cl"]
+        seen += [row.pk for row in cl.result_list]
+        query = (cl.older_url or "").removesuffix("#pgqueue-steps")
+    assert ids == seen
+    assert "" == query
+    back = admin_client.get(url + cl.newer_url.removesuffix("#pgqueue-steps"))
+    assert ids[50:100] == [row.pk for row in back.context["cl"].result_list]
+
+
+def test_the_steps_are_chosen_by_state_id_and_name(admin_client):
+    """Those of this workflow alone."""
+    result, other = failed(), failed()
+    one, dead, waiting, callback = steps_of(admin_client, result)
+    (theirs, *_) = steps_of(admin_client, other)
+
+    assert [dead] == steps_of(admin_client, result, "?state=dead")
+    assert [waiting] == steps_of(admin_client, result, f"?q={waiting}")
+    assert [callback] == steps_of(admin_client, result, "?q=SEE")
+    assert [one] == steps_of(admin_client, result, "?q=give&state=succeeded")
+    assert [] == steps_of(admin_client, result, f"?q={theirs}")
+    assert [] == steps_of(admin_client, result, "?state=nothing")
+
+
+@pytest.mark.parametrize("query", ["?before=x", "?after=1~2", "?after=%00"])
+def test_what_is_no_place_in_the_steps_is_a_bad_request(admin_client, query):
+    """And no error of the server."""
+    result = failed()
+
+    answer = admin_client.get(f"{LIST}{result.id}/change/{query}")
+
+    assert 400 == answer.status_code
+
+
+def test_payloads_are_for_those_who_may_see_them(staff):
+    """Arguments, results, and what an error says; its class is for all."""
+    result = chain(give.s("an argument"), name="said").delay()
+    drain()
+    broken = failed()
+    without = staff("view_workflow")
+    alone = staff("view_workflow", "view_payload")
+
+    for client, is_shown in ((without, False), (alone, True)):
+        html = page_of(client, result)
+        assert (2 if is_shown else 0) == html.count("an argument")
+        html = page_of(client, broken)
+        assert "builtins.ValueError" in html
+        assert is_shown == ("7 is bad" in html)
+
+
+def test_no_page_shows_a_secret(admin_client):
+    """What PGQUEUE["REDACT"] names: arguments, results, messages of errors."""
+    result = failed()
+    Step.objects.filter(state="succeeded").update(
+        result={"token": "s3cret-result", "shown": 1}
+    )
+    Step.objects.filter(state="waiting").update(
+        job={"args": [{"password": "s3cret-arg"}], "kwargs": {"api_key": "s3cret-kw"}}
+    )
+    Step.objects.filter(state="dead").update(
+        error={"type": "shop.Declined", "message": "password=s3cret-message"}
+    )
+
+    html = page_of(admin_client, result)
+
+    assert "s3cret" not in html
+    assert '"shown": 1' in html
+    assert "shop.Declined: password=" in html
+
+
+@pytest.mark.parametrize("error", [[1], "text", {"type": 7}, {"type": None}, {}])
+def test_an_error_that_nobody_of_us_wrote_is_shown_somehow(admin_client, error):
+    """Somebody's own SQL is no error of the server."""
+    result = failed()
+    Step.objects.filter(state="dead").update(error=error)
+
+    assert "unreadable" in page_of(admin_client, result)
+
+
+def test_the_page_of_one_that_runs_is_renewed(admin_client, monkeypatch):
+    """Not that of one that has ended, nor of one with very many steps."""
+    ended = failed()
+    result = chain(give.s(1), add.s(1)).delay()
+
+    assert "data-seconds" in page_of(admin_client, result)
+    assert "data-seconds" not in page_of(admin_client, ended)
+    monkeypatch.setattr(pages, "LIVE_STEPS_MAX", 1)
+    assert "data-seconds" not in page_of(admin_client, result)
+
+
+def test_one_that_is_gone_leads_back_to_the_list(admin_client):
+    """Its retention has passed."""
+    answer = admin_client.get(f"{LIST}4711/change/", follow=True)
+
+    assert "There is no workflow 4711" in unescape(answer.content.decode())
+
+
+def test_a_flow_with_a_step_that_was_left_out(admin_client):
+    """Its state says so, and it counts as ended."""
+    wf = flow("choice")
+    first = wf.step(give, 1)
+    wf.step(add, first, 1, when=first.result == 2)
+    result = wf.start()
+    drain()
+
+    html = page_of(admin_client, result)
+
+    assert "pgqueue-badge pgqueue-skipped" in html
+    assert "2 of 2" in html
+
+
+# Acts --------------------------------------------------------------------------------
+
+
+def test_what_has_not_started_is_cancelled(admin_client):
+    """It asks first; who did it is in the history, and in what jobs tell."""
+    result = chain(give.s(1), add.s(1)).delay()
+    url = f"{LIST}{result.id}/cancel/"
+
+    assert b"never run" in admin_client.get(url).content
+    assert "running" == result.refresh().status
+    assert "1 workflow was cancelled." == do(admin_client, result, "cancel")
+
+    assert "cancelled" == result.refresh().status
+    assert "Cancelled." == LogEntry.objects.get().change_message
+    assert f"{LIST}{result.id}/cancel/" not in page_of(admin_client, result)
+    assert "had ended" in do(admin_client, result, "cancel")
+
+
+def test_what_runs_is_asked_to_stop(admin_client):
+    """The workflow goes on until it has."""
+    result = chain(give.s(1), add.s(1)).delay()
+    Job.objects.update(
+        leased_by="w",
+        leased_at=Now(),
+        visible_at=Now() + HOUR,
+        attempt=1,
+        deliveries=1,
+    )
+
+    assert "goes on until" in do(admin_client, result, "cancel")
+
+    assert "running, asked to stop" in page_of(admin_client, result)
+    assert f"{LIST}{result.id}/cancel/" not in page_of(admin_client, result)
+    assert "asked to stop before" in do(admin_client, result, "cancel")
+
+
+def test_dead_steps_are_retried(admin_client):
+    """Their dead letters go back; the callback that was called is left as it is."""
+    result = failed()
+    Step.objects.filter(kind="on_error").update(state="dead")
+    (letter,) = DeadLetter.objects.values_list("pk", flat=True)
+
+    assert "1 dead step went back to its queue." == do(
+        admin_client, result, "retry-dead"
+    )
+
+    assert [letter] == list(Job.objects.values_list("pk", flat=True))
+    assert "running" == result.refresh().status
+    entry = LogEntry.objects.get()
+    assert "Dead steps that went back to their queues: 1." == entry.change_message
+    assert f"{LIST}{result.id}/retry-dead/" not in page_of(admin_client, result)
+    assert "no dead step" in do(admin_client, result, "retry-dead")
+
+
+def test_several_are_retried_together(admin_client):
+    """Ticked in the list; those without dead steps are told of."""
+    ids = [failed().id, failed().id, group(give.s(1)).delay().id]
+
+    answer = admin_client.post(
+        LIST,
+        {"action": "retry-dead", "_selected_action": ids, **CONFIRMED},
+        follow=True,
+    )
+
+    told = " ".join(str(each) for each in answer.context["messages"])
+    assert "2 dead steps went back to their queues." in told
+    assert "1 workflow has no dead step" in told
+    assert (
+        2 == Workflow.objects.filter(state="running", dead=0, active=1, steps=3).count()
+    )
+
+
+def test_a_dead_step_of_a_saga_is_not_retried_but_what_undoes_one_is(admin_client):
+    """It would be done again after it was undone."""
+    FAILS["ship"] = -1
+    REJECTS.add("refund")
+    result = order.start(order_id=7, amount=5)
+    drain(retries=True, max_jobs=3, raise_errors=False)
+    assert "running" == result.refresh().status
+    drain(retries=True, raise_errors=False)
+    assert "compensating" == result.refresh().status
+    dead = Step.objects.get(kind="compensation", state="dead")
+    html = page_of(admin_client, result)
+    assert "pgqueue-undo" in html
+    assert f"{LIST}{result.id}/retry-dead/" in html
+
+    assert "1 dead step went back" in do(admin_client, result, "retry-dead")
+
+    assert [dead.pk] == list(Job.objects.values_list("pk", flat=True))
+    assert f"{LIST}{result.id}/retry-dead/" not in page_of(admin_client, result)
+    REJECTS.clear()
+    drain(retries=True)
+    assert "compensated" == result.refresh().status
+    assert "pgqueue-compensated" in page_of(admin_client, result)
+
+
+def test_a_compensation_that_is_set_aside_was_done_by_hand(admin_client):
+    """Its number leads to the dead letter, where that is done; the saga goes on."""
+    FAILS["ship"] = -1
+    REJECTS.add("refund")
+    result = order.start(order_id=7, amount=5)
+    drain(retries=True, raise_errors=False)
+    dead = Step.objects.get(kind="compensation", state="dead")
+    assert f"{ADMIN}/deadletter/{dead.pk}/change/" in page_of(admin_client, result)
+
+    operate.set_aside([dead.pk], by="ada", reason="refunded by hand")
+    drain(retries=True)
+
+    assert "compensated" == result.refresh().status

@@ -14,6 +14,7 @@ from django_pgqueue.queues import lane_controls, lanes, workers
 from tests.browser.pipeline_rows import make_pipeline_rows
 from tests.browser.schedule_rows import make_schedule_rows, schedule_paths
 from tests.browser.topic_rows import make_topic_rows, topic_paths
+from tests.browser.workflow_rows import make_workflow_rows, workflow_paths
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
@@ -112,6 +113,7 @@ def make_rows() -> list[str]:
         *pipeline_paths(**keys),
         *schedule_paths(make_schedule_rows()),
         *topic_paths(make_topic_rows()),
+        *workflow_paths(make_workflow_rows()),
         *bulk_paths(make_bulk_acts()),
     ]
 

@@ -9,6 +9,7 @@ the test's transaction where it has one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -26,10 +27,12 @@ from django_pgqueue.models import (
     PipelineRun,
     Position,
     Schedule,
+    Step,
     TaskHour,
     TaskSpan,
     Tick,
     Topic,
+    Workflow,
 )
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues.task_spans import COUNTS, HISTOGRAMS, SUMS
@@ -291,6 +294,56 @@ def make_tick(schedule: Schedule, *, using: str | None = None, **columns: Any) -
     return _make(Tick, using, {**defaults, **columns})
 
 
+def make_workflow(
+    steps: Sequence[dict[str, Any]] = (), *, using: str | None = None, **columns: Any
+) -> Workflow:
+    """
+    Insert a workflow as it is told: no job is stored, and nothing advances.
+
+    Args:
+        steps: Columns of each; those in ``after`` are places among them.
+        using: The alias.
+        columns: Of the workflow; its numbers are those of the steps.
+    """
+    states = [step.get("state", "waiting") for step in steps]
+    numbers = {
+        "steps": len(steps),
+        "active": states.count("started"),
+        **{name: states.count(name) for name in ("succeeded", "dead", "skipped")},
+    }
+    defaults = {"name": "import", "kind": "canvas", **numbers}
+    row = _make(Workflow, using, {**defaults, **columns})
+    ids: list[int] = []
+    for place, step in enumerate(steps):
+        following = [n for n, s in enumerate(steps) if place in s.get("after", ())]
+        ids.append(_make_step(row.pk, using, step, following).pk)
+    for key, step in zip(ids, steps, strict=True):
+        made = Step.objects.using(using).get(pk=key)
+        made.after = [ids[n] for n in step.get("after", ())]
+        made.next = [ids[n] for n in made.next]
+        if "compensates" in step:
+            made.compensates = ids[step["compensates"]]
+        made.save()
+    return row
+
+
+def _make_step(
+    workflow: int, using: str | None, step: dict[str, Any], following: list[int]
+) -> Step:
+    """Insert a step; what it comes before is given by place, for a moment."""
+    defaults = {
+        "name": "tests.noop",
+        "kind": "step",
+        "task": "tests.noop",
+        "state": "waiting",
+        "job": {"queue": "default", "args": [], "kwargs": {}, "headers": {}},
+        "waits": len(step.get("after", ())),
+    }
+    told = {k: v for k, v in step.items() if k not in ("after", "compensates")}
+    links = {"workflow_id": workflow, "after": [], "next": following}
+    return _make(Step, using, {**defaults, **told, **links})
+
+
 def make_topic(*, using: str | None = None, **columns: Any) -> Topic:
     """Insert a topic that keeps its messages as the settings say."""
     return _make(Topic, using, {"name": "orders", **columns})
@@ -342,7 +395,7 @@ def make_position(
 
 def _make(model: type[Row], using: str | None, columns: dict[str, Any]) -> Row:
     using = using or router.db_for_write(model)
-    if model in (ArchivedJob, DeadLetter, Message) and "id" not in columns:
+    if model in (ArchivedJob, DeadLetter, Message, Step) and "id" not in columns:
         with connections[using].cursor() as cursor:
             cursor.execute(NEXT_MESSAGE_ID if model is Message else NEXT_ID)
             columns = {"id": cursor.fetchone()[0], **columns}
