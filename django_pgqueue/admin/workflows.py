@@ -180,7 +180,10 @@ class WorkflowAdmin(ActingAdmin):
                 None if is_live(row) else moments.full(row.finished_at, row.clock),
             ),
             (_("Runs for") if is_live(row) else _("Took"), self.took(row)),
+            (_("Deadline"), moments.full(row.deadline_at, row.clock)),
             (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
+            (_("By its deadline"), _("yes") if row.is_overdue else None),
+            (_("Restarted from"), self.link_to(Workflow, row.restarted_from)),
         ]
 
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:

@@ -49,7 +49,7 @@ KINDS = {**CALLBACKS, "compensation": gettext_lazy("undo")}
 WORKFLOW_COLUMNS = (
     *("name", "key", "kind", "state", "steps", "active", "succeeded", "skipped"),
     *("dead", "cancelled", "is_open", "created_at", "finished_at"),
-    "cancel_requested_at",
+    *("cancel_requested_at", "deadline_at", "is_overdue", "restarted_from"),
 )
 STEP_COLUMNS = ("name", "kind", "task", "state", "started_at", "finished_at")
 

@@ -246,7 +246,10 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
             "started": exact(row.created_at, row.clock),
             "ended": None if is_live(row) else exact(row.finished_at, row.clock),
             "took": _took(row),
+            "deadline": exact(row.deadline_at, row.clock),
             "cancel asked": exact(row.cancel_requested_at, row.clock),
+            "by its deadline": "yes" if row.is_overdue else None,
+            "restarted from": row.restarted_from,
         }
     )
     out.line()
