@@ -11,11 +11,12 @@ from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.exceptions import WorkflowNotFound
 from django_pgqueue.models.workflow import WorkflowKind
 from django_pgqueue.operators.workflows import LIVE_STATES
-from django_pgqueue.tasks import operate_workflows as operate
 
 
 def _cancel(work: Work) -> list[list[int]]:
     """Cancel workflows; some go on until what runs has stopped, or is undone."""
+    from django_pgqueue.tasks import operate_workflows as operate
+
     ended: list[int] = []
     asked: list[int] = []
     for key in work.rows:
@@ -30,6 +31,8 @@ def _cancel(work: Work) -> list[list[int]]:
 
 def _retry(work: Work) -> list[Mapping[int, Sequence[int]]]:
     """Redrive the dead letters of workflows."""
+    from django_pgqueue.tasks import operate_workflows as operate
+
     done: dict[int, Sequence[int]] = {}
     for key in work.rows:
         found = operate.retry(key).done

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.core.exceptions import BadRequest
 from django.db.models import (
     BooleanField,
     Exists,
@@ -30,12 +28,9 @@ from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_fiel
 from django_pgqueue.admin.progress import Progress
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.workflow_acts import CANCEL, RETRY
-from django_pgqueue.admin.workflow_graph import TABLE, graph, label_of
-from django_pgqueue.admin.workflow_steps import WorkflowSteps
 from django_pgqueue.models import Step, Workflow
 from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
 from django_pgqueue.operators.filters import Meaning
-from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.workflows import (
     WORKFLOW_COLUMNS,
     WORKFLOWS,
@@ -45,8 +40,6 @@ from django_pgqueue.operators.workflows import (
     of_id_or_key,
     progress,
 )
-from django_pgqueue.queues import workflows
-from django_pgqueue.tasks import database
 
 # The page of one that runs is renewed so often; one with more steps is not.
 LIVE_SECONDS = 5
@@ -199,33 +192,16 @@ class WorkflowAdmin(ActingAdmin):
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the picture, a page of the steps, and what renews both."""
-        part = WorkflowSteps(self.admin_site, row.pk, may_see=payload.may_see(request))
-        try:
-            steps = part.get_changelist_instance(request)
-        except IncorrectLookupParameters as error:
-            raise BadRequest(str(error)) from error
-        with database.cursor() as cursor:
-            found = workflows.shape(cursor, row.pk)
-        shown = graph(
-            found,
-            clock=in_utc(row.clock).timestamp(),
-            here=next(iter(of_id(steps.filter_form.given("q") or "")), None),
-        )
+        # With the page comes what draws it.
+        from django_pgqueue.admin.workflow_page import picture_and_steps
+
         is_renewed = is_live(row) and row.steps <= LIVE_STEPS_MAX
+        shown = picture_and_steps(self.admin_site, request, row)
         return {
+            **shown,
             "media": self.media,
             "progress": Progress(ended(row), row.steps, progress(row))
             if row.steps
             else None,
-            "graph": shown,
-            "states": [
-                (
-                    f"?{urlencode({'state': state})}#{TABLE}",
-                    badge(state, f"{count:,} {label_of(state)}", f"step-{state}"),
-                )
-                for state, count in shown.states.items()
-            ],
-            "cl": steps,
-            "table": TABLE,
             "live_seconds": LIVE_SECONDS if is_renewed else None,
         }

@@ -19,7 +19,6 @@ from django_pgqueue.operators.filters import (
     is_number,
     part_of,
 )
-from django_pgqueue.queues import workflows
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.tasks import database
 
@@ -66,6 +65,8 @@ def of_id_or_key(text: str) -> list[int]:
 
 def of_key(key: str) -> list[int]:
     """Return the ids of the workflows that have this *key*, by any name."""
+    from django_pgqueue.queues import workflows
+
     with database.cursor() as cursor:
         return workflows.of_key(cursor, key)
 

@@ -381,6 +381,80 @@ def test_pages_of_topics_read_a_bounded_number_of_rows(admin_client):
                 assert_is_cheap(statement, path, blocks_max=42_000)
 
 
+# A million steps: of a hundred chords with 10,000 members, of 100,000 workflows.
+FILL_WORKFLOWS = """
+TRUNCATE pgqueue_workflow, pgqueue_step;
+
+INSERT INTO pgqueue_workflow (id, name, key, kind, state, steps, succeeded, dead,
+                              created_at, finished_at)
+SELECT n, 'name ' || n %% 70, CASE WHEN n %% 2 = 0 THEN 'order-' || n END, 'canvas',
+       CASE WHEN n %% 1000 = 1 THEN 'failed' ELSE 'succeeded' END, 10000, 9999, 1,
+       now(), now()
+  FROM generate_series(1, 100000) n;
+
+INSERT INTO pgqueue_step (id, workflow_id, name, kind, task, job, after, next, waits,
+                          state, result, started_at, finished_at)
+SELECT n, (n - 1) / 10000 + 1, 'app.resize', 'step', 'app.resize',
+       '{"args": [4711], "kwargs": {}, "queue": "default"}', '{}',
+       ARRAY[((n - 1) / 10000 + 1) * 10000], 0, 'succeeded', '{"ok": true}', now(),
+       now()
+  FROM generate_series(1, %(rows)s) n WHERE n %% 10000 <> 0;
+
+INSERT INTO pgqueue_step (id, workflow_id, name, kind, task, job, after, next, waits,
+                          takes, state)
+SELECT n, n / 10000, 'app.publish', 'step', 'app.publish', '{"args": [null]}',
+       ARRAY(SELECT generate_series(n - 9999, n - 1)), '{}', 9999, 'results', 'waiting'
+  FROM generate_series(10000, %(rows)s, 10000) n;
+"""
+WORKFLOW_PAGES = [
+    "",
+    "?oldest=1",
+    "?before=50000",
+    "?after=50000",
+    "?q=77",
+    "?q=order-77700",
+    "?q=order-none",
+    "?q=order-77700&state=failed",
+    "?name=nothing",
+    "?name=name%207&state=cancelled",
+    "?state=running",
+    "?state=compensating&before=50000",
+    "5/change/",
+    "5/change/?q=45000",
+    "5/change/?state=dead",
+    "5/change/?q=publish",
+    "5/change/?after=45500",
+    "5/change/?oldest=1",
+    "90000/change/",
+]
+# Of the steps of one workflow, all are read for its picture, and perhaps once more for
+# those in a state.
+STEP_BLOCKS_MAX = 2_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workflows_read_a_bounded_number_of_rows(admin_client):
+    """Along the indexes; and of a million steps those of one workflow."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL_WORKFLOWS, {"rows": ROWS})
+    assert_workflows_are_cheap(admin_client)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE pgqueue_workflow, pgqueue_step")
+    assert_workflows_are_cheap(admin_client)
+
+
+def assert_workflows_are_cheap(client):
+    for page in WORKFLOW_PAGES:
+        path = f"/admin/pgqueue/workflow/{page}"
+        for statement in asked(client, path):
+            if re.search("pgqueue_(workflow|step)", statement):
+                is_step = "pgqueue_step" in statement
+                assert_is_cheap(
+                    statement, path, STEP_BLOCKS_MAX if is_step else BLOCKS_MAX
+                )
+
+
 def test_queues_and_workers_are_counted_no_further_than_shown(admin_client):
     """The counts of queues, and the jobs of a worker, among 100 000 jobs."""
     with connection.cursor() as cursor:

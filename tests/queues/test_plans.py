@@ -411,6 +411,9 @@ SPECIAL = {
         for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
     },
     **{f"depth.{name}": {"rows": [51]} for name in ("COUNT", "NOTE")},
+    "workflows.DEAD": {"workflow": 1},
+    "workflows.OF_KEY": {"names": 1_000},
+    "workflows.SHAPE": {"workflow": 1},
     "lane_stats.FAILING": {"lanes": ["one"]},
     "lane_stats.PLACE": {"lanes": 100},
     "lane_stats.STATS": {"lanes": ["one"]},
@@ -565,6 +568,7 @@ EXPLAINED = {
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
     *(f"log.backfill.{name}" for name in ("OPEN", "HOLD_TOPICS", "EDGE", "FILL")),
+    *(f"workflows.{name}" for name in ("DEAD", "OF_KEY", "SHAPE")),
     "log.backfill.HAS_OLDER_SNAPSHOT",
     *(f"log.browse.{name}" for name in ("NEWEST", "OLDEST")),
     *("log.closed_days.CLOSED", "log.closed_days.READ_BY"),
