@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
+from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, Work
 from django_pgqueue.exceptions import WorkflowNotFound
 from django_pgqueue.models.workflow import WorkflowKind
 from django_pgqueue.operators.workflows import LIVE_STATES
@@ -29,16 +29,20 @@ def _cancel(work: Work) -> list[list[int]]:
     return [ended, asked]
 
 
-def _retry(work: Work) -> list[Mapping[int, Sequence[int]]]:
-    """Redrive the dead letters of workflows."""
+def _retry(work: Work) -> list[Came]:
+    """Redrive the dead letters of workflows, of so many steps together."""
     from django_pgqueue.tasks import operate_workflows as operate
 
     done: dict[int, Sequence[int]] = {}
+    put_off: list[int] = []
+    room = operate.RETRIED_STEPS_MAX
     for key in work.rows:
-        found = operate.retry(key).done
-        if found:
+        if not room:
+            put_off.append(key)
+        elif found := operate.retry(key, limit=room).done:
             done[key] = found
-    return [done]
+            room -= len(found)
+    return [done, put_off]
 
 
 def _has_dead(row: Any) -> bool:
@@ -104,7 +108,17 @@ RETRY = Act(
             ),
             gettext_lazy("Dead steps that went back to their queues: %(names)s."),
             names=lambda steps: f"{len({*steps}):,}",
-        )
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d was left for another time: so many steps are retried at "
+                "once.",
+                "%(count)d were left for another time: so many steps are retried at "
+                "once.",
+                "count",
+            ),
+            is_left=True,
+        ),
     ],
     left=ngettext_lazy(
         "%(count)d workflow has no dead step that can go back to its queue.",

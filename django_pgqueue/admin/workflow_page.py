@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.workflow_graph import TABLE, graph, label_of
-from django_pgqueue.admin.workflow_steps import WorkflowSteps
+from django_pgqueue.admin.workflow_steps import StepList, WorkflowSteps
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.workflows import of_id
 from django_pgqueue.queues import workflows
@@ -31,7 +31,7 @@ def picture_and_steps(
     """
     table = WorkflowSteps(site, row.pk, may_see=payload.may_see(request))
     try:
-        steps = table.get_changelist_instance(request)
+        steps = cast("StepList", table.get_changelist_instance(request))
     except IncorrectLookupParameters as error:
         raise BadRequest(str(error)) from error
     asked = steps.filter_form.given("q") or ""

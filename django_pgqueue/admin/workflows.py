@@ -184,11 +184,12 @@ class WorkflowAdmin(ActingAdmin):
         undos = Step.objects.filter(
             workflow_id=OuterRef("pk"), kind="compensation", state=StepState.DEAD
         )
-        rows: QuerySet[Any] = super().detail_rows(request)
         has_one = ExpressionWrapper(
             Q(kind=WorkflowKind.SAGA) & Q(Exists(undos)), BooleanField()
         )
-        return rows.annotate(has_dead_undo=has_one)
+        rows = super().detail_rows(request)
+        shown: QuerySet[Any] = rows.annotate(has_dead_undo=has_one)
+        return shown
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the picture, a page of the steps, and what renews both."""

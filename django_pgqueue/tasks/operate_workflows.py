@@ -52,16 +52,20 @@ def cancel(workflow: int, *, by: str = "") -> str | None:
     return result.status if result.cancel(by=by) else None
 
 
-def retry(workflow: int) -> Retried:
+def retry(workflow: int, *, limit: int = RETRIED_STEPS_MAX) -> Retried:
     """
     Redrive the dead letters of a workflow's steps: with all attempts, it runs again.
 
-    What its failing has started, by on_error, is left as it is. At most 5,000 at a
-    time; call it again for more.
+    What its failing has started, by on_error, is left as it is. Of a saga, these are
+    the compensations that are dead: it does not go on from a dead step.
+
+    Args:
+        workflow: Its id.
+        limit: So many steps at most; call it again for more.
     """
     with database.transaction() as (_connection, cursor):
-        found = workflows.dead(cursor, workflow, limit=RETRIED_STEPS_MAX + 1)
-        tried = found[:RETRIED_STEPS_MAX]
+        found = workflows.dead(cursor, workflow, limit=limit + 1)
+        tried = found[:limit]
         done = operate.redrive(tried)
     left = sorted({*tried} - {*done})
-    return Retried(done, left, len(found) > RETRIED_STEPS_MAX)
+    return Retried(done, left, len(found) > limit)

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django_pgqueue import chain, chord, flow, group
 from django_pgqueue.admin import workflows as pages
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
-from django_pgqueue.tasks import operate
+from django_pgqueue.tasks import operate, operate_workflows
 from django_pgqueue.testing import drain
 from tests.app.saga_tasks import CANCELS, FAILS, LOG, REJECTS, order
 from tests.app.workflow_tasks import add, fails_at, give, see, total
@@ -395,6 +395,31 @@ def test_several_are_retried_together(admin_client):
     assert (
         2 == Workflow.objects.filter(state="running", dead=0, active=1, steps=3).count()
     )
+
+
+def test_one_request_retries_so_many_steps(admin_client, monkeypatch):
+    """The others are left for another time, and so it is told."""
+    first = group(fails_at.s(n, n) for n in range(3)).delay()
+    second = group(fails_at.s(n, n) for n in range(3)).delay()
+    drain(raise_errors=False)
+    monkeypatch.setattr(operate_workflows, "RETRIED_STEPS_MAX", 2)
+
+    answer = admin_client.post(
+        LIST,
+        {
+            "action": "retry-dead",
+            "_selected_action": [first.id, second.id],
+            **CONFIRMED,
+        },
+        follow=True,
+    )
+
+    told = " ".join(str(each) for each in answer.context["messages"])
+    assert "2 dead steps went back to their queues." in told
+    assert "1 was left for another time" in told
+    assert [(1, 2), (3, 0)] == [
+        (row.dead, row.active) for row in Workflow.objects.order_by("id")
+    ]
 
 
 def test_a_dead_step_of_a_saga_is_not_retried_but_what_undoes_one_is(admin_client):
