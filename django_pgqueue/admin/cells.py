@@ -42,6 +42,7 @@ MEANINGS = {
     "workflow-succeeded": _("All of its steps have succeeded."),
     "workflow-failed": _("A step of it is dead, and nothing more can run."),
     "workflow-compensating": _("What the saga has done is undone, step by step."),
+    "workflow-stuck": _("A compensation is dead, and holds the others up."),
     "workflow-compensated": _("All that the saga had done is undone."),
     "workflow-cancelled": _("A step was cancelled, or has expired, or all were."),
     "step-waiting": _("Its turn has not come: it has no job yet."),

@@ -1,13 +1,14 @@
-"""What people can do with workflows: cancel one, and retry what is dead in it."""
+"""What people can do with workflows: cancel, retry, and let a saga go on."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, Work
+from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, ReasonForm, Work
 from django_pgqueue.exceptions import WorkflowNotFound
 from django_pgqueue.models.workflow import WorkflowKind
 from django_pgqueue.operators.workflows import LIVE_STATES
@@ -20,13 +21,23 @@ def _cancel(work: Work) -> list[list[int]]:
     ended: list[int] = []
     asked: list[int] = []
     for key in work.rows:
-        try:
+        with contextlib.suppress(WorkflowNotFound):
             state = operate.cancel(key, by=work.by)
-        except WorkflowNotFound:
-            continue
-        if state is not None:
-            (asked if state in LIVE_STATES else ended).append(key)
+            if state is not None:
+                (asked if state in LIVE_STATES else ended).append(key)
     return [ended, asked]
+
+
+def _resolve(work: Work) -> list[list[int]]:
+    """Let sagas go on whose dead compensation was done by hand."""
+    from django_pgqueue.tasks import operate_workflows as operate
+
+    done = []
+    for key in work.rows:
+        with contextlib.suppress(WorkflowNotFound):
+            if operate.resolve(key, by=work.by, reason=work.data["reason"]):
+                done.append(key)
+    return [done]
 
 
 def _retry(work: Work) -> list[Came]:
@@ -37,18 +48,20 @@ def _retry(work: Work) -> list[Came]:
     put_off: list[int] = []
     room = operate.RETRIED_STEPS_MAX
     for key in work.rows:
-        if not room:
+        if room <= 0:
             put_off.append(key)
-        elif found := operate.retry(key, limit=room).done:
-            done[key] = found
-            room -= len(found)
+            continue
+        with contextlib.suppress(WorkflowNotFound):
+            if found := operate.retry(key, limit=room).done:
+                done[key] = found
+                room -= len(found)
     return [done, put_off]
 
 
 def _has_dead(row: Any) -> bool:
     """Return whether a workflow has dead steps that it could go on from."""
     # A saga goes on from none, but from what undoes one.
-    return bool(row.has_dead_undo if row.kind == WorkflowKind.SAGA else row.dead)
+    return bool(row.needs_human if row.kind == WorkflowKind.SAGA else row.dead)
 
 
 CANCEL = Act(
@@ -130,7 +143,32 @@ RETRY = Act(
         "The dead letters of its steps go back to their queues, with the same ids, "
         "from attempt 1 on; at most 5,000 at a time. What waits for them runs once "
         "they have succeeded. What was called by on_error is not called back. "
-        "Of a saga, the compensations that are dead go back."
+        "Of a saga, the compensation that is dead goes back."
     ),
     offered=_has_dead,
+)
+
+RESOLVE = Act(
+    name="resolve",
+    permissions=("cancel",),
+    label=gettext_lazy("Done by hand"),
+    help=gettext_lazy("Sets the dead compensation aside; the saga goes on undoing."),
+    run=_resolve,
+    outcomes=[
+        Outcome(
+            ngettext_lazy("%(count)d saga goes on.", "%(count)d sagas go on.", "count"),
+            gettext_lazy("A compensation was done by hand: %(reason)s"),
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d waits for nobody.", "%(count)d wait for nobody.", "count"
+    ),
+    form=ReasonForm,
+    warning=gettext_lazy(
+        "Say so once you have undone by hand what the dead compensation was to undo. "
+        "It is set aside, to the archive, with your name and the reason, and the one "
+        "before it starts."
+    ),
+    offered=lambda row: bool(row.needs_human),
+    is_grave=True,
 )

@@ -13,7 +13,6 @@ from django.db.models import (
     ExpressionWrapper,
     OuterRef,
     Q,
-    QuerySet,
 )
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -27,9 +26,9 @@ from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.progress import Progress
 from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.admin.workflow_acts import CANCEL, RETRY
+from django_pgqueue.admin.workflow_acts import CANCEL, RESOLVE, RETRY
 from django_pgqueue.models import Step, Workflow
-from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
+from django_pgqueue.models.workflow import StepState, WorkflowState
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.workflows import (
     WORKFLOW_COLUMNS,
@@ -44,6 +43,16 @@ from django_pgqueue.operators.workflows import (
 # The page of one that runs is renewed so often; one with more steps is not.
 LIVE_SECONDS = 5
 LIVE_STEPS_MAX = 15_000
+
+
+def needs_human() -> ExpressionWrapper:
+    """Return whether a saga waits for somebody, since a compensation is dead."""
+    dead = Step.objects.filter(
+        workflow_id=OuterRef("pk"), kind="compensation", state=StepState.DEAD
+    )
+    return ExpressionWrapper(
+        Q(state=WorkflowState.COMPENSATING) & Q(Exists(dead)), BooleanField()
+    )
 
 
 class PlainWorkflowFilters(FilterForm):
@@ -72,7 +81,8 @@ class WorkflowAdmin(ActingAdmin):
 
     filter_form = WorkflowFilters
     change_form_template = "admin/pgqueue/workflow.html"
-    acts = (RETRY, CANCEL)
+    computed: ClassVar[Mapping[str, Any]] = {"needs_human": needs_human()}
+    acts = (RETRY, RESOLVE, CANCEL)
     named_by = ("name",)
     key_columns = ("key",)
     hidden_columns = ("ends",)
@@ -127,6 +137,9 @@ class WorkflowAdmin(ActingAdmin):
         label: object = row.get_state_display()
         if row.state == WorkflowState.RUNNING and row.cancel_requested_at:
             label = _("running, asked to stop")
+        if row.needs_human:
+            label = _("compensating, needs a human")
+            return badge("dead", label, "workflow-stuck")
         return badge(row.state, label, f"workflow-{row.state}")
 
     @admin.display(description=_("progress"))
@@ -178,18 +191,6 @@ class WorkflowAdmin(ActingAdmin):
             (_("By its deadline"), _("yes") if row.is_overdue else None),
             (_("Restarted from"), self.link_to(Workflow, row.restarted_from)),
         ]
-
-    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add whether something that a saga undoes has failed."""
-        undos = Step.objects.filter(
-            workflow_id=OuterRef("pk"), kind="compensation", state=StepState.DEAD
-        )
-        has_one = ExpressionWrapper(
-            Q(kind=WorkflowKind.SAGA) & Q(Exists(undos)), BooleanField()
-        )
-        rows = super().detail_rows(request)
-        shown: QuerySet[Any] = rows.annotate(has_dead_undo=has_one)
-        return shown
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the picture, a page of the steps, and what renews both."""

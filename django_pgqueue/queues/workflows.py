@@ -154,12 +154,12 @@ SELECT s.id FROM pgqueue_step s
  ORDER BY s.id
 """
 
-# Locks: none. Callbacks are not among them: they have been called. A saga does not go
-# on from a dead step, it compensates: of it, these are compensations that have failed.
+# Locks: none. Callbacks are not among them: they have been called. Nor are those of a
+# saga: it does not go on from a dead step, it compensates.
 DEAD = """
 SELECT s.id FROM pgqueue_workflow w JOIN pgqueue_step s ON s.workflow_id = w.id
  WHERE w.id = %(workflow)s AND s.state = 'dead'
-   AND s.kind = CASE w.kind WHEN 'saga' THEN 'compensation' ELSE 'step' END
+   AND s.kind = 'step' AND w.kind <> 'saga'
  ORDER BY s.id LIMIT %(limit)s
 """
 

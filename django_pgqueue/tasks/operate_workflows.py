@@ -1,17 +1,16 @@
-"""What operators do with workflows: cancel one, and retry what is dead in it."""
+"""What operators do with workflows: cancel, retry, and let a saga go on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from django_pgqueue.exceptions import WorkflowNotFound
 from django_pgqueue.queues import workflows
 from django_pgqueue.tasks import database, operate
+from django_pgqueue.tasks.workflow_result import WorkflowResult
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-# Steps of one workflow that are retried at a time: they stay locked until it is done.
+# Steps that are retried at a time: they stay locked until it is done.
 RETRIED_STEPS_MAX = 5_000
 
 
@@ -46,8 +45,6 @@ def cancel(workflow: int, *, by: str = "") -> str | None:
         InvalidOption: *by* is too long, or no text that can be stored.
         WorkflowNotFound: It was never committed, or its retention has passed.
     """
-    from django_pgqueue.tasks.workflow_result import WorkflowResult
-
     result = WorkflowResult(workflow)
     return result.status if result.cancel(by=by) else None
 
@@ -56,16 +53,44 @@ def retry(workflow: int, *, limit: int = RETRIED_STEPS_MAX) -> Retried:
     """
     Redrive the dead letters of a workflow's steps: with all attempts, it runs again.
 
-    What its failing has started, by on_error, is left as it is. Of a saga, these are
-    the compensations that are dead: it does not go on from a dead step.
+    What its failing has started, by on_error, is left as it is. Of a saga, its dead
+    compensation is tried again: it does not go on from a dead step.
 
     Args:
         workflow: Its id.
         limit: So many steps at most; call it again for more.
+
+    Raises:
+        WorkflowNotFound: It was never committed, or its retention has passed.
     """
     with database.transaction() as (_connection, cursor):
+        row = workflows.find(cursor, [workflow]).get(workflow)
+        if row is None:
+            raise WorkflowNotFound(workflow)
+        if row.kind == "saga":
+            stuck = WorkflowResult(workflow).resolve(again=True)
+            return Retried(stuck, [], is_more=False)
         found = workflows.dead(cursor, workflow, limit=limit + 1)
         tried = found[:limit]
         done = operate.redrive(tried)
     left = sorted({*tried} - {*done})
     return Retried(done, left, len(found) > limit)
+
+
+def resolve(workflow: int, *, by: str = "", reason: str = "") -> list[int]:
+    """
+    Let a saga go on whose dead compensation was done by hand; it is set aside.
+
+    Args:
+        workflow: Its id.
+        by: Who sets it aside; at most 150 characters.
+        reason: Why; at most 2,000 characters. Both are added to its errors.
+
+    Returns:
+        The ids of the compensations that held it up; none: it waits for nobody.
+
+    Raises:
+        InvalidOption: *by* or *reason* is too long, or no text that can be stored.
+        WorkflowNotFound: It was never committed, or its retention has passed.
+    """
+    return WorkflowResult(workflow).resolve(again=False, by=by, reason=reason)

@@ -161,14 +161,15 @@ class WorkflowResult:
         """Cancel it from async code; as cancel()."""
         return await in_thread(lambda: self.cancel(compensate=compensate, by=by))
 
-    def resolve(self, *, again: bool, reason: str = "") -> list[int]:
+    def resolve(self, *, again: bool, by: str = "", reason: str = "") -> list[int]:
         """
         Let a saga go on that waits for a human: a compensation of it is dead.
 
         Args:
             again: Whether it is tried again, as by a redrive; False: it was done by
                 hand, and the one before it starts, as when it is set aside.
-            reason: Why it is set aside, for its errors.
+            by: Who sets it aside, for its errors; at most 150 characters.
+            reason: Why; at most 2,000 characters.
 
         Returns:
             The ids of the compensations that held it up.
@@ -184,15 +185,17 @@ class WorkflowResult:
             if stuck and again:
                 operate.retry(stuck)
             elif stuck:
-                operate.set_aside(stuck, reason=reason)
+                operate.set_aside(stuck, by=by, reason=reason)
             if stuck:
                 workflows.resolve(cursor, self.id, again=again)
         self.refresh()
         return stuck
 
-    async def aresolve(self, *, again: bool, reason: str = "") -> list[int]:
+    async def aresolve(
+        self, *, again: bool, by: str = "", reason: str = ""
+    ) -> list[int]:
         """Let a saga go on from async code; as resolve()."""
-        return await in_thread(lambda: self.resolve(again=again, reason=reason))
+        return await in_thread(lambda: self.resolve(again=again, by=by, reason=reason))
 
     def restart(self, step: int | None = None) -> WorkflowResult:
         """

@@ -52,6 +52,9 @@ from tests.harness.factories import (
     make_schedule,
     make_task_hour,
 )
+from tests.harness.factories import (
+    make_workflow as stored_workflow,
+)
 from tests.log.rows import (
     make_group,
     make_message,
@@ -99,6 +102,7 @@ ACTS = [
     ("archivedjob", "resend", {"retry"}),
     ("workflow", "retry-dead", {"retry"}),
     ("workflow", "cancel", {"cancel"}),
+    ("workflow", "resolve", {"cancel"}),
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
     ("queue", "limit", {"pause"}),
@@ -124,7 +128,7 @@ REPEATED = {"run-again": 3, "run-now": 3, "release": 3, "resend": 3}
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
-    *("limit", "weight", "resend", "retry-dead"),
+    *("limit", "weight", "resend", "retry-dead", "resolve"),
 )
 
 EDITS = [
@@ -188,7 +192,11 @@ def make_bulk_act():
 
 
 def make_workflow(name):
-    """Return the id of one that runs, or of one that has failed."""
+    """Return the id of one that runs, that has failed, or that needs a human."""
+    if name == "resolve":
+        undo = {"kind": "compensation", "state": "dead", "compensates": 0}
+        saga = {"kind": "saga", "state": "compensating"}
+        return stored_workflow([{"state": "succeeded"}, undo], **saga).pk
     result = chain(fails_at.s(1, 1), give.s()).delay()
     if name == "retry-dead":
         drain(raise_errors=False)

@@ -12,8 +12,8 @@ from django.db.models.functions import Now
 
 from django_pgqueue import chain, chord, flow, group
 from django_pgqueue.admin import workflows as pages
-from django_pgqueue.models import DeadLetter, Job, Step, Workflow
-from django_pgqueue.tasks import operate, operate_workflows
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
+from django_pgqueue.tasks import operate_workflows
 from django_pgqueue.testing import drain
 from tests.app.saga_tasks import CANCELS, FAILS, LOG, REJECTS, order
 from tests.app.workflow_tasks import add, fails_at, give, see, total
@@ -446,8 +446,8 @@ def test_a_dead_step_of_a_saga_is_not_retried_but_what_undoes_one_is(admin_clien
     assert "pgqueue-compensated" in page_of(admin_client, result)
 
 
-def test_a_compensation_that_is_set_aside_was_done_by_hand(admin_client):
-    """Its number leads to the dead letter, where that is done; the saga goes on."""
+def test_a_saga_that_needs_a_human_says_so_and_is_let_go_on(admin_client):
+    """Its compensation was done by hand: why, and who said so, is with its job."""
     FAILS["ship"] = -1
     REJECTS.add("refund")
     result = order.start(order_id=7, amount=5)
@@ -455,7 +455,17 @@ def test_a_compensation_that_is_set_aside_was_done_by_hand(admin_client):
     dead = Step.objects.get(kind="compensation", state="dead")
     assert f"{ADMIN}/deadletter/{dead.pk}/change/" in page_of(admin_client, result)
 
-    operate.set_aside([dead.pk], by="ada", reason="refunded by hand")
-    drain(retries=True)
+    assert "compensating, needs a human" in page_of(admin_client, result)
+    assert "compensating, needs a human" in listed(admin_client)[1]
 
+    url = f"{LIST}{result.id}/resolve/"
+    form = {**CONFIRMED, "reason": "refunded by hand"}
+    answer = admin_client.post(url, form, follow=True)
+
+    assert ["1 saga goes on."] == [str(each) for each in answer.context["messages"]]
+    (error, *_) = reversed(ArchivedJob.objects.get(pk=dead.pk).errors)
+    assert ("admin", "refunded by hand") == (error["by"], error["message"])
+    drain(retries=True)
     assert "compensated" == result.refresh().status
+    answer = admin_client.post(url, form, follow=True)
+    assert ["1 waits for nobody."] == [str(e) for e in answer.context["messages"]]

@@ -57,7 +57,7 @@ def make_workflow_rows() -> list[int]:
                     },
                 ),
                 step("release", kind="compensation", compensates=0),
-                step("refund", "started", kind="compensation", compensates=1),
+                step("refund", "dead", kind="compensation", compensates=1),
             ],
             name="order",
             kind="saga",
@@ -91,5 +91,6 @@ def workflow_paths(keys: list[int]) -> list[str]:
         f"{ADMIN}/{keys[0]}/change/?state=succeeded",
         f"{ADMIN}/{keys[0]}/cancel/",
         f"{ADMIN}/{keys[1]}/retry-dead/",
+        f"{ADMIN}/{keys[1]}/resolve/",
         f"{ADMIN}/{keys[1]}/history/",
     ]

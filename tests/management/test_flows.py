@@ -7,8 +7,9 @@ import re
 import pytest
 
 from django_pgqueue import chain, chord, group
-from django_pgqueue.models import DeadLetter, Job, Step
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step
 from django_pgqueue.testing import drain
+from tests.app.saga_tasks import FAILS, LOG, REJECTS, order
 from tests.app.workflow_tasks import add, fails_at, give, see, total
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
@@ -165,12 +166,40 @@ def test_retrying_says_which_steps_have_no_dead_letter():
     assert f"Without a dead letter that can be redriven: {ids[0]}." in err
 
 
+def test_a_saga_goes_on_when_its_compensation_was_done_by_hand():
+    """Who said so, and why, is with the job."""
+    for kept in (LOG, FAILS, REJECTS):
+        kept.clear()
+    FAILS["ship"] = -1
+    REJECTS.add("refund")
+    result = order.start(order_id=7, amount=5)
+    drain(retries=True, raise_errors=False)
+    (letter,) = DeadLetter.objects.values_list("id", flat=True)
+
+    status, out, _ = run("flows", "resolve", result.id, "--reason", "by phone")
+
+    assert (DONE, f"Workflow {result.id} goes on: job {letter} was set aside.\n") == (
+        status,
+        out,
+    )
+    error = ArchivedJob.objects.get(pk=letter).errors[-1]
+    assert "by phone" == error["message"]
+    assert "command line" in error["by"]
+    status, out, _ = run("flows", "resolve", result.id)
+    assert (NOTHING, f"Workflow {result.id} waits for nobody.\n") == (status, out)
+    FAILS.clear()
+    REJECTS.clear()
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
         (["--state", "dead"], "is no state of a workflow; there are running"),
         (["7", "--state", "failed"], "is no state of a step; there are waiting"),
-        (["cancle", "7"], "Say flows, flows ID, or one of: cancel ID, retry ID"),
+        (
+            ["cancle", "7"],
+            "Say flows, flows ID, or one of: cancel ID, retry ID, resolve",
+        ),
         (["cancle"], "Did you mean 'cancel'?"),
         (["cancel"], "Say flows, flows ID"),
         (["cancel", "x"], "is no id of a workflow"),

@@ -1,4 +1,4 @@
-"""pgqueue flows: workflows and their steps; cancel one, or retry what is dead in it."""
+"""pgqueue flows: workflows and their steps; cancel, retry, let a saga go on."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from django_pgqueue.operators.workflows import (
 from django_pgqueue.tasks import operate_workflows as operate
 
 HELP = (
-    "List workflows, the newest first; show the steps of one; cancel one, or retry "
-    "its dead steps."
+    "List workflows, the newest first; show the steps of one; cancel one, retry its "
+    "dead steps, or let a saga go on."
 )
 
 LIMIT_DEFAULT = 50
@@ -73,7 +73,8 @@ def add_arguments(parser: Any) -> None:
         nargs="*",
         metavar="WORD",
         help="ID: show its steps; cancel ID; retry ID: redrive the dead letters of "
-        "its steps; nothing, or list: list workflows.",
+        "its steps; resolve ID: a saga's dead compensation was done by hand; nothing, "
+        "or list: list workflows.",
     )
     parser.add_argument(
         "--state",
@@ -90,6 +91,13 @@ def add_arguments(parser: Any) -> None:
     )
     parser.add_argument(
         "--key", type=plain_text, metavar="KEY", help="With this whole key."
+    )
+    parser.add_argument(
+        "--reason",
+        type=plain_text,
+        default="",
+        metavar="TEXT",
+        help="With resolve: why, for whoever looks at the job later.",
     )
     add_limit(parser, LIMIT_DEFAULT)
     parser.add_argument(
@@ -116,7 +124,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     row = _find(_id(text))
     if row is None:
         return _missing(_id(text), out)
-    return ACTIONS[verb[0]](row.pk, out)
+    return ACTIONS[verb[0]](row.pk, options, out)
 
 
 def _id(text: str) -> int:
@@ -304,7 +312,7 @@ def _step_as_json(step: Any) -> dict[str, Any]:
 # Acts --------------------------------------------------------------------------------
 
 
-def _cancel(workflow: int, out: Output) -> int:
+def _cancel(workflow: int, options: dict[str, Any], out: Output) -> int:
     state = operate.cancel(workflow, by=operator_name())
     stops = (
         ": its jobs that run were asked to stop, and a saga undoes what it has done"
@@ -320,7 +328,7 @@ def _cancel(workflow: int, out: Output) -> int:
     )
 
 
-def _retry(workflow: int, out: Output) -> int:
+def _retry(workflow: int, options: dict[str, Any], out: Output) -> int:
     """Retry dead steps, so many in a transaction."""
     done: list[int] = []
     found = operate.retry(workflow)
@@ -341,7 +349,19 @@ def _retry(workflow: int, out: Output) -> int:
     return status
 
 
-ACTIONS: dict[str, Callable[[int, Output], int]] = {
+def _resolve(workflow: int, options: dict[str, Any], out: Output) -> int:
+    reason = options["reason"]
+    done = operate.resolve(workflow, by=operator_name(), reason=reason)
+    return out.answer(
+        {"workflow": workflow, "resolved": done},
+        done,
+        f"Workflow {workflow} goes on: job {', '.join(map(str, done))} was set aside.",
+        f"Workflow {workflow} waits for nobody.",
+    )
+
+
+ACTIONS: dict[str, Callable[[int, dict[str, Any], Output], int]] = {
     "cancel": _cancel,
     "retry": _retry,
+    "resolve": _resolve,
 }
