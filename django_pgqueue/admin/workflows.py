@@ -45,7 +45,7 @@ LIVE_SECONDS = 5
 LIVE_STEPS_MAX = 15_000
 
 
-def needs_human() -> ExpressionWrapper:
+def needs_human() -> ExpressionWrapper[Any]:
     """Return whether a saga waits for somebody, since a compensation is dead."""
     dead = Step.objects.filter(
         workflow_id=OuterRef("pk"), kind="compensation", state=StepState.DEAD
