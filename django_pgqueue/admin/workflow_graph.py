@@ -31,7 +31,7 @@ GAP_ACROSS, GAP_DOWN, MARGIN = 44, 14, 6
 # What a line takes that passes by a layer.
 PASSING_HEIGHT = 8
 # Characters of a name that fit into a box.
-NAME_CHARACTERS_MAX = 25
+NAME_CHARACTERS_MAX = 23
 
 # A box of several has the colour of the first of these that one of them has.
 URGENCY = ("dead", "started", "expired", "cancelled", "skipped", "waiting", "succeeded")

@@ -154,12 +154,10 @@ SELECT s.id FROM pgqueue_step s
  ORDER BY s.id
 """
 
-# Locks: none. Callbacks are not among them: they have been called. Nor are those of a
-# saga: it does not go on from a dead step, it compensates.
+# Locks: none. Callbacks are not among them: they have been called.
 DEAD = """
-SELECT s.id FROM pgqueue_workflow w JOIN pgqueue_step s ON s.workflow_id = w.id
- WHERE w.id = %(workflow)s AND s.state = 'dead'
-   AND s.kind = 'step' AND w.kind <> 'saga'
+SELECT s.id FROM pgqueue_step s
+ WHERE s.workflow_id = %(workflow)s AND s.state = 'dead' AND s.kind = 'step'
  ORDER BY s.id LIMIT %(limit)s
 """
 

@@ -228,7 +228,7 @@ def test_a_long_name_is_told_by_its_end_and_in_full_when_pointed_at():
 
     (box,) = graph([step(1, name)], clock=1.0, here=None).boxes
 
-    assert "resize_the_image_of_a_pr\u2026" == box.name
+    assert "resize_the_image_of_a_\u2026" == box.name
     assert name in box.title
 
 

@@ -362,16 +362,17 @@ def test_what_runs_is_asked_to_stop(admin_client):
 
 
 def test_dead_steps_are_retried(admin_client):
-    """Their dead letters go back; the callback that was called is left as it is."""
-    result = failed()
-    Step.objects.filter(kind="on_error").update(state="dead")
-    (letter,) = DeadLetter.objects.values_list("pk", flat=True)
+    """Their dead letters go back; that of the callback that was called stays."""
+    result = chain(fails_at.s(7, 7), on_error=fails_at.si(1, 1)).delay()
+    drain(raise_errors=False)
+    letter, callback = DeadLetter.objects.order_by("pk").values_list("pk", flat=True)
 
     assert "1 dead step went back to its queue." == do(
         admin_client, result, "retry-dead"
     )
 
     assert [letter] == list(Job.objects.values_list("pk", flat=True))
+    assert [callback] == list(DeadLetter.objects.values_list("pk", flat=True))
     assert "running" == result.refresh().status
     entry = LogEntry.objects.get()
     assert "Dead steps that went back to their queues: 1." == entry.change_message
