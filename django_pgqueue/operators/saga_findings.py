@@ -27,9 +27,9 @@ def of_sagas(stuck: Sequence[StuckSaga]) -> Finding:
         right="Every saga that compensates gets on with it.",
         value=[each.id for each in stuck],
         limit=FAILURES_MAX,
-        way_out="Fix the cause, then manage.py pgqueue redrive JOB. Or undo it by "
-        "hand, and set its dead letter aside in the admin. Where that is gone: "
-        "WorkflowResult(SAGA).resolve(again=…) does either."
+        way_out="Fix the cause, then manage.py pgqueue flows retry SAGA. Or undo it by "
+        "hand, then manage.py pgqueue flows resolve SAGA. The page of the saga in the "
+        "admin does either."
         if dead
         else "See why, by manage.py pgqueue show JOB. It is tried until it succeeds; "
         "manage.py pgqueue retry JOB tries at once.",

@@ -8,10 +8,10 @@ from django.db import connection
 from django_pgqueue.models import DeadLetter, Job, Workflow
 from django_pgqueue.operators import overview
 from django_pgqueue.queues import doctor
-from django_pgqueue.tasks import operate
 from django_pgqueue.testing import drain
 from tests.app.saga_tasks import FAILS, LOG, REJECTS, order
 from tests.management.test_doctor import database, examined, trouble
+from tests.management.test_pgqueue import DONE, run
 
 __all__ = ["database"]  # A fixture.
 
@@ -26,7 +26,7 @@ def _clean():
 
 
 def test_a_compensation_that_is_dead_stops_its_saga():
-    """Until somebody redrives it, as the way out says."""
+    """Until somebody retries it, as the way out says."""
     FAILS["ship"] = -1
     REJECTS.add("refund")
     saga = order.start(order_id=7, amount=5, key="order-7")
@@ -39,7 +39,7 @@ def test_a_compensation_that_is_dead_stops_its_saga():
         f"1 saga does not get on with undoing: place-order order-7 (saga {saga.id}: "
         f"its refund, job {letter.id}, is dead)."
     )
-    assert "redrive" in finding["way_out"]
+    assert "flows retry SAGA" in finding["way_out"]
     with connection.cursor() as cursor:
         [shown] = [
             each
@@ -49,7 +49,7 @@ def test_a_compensation_that_is_dead_stops_its_saga():
     assert finding["what"] == shown.what
 
     REJECTS.clear()
-    operate.retry([letter.id])
+    assert DONE == run("flows", "retry", saga.id)[0]
     drain(retries=True)
     assert "ok" == examined()[1]["sagas"]["severity"]
 
