@@ -66,6 +66,32 @@ WITH purged AS (
 SELECT count(*), max(until) FROM purged
 """
 
+# Locks: row locks on a batch of workflows, and on their steps; SKIP LOCKED passes over
+# what is just reopened. Steps count as rows, and what does not fit waits for the next
+# batch: but the first workflow goes in any case, with all the steps that it has.
+WORKFLOWS = f"""
+WITH over AS (
+    SELECT id, finished_at, steps FROM pgqueue_workflow
+     WHERE finished_at >= coalesce(%(floor)s::timestamptz, '-infinity')
+       AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
+     ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
+chosen AS (
+    SELECT id FROM (
+        SELECT id, coalesce(sum(steps + 1) OVER (
+                   ORDER BY finished_at, id
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+          FROM over) counted
+     WHERE before < %(limit)s),
+steps AS (
+    DELETE FROM pgqueue_step
+     WHERE workflow_id = ANY(ARRAY(SELECT id FROM chosen))
+    RETURNING id),
+purged AS (
+    DELETE FROM pgqueue_workflow WHERE id = ANY(ARRAY(SELECT id FROM chosen))
+    RETURNING finished_at)
+SELECT (SELECT count(*) FROM steps) + count(*), max(finished_at) FROM purged
+"""
+
 
 class Purged(NamedTuple):
     """
@@ -115,6 +141,17 @@ def purge_dedup_windows(
 ) -> Purged:
     """Delete one batch of periods that have been over for *keep*."""
     return _batch(cursor, DEDUP_WINDOWS, keep, floor)
+
+
+def purge_workflows(
+    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
+) -> Purged:
+    """
+    Delete one batch of workflows that have been over for *keep*, with their steps.
+
+    Rows are those of both; a batch ends with the workflow whose steps make it full.
+    """
+    return _batch(cursor, WORKFLOWS, keep, floor)
 
 
 def purge_workers(cursor: Cursor, *, keep: timedelta) -> int:

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.queues.enqueue import OF_LANE, Placement
 
 # Locks: those of the function.
@@ -186,21 +185,6 @@ SELECT s.name, s.kind, s.task IS NOT NULL, s.state, s.next, s.compensates,
        extract(epoch FROM max(s.finished_at))::float8
   FROM pgqueue_step s WHERE s.workflow_id = %(workflow)s
  GROUP BY s.name, s.kind, s.task IS NOT NULL, s.state, s.next, s.compensates
-"""
-
-# Locks: row locks on one batch of workflows, and on their steps; SKIP LOCKED passes
-# over what is just advanced. The steps of all of them may be many: so few workflows.
-PURGE = f"""
-WITH gone AS (
-    DELETE FROM pgqueue_workflow WHERE id = ANY(ARRAY(
-        SELECT id FROM pgqueue_workflow
-         WHERE finished_at >= coalesce(%(floor)s::timestamptz, '-infinity')
-           AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
-         ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
-    RETURNING id, finished_at),
-steps AS (
-    DELETE FROM pgqueue_step WHERE workflow_id = ANY(ARRAY(SELECT id FROM gone)))
-SELECT count(*), max(finished_at) FROM gone
 """
 
 # Of Placement, what a step's job is stored with; the times as texts.

@@ -24,9 +24,10 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, WrongState, shown
 from django_pgqueue.queues import workflows
 from django_pgqueue.tasks import start_workflow
-from django_pgqueue.tasks.canvas import Ends, Part, Plan, Signature, checked_name
+from django_pgqueue.tasks.canvas import Part, Signature, checked_name
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.enqueuer import Enqueuer
+from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
 # Callbacks by what people call them, and the kinds of their steps.

@@ -16,140 +16,39 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from django_pgqueue.conf import Settings, get_settings
-from django_pgqueue.exceptions import InvalidArgument, InvalidOption, shown
+from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import NewStep
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.plan import NAME_LENGTH_MAX, Ends, Plan
 
 if TYPE_CHECKING:
-    from django_pgqueue.tasks.enqueuer import Enqueuer
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.workflow_result import WorkflowResult
 
 R = TypeVar("R")
-
-# Steps of one workflow, those included that only gather results.
-STEPS_MAX = 50_000
-
-NAME_LENGTH_MAX = KEY_LENGTH_MAX = 255
+R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """
-    The steps that a part of a plan ends with.
+class Callee(Protocol[R_co]):
+    """What a signature calls: a task with its options. That is an Enqueuer."""
 
-    Attributes:
-        places: Of the steps.
-        is_list: Whether its result is the list of theirs.
-        has_result: False: what comes after it takes nothing of it.
-    """
-
-    places: tuple[int, ...] = ()
-    is_list: bool = False
-    has_result: bool = True
-
-
-class Plan:
-    """The steps of a workflow that is to be stored, each checked."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.steps: list[NewStep] = []
-        # Of each: why nobody can take its result; None: it can be taken.
-        self._without_result: list[str | None] = []
-
-    def call(self, signature: Signature[Any], before: Ends) -> Ends:
-        """Add a call; it takes what stands before it, unless it says otherwise."""
-        takes = None
-        if before.places and before.has_result and not signature.is_immutable:
-            takes = "results" if before.is_list else "result"
-            self.need_results(signature.name, before.places)
-        return self._add_call(signature, takes, after=before.places)
-
-    def step(
+    @property
+    def task_name(self) -> str: ...
+    def delay(self, /, *args: Any, **kwargs: Any) -> JobResult[R_co]: ...
+    async def adelay(self, /, *args: Any, **kwargs: Any) -> JobResult[R_co]: ...
+    def as_step(
         self,
-        signature: Signature[Any],
-        *,
-        after: Sequence[int],
-        fills: Mapping[int | str, int],
-        **said: Any,
-    ) -> Ends:
-        """
-        Add a call some of whose arguments are results of other steps.
-
-        Args:
-            signature: The call, with None for those.
-            after: The places of the steps that it waits for.
-            fills: Arguments, by place or name, and the places of the steps.
-            said: Other fields of NewStep.
-        """
-        self.need_results(signature.name, list(fills.values()))
-        new, why_not = signature.enqueuer.as_step(
-            signature.args, signature.kwargs, self.settings, fills.keys()
-        )
-        return self._add(replace(new, after=after, fills=fills, **said), why_not)
-
-    def gather(self, before: Ends, *, takes: bool = True) -> Ends:
-        """Add a step that has the results of those before it as one list, or none."""
-        step = NewStep(
-            name="(gather)",
-            placement=None,
-            after=before.places,
-            takes="results" if takes else None,
-        )
-        return self._add(step, None)
-
-    def barrier(self, places: Sequence[int]) -> Ends:
-        """Return what a part comes after that takes nothing of these steps."""
-        if not places:
-            return Ends()
-        step = NewStep(name="(wait)", placement=None, after=places, takes=None)
-        return replace(self._add(step, None), has_result=False)
-
-    def on_error(self, signature: Signature[Any]) -> None:
-        """Add what is called once the workflow has failed."""
-        takes = None if signature.is_immutable else "failure"
-        self._add_call(signature, takes, kind="on_error")
-
-    def callback(self, kind: str, signature: Signature[Any]) -> None:
-        """Add what is called, with its own arguments, once the workflow has ended."""
-        self._add_call(signature, None, kind=kind)
-
-    def need_results(self, name: str, places: Iterable[int]) -> None:
-        """Raise InvalidOption where a step takes a result that is not stored."""
-        for place in places:
-            if (why_not := self._without_result[place]) is not None:
-                raise InvalidOption(
-                    f"{name} takes the result of {self.steps[place].name}, which has "
-                    f"none: {why_not}. Say {name}.si(…), which takes none."
-                )
-
-    def _add_call(
-        self, signature: Signature[Any], takes: str | None, **said: Any
-    ) -> Ends:
-        args = signature.args if takes is None else (None, *signature.args)
-        filled = () if takes is None else (0,)
-        new, why_not = signature.enqueuer.as_step(
-            args, signature.kwargs, self.settings, filled
-        )
-        return self._add(replace(new, takes=takes, **said), why_not)
-
-    def _add(self, step: NewStep, why_not: str | None) -> Ends:
-        if len(self.steps) >= STEPS_MAX:
-            raise InvalidArgument(
-                task=step.name,
-                path="workflow",
-                problem=f"has more than {STEPS_MAX:,} steps; divide it",
-            )
-        self.steps.append(step)
-        self._without_result.append(why_not)
-        return Ends((len(self.steps) - 1,))
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        settings: Settings,
+        filled: Collection[int | str],
+    ) -> tuple[NewStep, str | None]: ...
 
 
 class Part(ABC):
@@ -170,7 +69,7 @@ class Part(ABC):
 class Signature(Part, Generic[R]):
     """A call of a task that is not made yet. Made by task.s(…) and task.si(…)."""
 
-    enqueuer: Enqueuer[Any, R]
+    enqueuer: Callee[R]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     is_immutable: bool = False
@@ -182,11 +81,11 @@ class Signature(Part, Generic[R]):
 
     def delay(self) -> JobResult[R]:
         """Enqueue the call by itself, as one job of no workflow."""
-        return self.enqueuer._delay(self.args, self.kwargs)
+        return self.enqueuer.delay(*self.args, **self.kwargs)
 
     async def adelay(self) -> JobResult[R]:
         """Enqueue the call by itself, from async code."""
-        return await self.enqueuer._patiently(self.delay)
+        return await self.enqueuer.adelay(*self.args, **self.kwargs)
 
     def plan(self, plan: Plan, before: Ends) -> Ends:
         """Add one step."""

@@ -24,11 +24,12 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import Comparison
-from django_pgqueue.tasks.canvas import Ends, Part, Plan, Signature, checked_name
+from django_pgqueue.tasks.canvas import Part, Signature, checked_name
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import encode_at
+from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.start_workflow import start
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from django_pgqueue import Cancel, Retry, task
+from django_pgqueue.tasks.context import JobContext
+from tests.harness import ledger
 
 SOON = Retry(max_attempts=3, backoff="constant", base=0.0)
 
@@ -99,3 +102,12 @@ def adds(ctx: Any, depth: int) -> None:
 @task(takes_context=True)
 def has_batch(ctx: Any) -> None:
     SEEN.append(ctx.batch)
+
+
+@task(takes_context=True)
+def passes(ctx: JobContext, value: int) -> int:
+    """Write a start, wait for as long as a kill may come, and write an end."""
+    ledger.write("start", ctx.id, ctx.attempt, value)
+    threading.Event().wait(0.002)
+    ledger.write("end", ctx.id, ctx.attempt, value)
+    return value + 1

@@ -347,4 +347,5 @@ def test_permissions_are_one_list():
         "view_export",
         "view_dedupwindow",
         "view_lane",
+        "view_workflow",
     } == codenames

@@ -47,6 +47,14 @@ USED = {
     "octet_length": ["text", "name"],
     "md5": ["text"],
     "encode": ["bytea, text"],
+    "nextval": ["regclass"],
+    "unnest": ["anyarray"],
+    "generate_series": ["integer, integer"],
+    "jsonb_array_length": ["jsonb"],
+    "jsonb_array_elements_text": ["jsonb"],
+    "jsonb_set": ["jsonb, text[], jsonb"],
+    "jsonb_strip_nulls": ["jsonb"],
+    "left": ["text, integer"],
     "count": [],
 }
 OPERATORS = {
@@ -73,6 +81,16 @@ SELECT t.relname::text FROM pg_class t JOIN pg_class c USING (relnamespace)
  WHERE c.oid = 'pgqueue_job'::regclass AND t.relkind IN ('r', 'p')
    AND t.relname ~ '^pgqueue_'
 """
+
+# A step of a task that is followed by one that gathers.
+STEPS = """[
+    {"name": "a", "kind": "step", "after": [], "next": [1], "task": "first",
+     "job": {"queue": "q", "args": [], "kwargs": {}, "headers": {}, "priority": 0,
+             "max_attempts": 5, "bytes_max": 9}},
+    {"name": "b", "kind": "step", "after": [0], "next": [], "takes": "results"},
+    {"name": "c", "kind": "on_error", "after": [], "next": [], "takes": "failure",
+     "task": "last", "job": {"queue": "q", "args": [null], "kwargs": {}, "headers": {},
+     "priority": 0, "max_attempts": 5, "bytes_max": 900}}]"""
 
 # One call of each of ours, and a row that the trigger and the check look at.
 CALLS = [
@@ -101,6 +119,18 @@ CALLS = [
     "SELECT one.pgqueue_make_archive_day(current_date + 9)",
     "SELECT one.pgqueue_make_log_day(current_date - 1)",
     "SELECT one.pgqueue_close_log_day(current_date - 1)",
+    f"SELECT * FROM one.pgqueue_start_workflow('w', 'k', '{STEPS}', '{{1}}', true)",
+    "SELECT one.pgqueue_start_workflow('w', 'k', '[]', '{}', true)",
+    # Of no workflow that there is, but through all that they do.
+    "SELECT one.pgqueue_advance('{7}', '{1}', '{2}', true)",
+    "SELECT one.pgqueue_start_steps('{7}', true)",
+    "SELECT one.pgqueue_store_steps('{7}', true)",
+    "SELECT one.pgqueue_results_of('{7}')",
+    "SELECT one.pgqueue_failure_of(7)",
+    "SELECT one.pgqueue_steps_ended('{7}', '{7}')",
+    # The triggers; this one ends a workflow, and starts what is called for it.
+    "WITH gone AS (DELETE FROM one.pgqueue_job RETURNING task) SELECT 1",
+    "WITH gone AS (DELETE FROM one.pgqueue_dead_letter RETURNING task) SELECT 1",
     """INSERT INTO one.pgqueue_job (task, run_after) VALUES ('t', '2026-01-01Z')
        RETURNING visible_at""",
 ]

@@ -63,6 +63,8 @@ QUEUE_LIMITS = (
     *("HOLD", "ROOM", "TAKE_OVER", "PERMIT", "PAY", "SET_CONCURRENCY", "SET_RATE"),
 )
 
+WORKFLOWS = ("RESULTS", "STEPS", "CANCEL", "STARTED")
+
 # Plausible parameters, by the names that statements use.
 VALUES = {
     "accumulate_key": "k",
@@ -429,6 +431,19 @@ SPECIAL = {
         "tasks": ["shop.send"],
     },
     "task_spans.CHARTS": {"until": NOON + timedelta(hours=1), "points": 60},
+    "workflows.START": {
+        "name": "order",
+        "steps": """[
+            {"name": "a", "kind": "step", "after": [], "next": [1], "task": "shop.send",
+             "job": {"queue": "default", "args": [], "kwargs": {}, "headers": {},
+                     "priority": 0, "max_attempts": 5, "bytes_max": 9}},
+            {"name": "(gather)", "kind": "step", "after": [0], "next": [],
+             "takes": "results"}]""",
+        "ends": [1],
+        "is_list": False,
+    },
+    **{f"workflows.{name}": {"workflow": 7} for name in WORKFLOWS},
+    "workflows.LEFT_OUT": {"workflow": 7, "count": 2},
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
         "hour": [NOON],
@@ -527,6 +542,7 @@ EXPLAINED = {
     "purge.DEDUP_WINDOWS",
     "purge.RESULTS",
     "purge.WORKERS",
+    "purge.WORKFLOWS",
     "redrive.HOLDERS",
     "redrive.REDRIVE",
     "redrive.REDRIVE_KEYED",
@@ -627,6 +643,8 @@ EXPLAINED = {
     "workers.LEAD",
     "workers.LOCK",
     "workers.REGISTER",
+    *(f"workflows.{name}" for name in ("START", "FIND", *WORKFLOWS)),
+    *("workflows.LEFT_OUT", "workflows.STARTED_BESIDE"),
 }
 
 # Those that it cannot: they are run by the tests of their own modules.

@@ -191,6 +191,7 @@ BOUNDS = {
     "ticks.BUSY": one("waiting"),
     "ticks.LATEST": one("waiting"),
     "ticks.OWN_JOB": one("waiting"),
+    "workflows.START": Bound(buffers=PLAN_BUFFERS + 8 * ROW_BUFFERS),
 }
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines
@@ -262,6 +263,10 @@ SMALL = {
     *(f"task_spans.{name}" for name in ("ADD", "CHARTS", "PURGE")),
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
+    # Of two tables of their own, bounded in queues/test_workflows.py.
+    "purge.WORKFLOWS",
+    *(f"workflows.{name}" for name in ("FIND", "RESULTS", "STEPS", "CANCEL")),
+    *(f"workflows.{name}" for name in ("LEFT_OUT", "STARTED", "STARTED_BESIDE")),
     "enqueue.PIN",
 }
 

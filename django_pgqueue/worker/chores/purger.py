@@ -3,9 +3,9 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
-they are exported there. Dead letters, results, periods of dedup keys, durable steps,
-signals, files that no mail has any more, spans of tasks, bulk acts and the rows of dead
-workers are deleted in bounded batches.
+they are exported there. Dead letters, results, workflows that are over, periods of
+dedup keys, durable steps, signals, files that no mail has any more, spans of tasks, bulk
+acts and the rows of dead workers are deleted in bounded batches.
 """
 
 from __future__ import annotations
@@ -75,6 +75,9 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     if retention.archive is not None:
         target = None if settings.export is None else settings.export.path
         result.append(_partition_dropper(retention.archive, target))
+        result.append(
+            Batches("rows of workflows", purge.purge_workflows, retention.archive)
+        )
     if retention.dead_letters is not None:
         result.append(
             Batches("dead letters", purge.purge_dead_letters, retention.dead_letters)

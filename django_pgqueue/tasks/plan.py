@@ -1,0 +1,158 @@
+"""
+Plan: the steps of a workflow that is to be stored, each checked, and in what order.
+
+What is said (canvas.py) is made a plan, and a plan is stored (start_workflow.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import InvalidArgument, InvalidOption
+from django_pgqueue.queues.workflows import NewStep
+
+# Steps of one workflow, those included that only gather results.
+STEPS_MAX = 50_000
+
+NAME_LENGTH_MAX = KEY_LENGTH_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """
+    The steps that a part of a plan ends with.
+
+    Attributes:
+        places: Of the steps.
+        is_list: Whether its result is the list of theirs.
+        has_result: False: what comes after it takes nothing of it.
+    """
+
+    places: tuple[int, ...] = ()
+    is_list: bool = False
+    has_result: bool = True
+
+
+class Planned(Protocol):
+    """What plans a call as a step. That is an Enqueuer."""
+
+    def as_step(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        settings: Settings,
+        filled: Collection[int | str],
+    ) -> tuple[NewStep, str | None]: ...
+
+
+class Unmade(Protocol):
+    """A call that is not made yet. That is a signature."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def enqueuer(self) -> Planned: ...
+    @property
+    def args(self) -> tuple[Any, ...]: ...
+    @property
+    def kwargs(self) -> Mapping[str, Any]: ...
+    @property
+    def is_immutable(self) -> bool: ...
+
+
+class Plan:
+    """The steps of a workflow that is to be stored, each checked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.steps: list[NewStep] = []
+        # Of each: why nobody can take its result; None: it can be taken.
+        self._without_result: list[str | None] = []
+
+    def call(self, signature: Unmade, before: Ends) -> Ends:
+        """Add a call; it takes what stands before it, unless it says otherwise."""
+        takes = None
+        if before.places and before.has_result and not signature.is_immutable:
+            takes = "results" if before.is_list else "result"
+            self.need_results(signature.name, before.places)
+        return self._add_call(signature, takes, after=before.places)
+
+    def step(
+        self,
+        signature: Unmade,
+        *,
+        after: Sequence[int],
+        fills: Mapping[int | str, int],
+        **said: Any,
+    ) -> Ends:
+        """
+        Add a call some of whose arguments are results of other steps.
+
+        Args:
+            signature: The call, with None for those.
+            after: The places of the steps that it waits for.
+            fills: Arguments, by place or name, and the places of the steps.
+            said: Other fields of NewStep.
+        """
+        self.need_results(signature.name, list(fills.values()))
+        new, why_not = signature.enqueuer.as_step(
+            signature.args, signature.kwargs, self.settings, fills.keys()
+        )
+        return self._add(replace(new, after=after, fills=fills, **said), why_not)
+
+    def gather(self, before: Ends, *, takes: bool = True) -> Ends:
+        """Add a step that has the results of those before it as one list, or none."""
+        step = NewStep(
+            name="(gather)",
+            placement=None,
+            after=before.places,
+            takes="results" if takes else None,
+        )
+        return self._add(step, None)
+
+    def barrier(self, places: Sequence[int]) -> Ends:
+        """Return what a part comes after that takes nothing of these steps."""
+        if not places:
+            return Ends()
+        step = NewStep(name="(wait)", placement=None, after=places, takes=None)
+        return replace(self._add(step, None), has_result=False)
+
+    def on_error(self, signature: Unmade) -> None:
+        """Add what is called once the workflow has failed."""
+        takes = None if signature.is_immutable else "failure"
+        self._add_call(signature, takes, kind="on_error")
+
+    def callback(self, kind: str, signature: Unmade) -> None:
+        """Add what is called, with its own arguments, once the workflow has ended."""
+        self._add_call(signature, None, kind=kind)
+
+    def need_results(self, name: str, places: Iterable[int]) -> None:
+        """Raise InvalidOption where a step takes a result that is not stored."""
+        for place in places:
+            if (why_not := self._without_result[place]) is not None:
+                raise InvalidOption(
+                    f"{name} takes the result of {self.steps[place].name}, which has "
+                    f"none: {why_not}. Say {name}.si(…), which takes none."
+                )
+
+    def _add_call(self, signature: Unmade, takes: str | None, **said: Any) -> Ends:
+        args = signature.args if takes is None else (None, *signature.args)
+        filled = () if takes is None else (0,)
+        new, why_not = signature.enqueuer.as_step(
+            args, signature.kwargs, self.settings, filled
+        )
+        return self._add(replace(new, takes=takes, **said), why_not)
+
+    def _add(self, step: NewStep, why_not: str | None) -> Ends:
+        if len(self.steps) >= STEPS_MAX:
+            raise InvalidArgument(
+                task=step.name,
+                path="workflow",
+                problem=f"has more than {STEPS_MAX:,} steps; divide it",
+            )
+        self.steps.append(step)
+        self._without_result.append(why_not)
+        return Ends((len(self.steps) - 1,))

@@ -1,0 +1,208 @@
+"""Workflows by real workers: steps start where those before them end, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from django.db import transaction
+
+from django_pgqueue import WorkflowFailed, chain, chord, group
+from django_pgqueue.models import ArchivedJob, Job, Step, Workflow
+from django_pgqueue.tasks import operate
+from tests.app import control_tasks, crash_tasks, lane_tasks
+from tests.app.workflow_tasks import add, give, passes, total
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import wait_until_dry, wait_until_final
+
+MODULES = {
+    "TASK_MODULES": ["crash_tasks", "control_tasks", "lane_tasks", "workflow_tasks"]
+}
+
+TIMEOUT = 60
+
+
+def ended(result, state="succeeded"):
+    """Return the workflow's row, once it has ended in this state."""
+    wait_for(lambda: result.refresh().status != "running", TIMEOUT, "it has ended")
+    assert state == result.status
+    row = Workflow.objects.get(id=result.id)
+    assert 0 == row.active
+    return row
+
+
+def states(result):
+    return Counter(step.state for step in result.steps())
+
+
+@pytest.mark.parametrize(
+    "members",
+    [100, pytest.param(1_000, marks=pytest.mark.slow)],
+)
+def test_the_body_of_a_chord_runs_once_with_all_results(
+    start_worker, the_ledger, members
+):
+    """Whoever ends last: members end side by side in threads of several processes."""
+    for _ in range(2):
+        start_worker(threads=4, pgqueue=MODULES, wait=False)
+    header = [passes.s(number) for number in range(members)]
+
+    result = chord(header, crash_tasks.record.s()).delay()
+
+    assert [number + 1 for number in range(members)] == result.get(timeout=TIMEOUT)
+    row = ended(result)
+    assert (members + 1, members + 1) == (row.steps, row.succeeded)
+    assert {} == the_ledger.repeated()
+    assert members + 1 == ArchivedJob.objects.filter(workflow_id=result.id).count()
+
+
+def test_steps_of_many_chains_start_at_once(start_worker, the_ledger):
+    """Each on its own: the poll is ten minutes away, so a wake is heard for each."""
+    start_worker(processes=2, pgqueue=MODULES)
+
+    results = [
+        chain(give.s(number), passes.s(), passes.s(), passes.s()).delay()
+        for number in range(50)
+    ]
+
+    assert [n + 3 for n in range(50)] == [each.get(timeout=TIMEOUT) for each in results]
+    assert 150 == len(the_ledger.entries("start"))
+    assert {} == the_ledger.repeated()
+
+
+def test_a_step_of_a_paused_queue_waits_for_it(start_worker, the_ledger):
+    """What comes before it runs; its workflow is running until the queue goes on."""
+    start_worker(pgqueue=MODULES)
+    operate.pause("mail")
+    try:
+        result = chain(give.s(1), passes.using(queue="mail").s(), add.s(1)).delay()
+        wait_for(lambda: Job.objects.filter(queue="mail").exists(), what="its turn")
+        wait_until_dry(the_ledger)
+        assert "running" == result.refresh().status
+        assert [] == the_ledger.entries("start")
+    finally:
+        operate.resume("mail")
+
+    assert 3 == result.get(timeout=TIMEOUT)
+
+
+def test_members_in_lanes_keep_to_them(start_worker, the_ledger):
+    """No more run at a time than the limit says; a group keeps its order."""
+    start_worker(processes=2, pgqueue=MODULES)
+    limited = [lane_tasks.limited.s("t", number) for number in range(20)]
+    # Each of these is stored when the one before it has ended.
+    in_order = chain(
+        *(lane_tasks.flaky_step.si("c", number) for number in range(5)),
+    )
+
+    result = chord([*limited, in_order], give.si("all")).delay()
+
+    assert "all" == result.get(timeout=TIMEOUT)
+    running: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for entry in the_ledger.entries():
+        if entry.event in ("start", "end", "failed"):
+            running[entry.note[0]] += 1 if entry.event == "start" else -1
+            most |= running
+    assert {"t": 3, "c": 1} == dict(most)
+    ended_in = [e.note[1] for e in the_ledger.entries("end") if e.note[0] == "c"]
+    assert [*range(5)] == ended_in
+
+
+def test_members_run_in_the_order_of_their_priorities(start_worker, the_ledger):
+    """The options of using() are those of the step's job."""
+    header = [
+        crash_tasks.record.using(priority=priority).s(priority)
+        for priority in (0, 10, 5)
+    ]
+    result = chord(header, give.si("all")).delay()
+
+    start_worker(threads=1, pgqueue=MODULES)
+
+    assert "all" == result.get(timeout=TIMEOUT)
+    assert [10, 5, 0] == [entry.note for entry in the_ledger.entries("start")]
+
+
+def test_a_cancel_asks_what_runs_and_starts_nothing_more(start_worker, the_ledger):
+    """One that waits is cancelled at once; the workflow, when none of it runs."""
+    start_worker(threads=1, pgqueue=MODULES)
+    header = [control_tasks.until_cancelled.s(then="return") for _ in range(3)]
+    result = chord(header, give.si("body"), on_error=crash_tasks.record.si(1)).delay()
+    wait_for(lambda: the_ledger.entries("start"), what="one runs")
+
+    assert result.cancel()
+    row = ended(result, "cancelled")
+
+    assert {"succeeded": 1, "cancelled": 3, "waiting": 1} == states(result)
+    assert (1, 3) == (row.succeeded, row.cancelled)
+    assert not Job.objects.exists()
+    assert 1 == len(the_ledger.entries("start"))
+
+
+def test_a_workflow_that_is_rolled_back_was_never_there(start_worker, the_ledger):
+    """Neither its row, nor a step, nor a job that somebody could have claimed."""
+    start_worker(pgqueue=MODULES)
+    with transaction.atomic():
+        lost = chain(passes.s(1), passes.s()).delay()
+        transaction.set_rollback(True)
+    kept = chain(passes.s(1), passes.s()).delay()
+
+    assert 3 == kept.get(timeout=TIMEOUT)
+    assert [kept.id] == list(Workflow.objects.values_list("id", flat=True))
+    assert {kept.id} == set(Step.objects.values_list("workflow_id", flat=True))
+    assert not {step.id for step in lost.steps()}
+    assert 2 == len(the_ledger.entries("start"))
+
+
+def test_a_settle_whose_answer_is_lost_advances_once(start_worker, the_ledger):
+    """The step after it was stored with it, and is not stored again."""
+    with Proxy() as proxy:
+        worker = start_worker(
+            "--queues=default",
+            databases={"default": proxy.database},
+            pgqueue=MODULES,
+        )
+        # The settler's connection is opened by its first write.
+        wait_until_final([crash_tasks.record.delay().id])
+        assert 1 == proxy.cut_at(b"pgqueue settler", b"INTO pgqueue_archived_job")
+
+        result = chain(passes.s(1), passes.s(), passes.s()).delay()
+
+        assert proxy.cut_done.wait(20)
+        assert 4 == result.get(timeout=TIMEOUT)
+        worker.wait_for_lines("recovered  loop=settler")
+        row = ended(result)
+        assert (3, 3) == (row.steps, row.succeeded)
+        assert {} == the_ledger.repeated()
+        assert [] == the_ledger.entries("stale")
+        assert 0 == worker.stop()
+
+
+def test_a_group_fails_when_all_of_it_has_ended(start_worker, the_ledger):
+    """Its on_error is called once, by whichever member ends last."""
+    for _ in range(2):
+        start_worker(threads=4, pgqueue=MODULES, wait=False)
+    header = [
+        passes.s(n) if n % 2 else crash_tasks.reject_recorded.s("no") for n in range(40)
+    ]
+
+    result = group(header, on_error=crash_tasks.record.s()).delay()
+    row = ended(result, "failed")
+
+    assert (20, 20) == (row.succeeded, row.dead)
+    told = wait_for(lambda: the_ledger.entries("end")[-1].note, what="on_error")
+    wait_for(lambda: not Job.objects.exists(), what="on_error has ended")
+    told = [e.note for e in the_ledger.entries("end") if isinstance(e.note, dict)]
+    assert [(result.id, 20, 10)] == [
+        (each["workflow"], each["failed"], len(each["steps"])) for each in told
+    ]
+    with pytest.raises(WorkflowFailed, match="is dead"):
+        result.get(timeout=0)
+
+
+def test_a_chord_ends_also_if_its_total_is_all_that_is_left(start_worker):
+    """An empty header: the body starts at once, woken by whoever stored it."""
+    start_worker(pgqueue=MODULES)
+
+    assert 0 == chord([], total.s()).delay().get(timeout=TIMEOUT)
