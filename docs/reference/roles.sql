@@ -77,7 +77,7 @@ GRANT INSERT, SELECT,
 GRANT USAGE ON SEQUENCE pgqueue_job_id_seq TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
     pgqueue_start_workflow, pgqueue_advance, pgqueue_start_steps, pgqueue_store_steps,
-    pgqueue_results_of
+    pgqueue_results_of, pgqueue_failure_of
     TO pgqueue_producer;
 
 -- Producer: publish(), topics, and the jobs of their subscribers.

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 from django.db import transaction
 
-from django_pgqueue import Unique, publish
-from tests.app import crash_tasks, lane_tasks, tasks
+from django_pgqueue import Unique, chord, publish
+from tests.app import crash_tasks, lane_tasks, tasks, workflow_tasks
 from tests.app.accumulate_tasks import by_size
 from tests.harness.ledger import Ledger
 from tests.harness.waiting import wait_for
@@ -25,6 +25,7 @@ MODULES = [
     "schedule_tasks",
     "subscriber_tasks",
     "consume_tasks",
+    "workflow_tasks",
 ]
 
 STEPS = 5
@@ -36,6 +37,10 @@ ENDED = """
 SELECT state, count(*)::int FROM pgqueue_archived_job WHERE task = %s GROUP BY state
 """
 HEARD = "SELECT result FROM pgqueue_archived_job WHERE queue = %s"
+WORKFLOWS = """
+SELECT w.key, w.state, w.succeeded, s.result::int
+  FROM pgqueue_workflow w JOIN pgqueue_step s ON s.id = w.ends[1]
+"""
 DEAD = "SELECT task, reason FROM pgqueue_dead_letter ORDER BY task"
 
 # It goes on for ever.
@@ -62,6 +67,10 @@ def enqueue() -> None:
     by_size.bulk([(n,) for n in range(10)])
     tasks.fails_once.delay("no luck")
     tasks.noop.using(unique=Unique(conflict="replace")).delay(4)
+    header = [
+        workflow_tasks.give.s(number) | workflow_tasks.add.s(1) for number in (1, 2)
+    ]
+    chord(header, workflow_tasks.total.s()).delay(key="order-7")
     publish("parcels.packed", {"n": 1})
     publish("plain", {"n": 1}, key="k")
 
@@ -104,6 +113,8 @@ def ends(database: psycopg.Connection[Any], the_ledger: Ledger, sent: int) -> No
 
     assert {"succeeded": 4} == ended(tasks.noop)
     assert {"succeeded": 2} == ended(tasks.add)
+    workflows = database.execute(WORKFLOWS).fetchall()
+    assert [("order-7", "succeeded", 5, 5)] == workflows
     assert {"succeeded": 50} == ended(crash_tasks.record)
     assert {"succeeded": 1} == ended(tasks.once)
     assert {"succeeded": STEPS} == ended(lane_tasks.flaky_step)

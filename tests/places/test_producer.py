@@ -9,11 +9,11 @@ import pytest
 from django.core.mail import EmailMessage
 from django.db import ProgrammingError, connections, transaction
 
-from django_pgqueue import QueueFull, Unique, publish, publish_many
+from django_pgqueue import QueueFull, Unique, chord, group, publish, publish_many
 from django_pgqueue.topics.publish import message
 from tests.app.accumulate_tasks import by_size
 from tests.app.lane_tasks import limited, step
-from tests.app.tasks import noop
+from tests.app.tasks import add, echo, fails_once, noop
 from tests.harness.mail_server import EMAIL, mail_settings
 from tests.places.roles import ROLES
 
@@ -26,6 +26,11 @@ UNIQUE = [
     Unique(conflict="reschedule"),
     Unique(period="1h"),
 ]
+
+NO_ECHO = """
+ALTER TABLE pgqueue_job ADD CONSTRAINT no_echo CHECK (task <> 'tests.app.tasks.echo')
+  NOT VALID
+"""
 
 SUBSCRIBE = """
 INSERT INTO pgqueue_subscription (topic, pattern, task)
@@ -145,6 +150,27 @@ def test_it_publishes_many_once_it_may_read_messages(producer, owner):
     assert (2, 1) == (count(owner, "pgqueue_message"), count(owner))
 
 
+def test_it_starts_workflows(producer, owner):
+    """Of every shape, also one that gathers nothing and starts what comes after it."""
+    canvas = chord([add.s(1, 2), group(), group(echo.s(3) | noop.s())], echo.s())
+    for _ in range(2):
+        canvas.delay(key="k")
+    with transaction.atomic(using=producer):
+        chord([], echo.s(), on_error=fails_once.s()).delay()
+    assert (2, 3) == (count(owner, "pgqueue_workflow"), count(owner))
+
+    # One whose job cannot be stored is dead by itself.
+    owner.execute(NO_ECHO)
+    try:
+        result = chord([], echo.s()).delay()
+    finally:
+        owner.execute("ALTER TABLE pgqueue_job DROP CONSTRAINT no_echo")
+    found = owner.execute(
+        "SELECT state FROM pgqueue_workflow WHERE id = %s", [result.id]
+    )
+    assert ("failed",) == found.fetchone()
+
+
 def test_sql_enqueues_and_publishes(producer, owner):
     """By the functions for other languages, in lanes too."""
     with connections[producer].cursor() as cursor:
@@ -181,6 +207,11 @@ REFUSED = [
     "INSERT INTO pgqueue_archived_job (id) VALUES (1)",
     "DELETE FROM pgqueue_dead_letter",
     "DELETE FROM pgqueue_message",
+    "DELETE FROM pgqueue_step",
+    "DELETE FROM pgqueue_workflow",
+    "UPDATE pgqueue_step SET job = NULL",
+    "UPDATE pgqueue_workflow SET succeeded = steps",
+    "SELECT pgqueue_steps_ended('{1}', '{1}')",
     # It steers nothing.
     "UPDATE pgqueue_queue SET paused_at = now()",
     "INSERT INTO pgqueue_queue (name) VALUES ('q')",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from datetime import timedelta
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Worker
+import pytest
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Step, Worker, Workflow
 from django_pgqueue.queues import purge as module
 from django_pgqueue.queues.purge import (
     purge_dead_letters,
     purge_results,
     purge_workers,
+    purge_workflows,
 )
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.workers import register
@@ -117,3 +122,108 @@ def test_workers_that_were_killed_are_forgotten(cursor):
 
     assert 1 == purge_workers(cursor, keep=HOUR)
     assert ["alive"] == list(Worker.objects.values_list("name", flat=True))
+
+
+# Workflows ---------------------------------------------------------------------------
+
+STORE_WORKFLOW = """
+WITH stored AS (
+    INSERT INTO pgqueue_workflow (name, steps, state, finished_at)
+    VALUES ('w', %(steps)s, CASE WHEN %(ago)s::interval IS NULL THEN 'running'
+                                 ELSE 'succeeded' END, now() - %(ago)s::interval)
+    RETURNING id),
+steps AS (
+    INSERT INTO pgqueue_step (id, workflow_id, name, kind, after, next, waits, state)
+    SELECT nextval('pgqueue_job_id_seq'), stored.id, 's', 'step', '{}', '{}', 0,
+           'succeeded'
+      FROM stored, generate_series(1, %(steps)s))
+SELECT id FROM stored
+"""
+
+
+def make_workflow(cursor, steps, finished_ago):
+    """Store one that ended so long ago; None: it runs."""
+    cursor.execute(STORE_WORKFLOW, {"steps": steps, "ago": finished_ago})
+    return cursor.fetchone()[0]
+
+
+def workflows():
+    return list(Workflow.objects.order_by("id").values_list("id", flat=True))
+
+
+def test_workflows_that_are_over_go_with_their_steps(cursor):
+    """What is younger stays, and what runs, however old it is."""
+    make_workflow(cursor, 3, HOUR + MINUTE)
+    young = make_workflow(cursor, 2, HOUR - MINUTE)
+    running = make_workflow(cursor, 1, None)
+
+    assert 4 == purge_workflows(cursor, keep=HOUR).rows
+    assert [young, running] == workflows()
+    assert Counter({young: 2, running: 1}) == Counter(
+        Step.objects.values_list("workflow_id", flat=True)
+    )
+
+
+def test_a_batch_of_workflows_is_bounded_by_their_steps(cursor, monkeypatch):
+    """A large one goes alone; the next batch begins where this one ended."""
+    monkeypatch.setattr(module, "PURGE_ROWS_MAX", 5)
+    ago = (5, 4, 3, 2)
+    large, *small = (
+        make_workflow(cursor, steps, n * HOUR)
+        for n, steps in zip(ago, (9, 1, 1, 1), strict=True)
+    )
+
+    purged = purge_workflows(cursor, keep=HOUR)
+    assert (10, True) == (purged.rows, purged.is_full)
+    assert small == workflows()
+    purged = purge_workflows(cursor, keep=HOUR, floor=purged.floor)
+    assert (6, True) == (purged.rows, purged.is_full)
+    assert [] == workflows()
+    purged = purge_workflows(cursor, keep=HOUR, floor=purged.floor)
+    assert (0, False) == (purged.rows, purged.is_full)
+    assert large not in Step.objects.values_list("workflow_id", flat=True)
+
+
+def test_a_workflow_that_is_being_reopened_is_passed_over(cursor, other_cursor):
+    """The purge waits for no redrive, and a redrive finds its step."""
+    reopened = make_workflow(cursor, 1, HOUR)
+    make_workflow(cursor, 1, HOUR)
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        cursor.execute(
+            "UPDATE pgqueue_workflow SET state = 'running', finished_at = NULL"
+            " WHERE id = %s",
+            [reopened],
+        )
+        assert 2 == purge_workflows(other_cursor, keep=MINUTE).rows
+    assert 0 == purge_workflows(other_cursor, keep=MINUTE).rows
+    assert [reopened] == workflows()
+
+
+@pytest.mark.parametrize("analyse", [False, True], ids=["never analysed", "analysed"])
+def test_a_purge_reads_what_it_deletes(cursor, analyse):
+    """Among 20,000 workflows with 40,000 steps, along their indexes."""
+    cursor.execute(
+        """
+        WITH w AS (INSERT INTO pgqueue_workflow (name, steps, state, finished_at)
+            SELECT 'w', 2, 'succeeded', now() - n * interval '1 s'
+              FROM generate_series(1, 20000) n RETURNING id)
+        INSERT INTO pgqueue_step (id, workflow_id, name, kind, after, next, waits,
+                                  state)
+        SELECT nextval('pgqueue_job_id_seq'), w.id, 's', 'step', '{}', '{}', 0,
+               'succeeded' FROM w, generate_series(1, 2)
+        """
+    )
+    if analyse:
+        cursor.execute("ANALYZE pgqueue_workflow, pgqueue_step")
+
+    with cursor.connection.transaction(force_rollback=True):
+        cursor.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {module.WORKFLOWS}",
+            {"keep": timedelta(seconds=19_000), "floor": None, "limit": 100},
+        )
+        plan = cursor.fetchone()[0][0]["Plan"]
+
+    read = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert read <= 100 * 20, json.dumps(plan, indent=1)

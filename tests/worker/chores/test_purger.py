@@ -15,6 +15,7 @@ from django_pgqueue.models import (
     Export,
     MailFile,
     Worker,
+    Workflow,
 )
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
@@ -117,12 +118,31 @@ def test_days_past_the_retention_are_dropped_whole(link, days, cursor, caplog):
 def test_what_is_kept_for_ever_has_no_chore(link, days):
     """Not even a look."""
     make_dead_letter(finished_at=-1_000 * DAY)
+    make_ended_workflow(1_000 * DAY)
 
     settings = {"RETENTION": {"archive": None, "dead_letters": None}}
     run_all(link, settings)
 
-    assert 1 == DeadLetter.objects.count()
-    assert len(chores(parse({}))) - 2 == len(chores(parse(settings)))
+    assert (1, 1) == (DeadLetter.objects.count(), Workflow.objects.count())
+    assert len(chores(parse({}))) - 3 == len(chores(parse(settings)))
+
+
+def make_ended_workflow(ago):
+    """Store one that ended so long ago."""
+    return Workflow.objects.create(
+        name="order", steps=0, state="succeeded", finished_at=datetime.now(UTC) - ago
+    )
+
+
+def test_workflows_are_kept_for_as_long_as_their_jobs(link, days, caplog):
+    """By the retention of the archive."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    make_ended_workflow(8 * DAY)
+    young = make_ended_workflow(6 * DAY)
+    run_all(link, {"RETENTION": {"archive": "7d"}})
+
+    assert [young] == list(Workflow.objects.all())
+    assert "purged     rows of workflows=1" in caplog.messages
 
 
 def test_files_that_no_mail_has_go(link, days, caplog):
