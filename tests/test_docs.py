@@ -40,14 +40,17 @@ from django_pgqueue.models import (
     PipelineRun,
     Position,
     Queue,
+    Step,
     Subscription,
     TaskHour,
     Topic,
     Worker,
+    Workflow,
 )
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
+from django_pgqueue.models.workflow import StepState, WorkflowState
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.options.table import OF_SETTINGS
@@ -599,6 +602,8 @@ def test_every_method_of_a_task_is_documented():
     for_the_worker = {
         "run",
         "bind",
+        "as_step",
+        "task_name",
         "call_signature",
         "encode",
         "encode_item",
@@ -794,6 +799,8 @@ def test_every_column_of_the_other_tables_is_documented():
         Subscription,
         ConsumerGroup,
         Position,
+        Workflow,
+        Step,
     ):
         own = section(text, f"## {kind._meta.db_table}")
         assert columns(kind) == first_names(own)
@@ -863,6 +870,9 @@ def test_every_state_and_reason_is_documented():
     assert set(Reason.values) == first_names(
         section(text, "## Reasons of a dead letter")
     )
+    workflows = section(text, "## Workflows").partition("\n### ")[0]
+    assert set(WorkflowState.values) == first_names(workflows)
+    assert set(StepState.values) == first_names(section(text, "### Steps"))
 
 
 def test_every_limit_of_what_callers_say_is_documented():
