@@ -46,6 +46,7 @@ ALSO = {
     "latency_mixed": PERCENTILES,
     "latency_trickle": PERCENTILES,
     "results": PERCENTILES,
+    "workflows_chain": PERCENTILES,
 }
 # What only some parts of a measure have.
 PART_ALSO = {
@@ -64,6 +65,7 @@ UNITS = {
     "results": "ms",
     "start": "ms",
     "topics": "msg/s",
+    "workflows_chain": "ms",
 }
 SHAPES = ["ready", "other_queue", "scheduled", "parked", "archived"]
 

@@ -34,6 +34,11 @@ from django_pgqueue.management.bench.measure import Measure
 from django_pgqueue.management.bench.results import RESULTS
 from django_pgqueue.management.bench.start import START
 from django_pgqueue.management.bench.topics import TOPICS
+from django_pgqueue.management.bench.workflows import (
+    WORKFLOWS_CHAIN,
+    WORKFLOWS_CHORD,
+    WORKFLOWS_NONE,
+)
 
 MEASURES: dict[str, Measure] = {
     measure.name: measure
@@ -65,6 +70,9 @@ MEASURES: dict[str, Measure] = {
         LANES_SNAPSHOT,
         FAIR_DRAIN,
         FAIR_LATENCY,
+        WORKFLOWS_CHAIN,
+        WORKFLOWS_CHORD,
+        WORKFLOWS_NONE,
     )
 }
 ALL = "all"

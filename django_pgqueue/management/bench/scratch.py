@@ -28,7 +28,10 @@ from django_pgqueue.postgres.cursor import Cursor, one_row
 
 PREFIX = "pgqueue_bench_"
 
-JOB_TABLES = ("pgqueue_job", "pgqueue_archived_job", "pgqueue_dead_letter")
+JOB_TABLES = (
+    *("pgqueue_job", "pgqueue_archived_job", "pgqueue_dead_letter"),
+    *("pgqueue_workflow", "pgqueue_step"),
+)
 LOG_TABLES = ("pgqueue_message", *yardstick_log.TABLES)
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -123,6 +123,25 @@ class Worker:
             self.wait_while(lambda: gauges.live(self.cursor, first_id, last_id) > 0)
         return self._seen(count, since)
 
+    def wait_until_one_is_done(self, job_id: int, *, count: int, since: float) -> float:
+        """
+        Wait until one job has succeeded, which is not stored before others have ended.
+
+        Args:
+            job_id: Of that one.
+            count: How many jobs there are, together with the others.
+            since: The monotonic time of their commit.
+
+        Returns:
+            The seconds from their commit until that was seen.
+
+        Raises:
+            CommandError: The worker died, or a job failed or hangs.
+        """
+        self._be_blind(count, since)
+        self.wait_while(lambda: not gauges.succeeded(self.cursor, job_id, job_id))
+        return self._seen(count, since)
+
     def wait_until_read(self, ends: Sequence[gauges.End], *, since: float) -> float:
         """
         Wait until every partition of the log was read up to its end.
