@@ -16,7 +16,9 @@ PROGRAM = """
 from collections.abc import Callable
 from datetime import timedelta
 
-from django_pgqueue import Accumulate, Call, Message, Retry, subscribe, task
+from django_pgqueue import (
+    Accumulate, Call, Message, Retry, chain, chord, group, subscribe, task
+)
 from django_pgqueue.tasks.context import JobContext
 
 
@@ -108,6 +110,23 @@ async def calls() -> None:
     reveal_type(bare.delay(1).edit(args=[2]).retry())  # N: "bool"
     await bare.adelay("1")  # E: Argument 1 to "adelay" of "Enqueuer"
     await bare.using().aenqueue()  # E: Too few arguments
+
+# Steps: what comes before one is known to the run alone.
+reveal_type(bare.s(lang="de"))  # N: Signature[str]"
+reveal_type(bare.si(1, "de"))  # N: Signature[str]"
+reveal_type(bare_async.si(1))  # N: Signature[str]"
+reveal_type(bare.using(queue="q").s(1).delay())  # N: JobResult[str]"
+reveal_type(bare.si(1) | with_options.s(tenant_id=2))  # N: canvas.Chain"
+reveal_type(group(bare.si(n) for n in range(3)))  # N: canvas.Group"
+steps = chord([bare.si(1), bare.si(2)], with_context.s(), on_error=bare.si(3))
+reveal_type(steps.delay(key="k"))  # N: WorkflowResult"
+reveal_type(chain(bare.si(1), name="n").delay().get(timeout="1s"))  # N: "Any"
+reveal_type([step.state for step in steps.delay().steps()])  # N: "list[str]"
+with_context.si("x")
+bare.si("1")  # E: Argument 1 to "si" of "Enqueuer"
+bare.si()  # E: Missing positional argument "order_id"
+chord([bare.si(1)], bare)  # E: Argument 2 to "chord"
+chain(bare.si(1), on_error=steps)  # E: Argument "on_error" to "chain"
 
 # What comes back.
 reveal_type(bare(1))  # N: "str"
