@@ -143,7 +143,7 @@ ALL = {
     *("run_schedule", "seek", "run_pipeline"),
     # Charts without pages of rows, and what has no page.
     *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
-    "view_lane",
+    *("view_lane", "view_workflow"),
     *("view_tick", "add_schedule", "change_schedule", "delete_schedule"),
     *("view_position", "view_logday", "view_logstate", "view_clock"),
 }
