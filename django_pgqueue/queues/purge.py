@@ -68,12 +68,14 @@ SELECT count(*), max(until) FROM purged
 
 # Locks: row locks on a batch of workflows, and on their steps; SKIP LOCKED passes over
 # what is just reopened. Steps count as rows, and what does not fit waits for the next
-# batch: but the first workflow goes in any case, with all the steps that it has.
+# batch: but the first workflow goes in any case, with all the steps that it has. What
+# compensates is not over, though it has finished in one way.
 WORKFLOWS = f"""
 WITH over AS (
     SELECT id, finished_at, steps FROM pgqueue_workflow
      WHERE finished_at >= coalesce(%(floor)s::timestamptz, '-infinity')
        AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
+       AND state NOT IN ('running', 'compensating')
      ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
 chosen AS (
     SELECT id FROM (

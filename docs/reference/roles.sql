@@ -65,19 +65,20 @@ GRANT INSERT, SELECT (digest), UPDATE (digest) ON pgqueue_mail_file
     TO pgqueue_producer;
 GRANT INSERT, SELECT (digest, job_id) ON pgqueue_mail_file_use TO pgqueue_producer;
 
--- Producer, where it starts workflows: chain(), group() and chord(). It then can read
+-- Producer, where it starts workflows: chain(), chord(), batch() … It then can read
 -- the arguments and the results of steps, which may be others' too; not those of jobs.
 -- Without workflows, leave it out.
 GRANT INSERT, SELECT,
-      UPDATE (ends, state, active, dead, finished_at)
+      UPDATE (ends, steps, is_open, state, active, dead, skipped, finished_at)
     ON pgqueue_workflow TO pgqueue_producer;
 GRANT INSERT, SELECT,
       UPDATE (waits, state, result, error, started_at, finished_at)
     ON pgqueue_step TO pgqueue_producer;
 GRANT USAGE ON SEQUENCE pgqueue_job_id_seq TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
-    pgqueue_start_workflow, pgqueue_advance, pgqueue_start_steps, pgqueue_store_steps,
-    pgqueue_results_of, pgqueue_failure_of
+    pgqueue_start_workflow, pgqueue_insert_steps, pgqueue_add_steps,
+    pgqueue_close_workflow, pgqueue_advance, pgqueue_meets, pgqueue_start_steps,
+    pgqueue_store_steps, pgqueue_results_of, pgqueue_failure_of
     TO pgqueue_producer;
 
 -- Producer: publish(), topics, and the jobs of their subscribers.
@@ -103,11 +104,13 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
     pgqueue_consumer_group,
-    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
+    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window,
+    pgqueue_durable_step, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
     pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
-    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_spark_write,
+    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_signal,
+    pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
@@ -116,17 +119,20 @@ GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_export_id_seq,
     pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
-    pgqueue_schedule_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
+    pgqueue_schedule_id_seq, pgqueue_signal_id_seq, pgqueue_subscription_id_seq,
+    pgqueue_task_hour_id_seq,
     pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_worker;
 GRANT SELECT ON django_migrations TO pgqueue_worker;
 GRANT EXECUTE ON FUNCTION
-    pgqueue_advance, pgqueue_begin_publish, pgqueue_channel, pgqueue_check_job,
-    pgqueue_close_log_day, pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
-    pgqueue_horizons, pgqueue_installation, pgqueue_job_place, pgqueue_jobs_gone,
-    pgqueue_letters_gone, pgqueue_make_archive_day, pgqueue_make_log_day,
-    pgqueue_message_lane, pgqueue_pattern_selects, pgqueue_patterns_of,
-    pgqueue_promote, pgqueue_publish, pgqueue_repeat_calls, pgqueue_results_of,
+    pgqueue_add_steps, pgqueue_advance, pgqueue_begin_publish, pgqueue_channel,
+    pgqueue_check_job, pgqueue_close_log_day, pgqueue_close_workflow,
+    pgqueue_compensate, pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
+    pgqueue_horizons, pgqueue_insert_steps, pgqueue_installation, pgqueue_job_place,
+    pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_make_archive_day,
+    pgqueue_make_log_day, pgqueue_meets, pgqueue_message_lane,
+    pgqueue_pattern_selects, pgqueue_patterns_of, pgqueue_promote, pgqueue_publish,
+    pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,
     pgqueue_retake_keys, pgqueue_start_steps, pgqueue_start_workflow,
     pgqueue_steps_ended, pgqueue_store, pgqueue_store_message, pgqueue_store_messages,
     pgqueue_store_steps, pgqueue_store_unique, pgqueue_turns, pgqueue_watch
@@ -137,11 +143,13 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
     pgqueue_consumer_group,
-    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
+    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window,
+    pgqueue_durable_step, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
     pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
-    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_spark_write,
+    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_signal,
+    pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
@@ -150,7 +158,8 @@ GRANT SELECT ON SEQUENCE
     pgqueue_export_id_seq,
     pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
-    pgqueue_schedule_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
+    pgqueue_schedule_id_seq, pgqueue_signal_id_seq, pgqueue_subscription_id_seq,
+    pgqueue_task_hour_id_seq,
     pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_viewer;
 GRANT SELECT ON django_migrations TO pgqueue_viewer;

@@ -119,8 +119,16 @@ CALLS = [
     "SELECT one.pgqueue_make_archive_day(current_date + 9)",
     "SELECT one.pgqueue_make_log_day(current_date - 1)",
     "SELECT one.pgqueue_close_log_day(current_date - 1)",
-    f"SELECT * FROM one.pgqueue_start_workflow('w', 'k', '{STEPS}', '{{1}}', true)",
-    "SELECT one.pgqueue_start_workflow('w', 'k', '[]', '{}', true)",
+    f"""SELECT * FROM one.pgqueue_start_workflow(
+        'w', 'k', '{STEPS}', '{{1}}', true, 'canvas', true, '1 h')""",
+    """SELECT one.pgqueue_start_workflow(
+       'w', 'k', '[]', '{}', true, 'canvas', false, NULL)""",
+    f"SELECT one.pgqueue_add_steps(1, '{STEPS}')",
+    f"SELECT one.pgqueue_insert_steps(7, '{{71,72,73}}', '{STEPS}')",
+    "SELECT one.pgqueue_close_workflow(1)",
+    "SELECT one.pgqueue_restart_workflow(7, 71)",
+    "SELECT one.pgqueue_compensate('{7}', true)",
+    """SELECT one.pgqueue_meets('[{"step": 7, "op": "in", "value": [1]}]')""",
     # Of no workflow that there is, but through all that they do.
     "SELECT one.pgqueue_advance('{7}', '{1}', '{2}', true)",
     "SELECT one.pgqueue_start_steps('{7}', true)",

@@ -63,7 +63,7 @@ QUEUE_LIMITS = (
     *("HOLD", "ROOM", "TAKE_OVER", "PERMIT", "PAY", "SET_CONCURRENCY", "SET_RATE"),
 )
 
-WORKFLOWS = ("RESULTS", "STEPS", "CANCEL", "STARTED")
+WORKFLOWS = ("RESULTS", "STEPS", "STARTED", "CLOSE")
 
 # Plausible parameters, by the names that statements use.
 VALUES = {
@@ -441,7 +441,20 @@ SPECIAL = {
              "takes": "results"}]""",
         "ends": [1],
         "is_list": False,
+        "kind": "canvas",
+        "is_open": False,
+        "deadline": LEASE,
     },
+    "workflows.ADD": {"workflow": 7, "steps": "[]"},
+    "workflows.WITH_KEY": {"kind": "batch"},
+    "workflows.CANCEL": {"workflow": 7, "is_overdue": False, "compensate": True},
+    "workflows.RESTART": {"workflow": 7, "step": 8},
+    "workflows.BATCH_OF": {"step": 8},
+    "durable.READ": {"job": 7},
+    "durable.STORE": {"job": 7, "place": 0, "kind": "step", "result": "1"},
+    "durable.DONE": {"job": 7, "place": 0, "result": "1"},
+    "durable.FIND_SIGNAL": {"job": 7},
+    "durable.SEND": {"payload": "{}"},
     **{f"workflows.{name}": {"workflow": 7} for name in WORKFLOWS},
     "workflows.LEFT_OUT": {"workflow": 7, "count": 2},
     "task_hours.STORE": {
@@ -644,7 +657,11 @@ EXPLAINED = {
     "workers.LOCK",
     "workers.REGISTER",
     *(f"workflows.{name}" for name in ("START", "FIND", *WORKFLOWS)),
-    *("workflows.LEFT_OUT", "workflows.STARTED_BESIDE"),
+    *("workflows.LEFT_OUT", "workflows.STARTED_BESIDE", "workflows.CANCEL"),
+    *(f"workflows.{name}" for name in ("ADD", "BATCH_OF", "WITH_KEY", "OVERDUE")),
+    "workflows.RESTART",
+    *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
+    *(f"durable.{name}" for name in ("WAKE", "PURGE_STEPS", "PURGE_SIGNALS")),
 }
 
 # Those that it cannot: they are run by the tests of their own modules.

@@ -128,9 +128,8 @@ def test_workers_that_were_killed_are_forgotten(cursor):
 
 STORE_WORKFLOW = """
 WITH stored AS (
-    INSERT INTO pgqueue_workflow (name, steps, state, finished_at)
-    VALUES ('w', %(steps)s, CASE WHEN %(ago)s::interval IS NULL THEN 'running'
-                                 ELSE 'succeeded' END, now() - %(ago)s::interval)
+    INSERT INTO pgqueue_workflow (name, kind, steps, state, finished_at)
+    VALUES ('w', 'canvas', %(steps)s, %(state)s, now() - %(ago)s::interval)
     RETURNING id),
 steps AS (
     INSERT INTO pgqueue_step (id, workflow_id, name, kind, after, next, waits, state)
@@ -141,9 +140,10 @@ SELECT id FROM stored
 """
 
 
-def make_workflow(cursor, steps, finished_ago):
-    """Store one that ended so long ago; None: it runs."""
-    cursor.execute(STORE_WORKFLOW, {"steps": steps, "ago": finished_ago})
+def make_workflow(cursor, steps, finished_ago, state="succeeded"):
+    """Store one that ended so long ago."""
+    params = {"steps": steps, "ago": finished_ago, "state": state}
+    cursor.execute(STORE_WORKFLOW, params)
     return cursor.fetchone()[0]
 
 
@@ -155,11 +155,12 @@ def test_workflows_that_are_over_go_with_their_steps(cursor):
     """What is younger stays, and what runs, however old it is."""
     make_workflow(cursor, 3, HOUR + MINUTE)
     young = make_workflow(cursor, 2, HOUR - MINUTE)
-    running = make_workflow(cursor, 1, None)
+    running = make_workflow(cursor, 1, None, "running")
+    undoing = make_workflow(cursor, 1, HOUR + MINUTE, "compensating")
 
     assert 4 == purge_workflows(cursor, keep=HOUR).rows
-    assert [young, running] == workflows()
-    assert Counter({young: 2, running: 1}) == Counter(
+    assert [young, running, undoing] == workflows()
+    assert Counter({young: 2, running: 1, undoing: 1}) == Counter(
         Step.objects.values_list("workflow_id", flat=True)
     )
 
@@ -206,8 +207,8 @@ def test_a_purge_reads_what_it_deletes(cursor, analyse):
     """Among 20,000 workflows with 40,000 steps, along their indexes."""
     cursor.execute(
         """
-        WITH w AS (INSERT INTO pgqueue_workflow (name, steps, state, finished_at)
-            SELECT 'w', 2, 'succeeded', now() - n * interval '1 s'
+        WITH w AS (INSERT INTO pgqueue_workflow (name, kind, steps, state, finished_at)
+            SELECT 'w', 'canvas', 2, 'succeeded', now() - n * interval '1 s'
               FROM generate_series(1, 20000) n RETURNING id)
         INSERT INTO pgqueue_step (id, workflow_id, name, kind, after, next, waits,
                                   state)

@@ -52,6 +52,7 @@ def test_the_end_of_a_step_reads_what_comes_after_it(cursor, other_cursor, analy
         steps=[*members, body],
         ends=[STEPS - 1],
         is_list=False,
+        kind="canvas",
     )
     small = workflows.start(
         cursor,
@@ -60,6 +61,7 @@ def test_the_end_of_a_step_reads_what_comes_after_it(cursor, other_cursor, analy
         steps=[step(0), step(1, after=[0], takes="result")],
         ends=[1],
         is_list=False,
+        kind="canvas",
     )
     if analyse:
         cursor.execute("ANALYZE pgqueue_step, pgqueue_workflow, pgqueue_job")

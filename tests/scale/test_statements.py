@@ -267,6 +267,10 @@ SMALL = {
     "purge.WORKFLOWS",
     *(f"workflows.{name}" for name in ("FIND", "RESULTS", "STEPS", "CANCEL")),
     *(f"workflows.{name}" for name in ("LEFT_OUT", "STARTED", "STARTED_BESIDE")),
+    *(f"workflows.{name}" for name in ("ADD", "CLOSE", "BATCH_OF", "WITH_KEY")),
+    *(f"workflows.{name}" for name in ("OVERDUE", "RESTART")),
+    *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
+    *(f"durable.{name}" for name in ("WAKE", "PURGE_STEPS", "PURGE_SIGNALS")),
     "enqueue.PIN",
 }
 

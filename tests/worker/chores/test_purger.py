@@ -130,7 +130,11 @@ def test_what_is_kept_for_ever_has_no_chore(link, days):
 def make_ended_workflow(ago):
     """Store one that ended so long ago."""
     return Workflow.objects.create(
-        name="order", steps=0, state="succeeded", finished_at=datetime.now(UTC) - ago
+        name="order",
+        kind="canvas",
+        steps=0,
+        state="succeeded",
+        finished_at=datetime.now(UTC) - ago,
     )
 
 
