@@ -65,12 +65,8 @@ BEGIN
                WHEN 'failure' THEN pgqueue_failure_of(s.workflow_id)
                END AS value
           FROM pgqueue_step s WHERE s.id = ANY(ready)),
-    stored AS (
-        INSERT INTO pgqueue_job (
-            id, workflow_id, task, queue, args, kwargs, headers, priority, max_attempts,
-            run_after, expires_at, lane, lane_capacity, lane_spacing, lane_burst,
-            lane_policy, promotion)
-        SELECT g.id, g.workflow_id, g.task, j.queue,
+    made AS MATERIALIZED (
+        SELECT g.id, g.workflow_id, g.name, g.task, j.queue,
                CASE WHEN g.value IS NOT NULL THEN jsonb_set(j.args, '{0}', g.value)
                     WHEN g.fills IS NOT NULL THEN (
                         SELECT coalesce(jsonb_agg(
@@ -83,27 +79,34 @@ BEGIN
                                AS f("to" jsonb, step bigint)
                                ON f."to" = to_jsonb(a.place - 1)
                           LEFT JOIN pgqueue_step p ON p.id = f.step)
-                    ELSE j.args END,
+                    ELSE j.args END AS args,
                CASE WHEN g.fills IS NULL THEN j.kwargs
                     ELSE j.kwargs || (
                         SELECT coalesce(jsonb_object_agg(
                                    f."to" #>> '{}', coalesce(p.result, 'null')), '{}')
                           FROM jsonb_to_recordset(g.fills) AS f("to" jsonb, step bigint)
                           LEFT JOIN pgqueue_step p ON p.id = f.step
-                         WHERE jsonb_typeof(f."to") = 'string') END,
+                         WHERE jsonb_typeof(f."to") = 'string') END AS kwargs,
                j.headers, j.priority, j.max_attempts,
-               coalesce(j.run_at, clock_timestamp() + j.delay),
-               coalesce(j.expire_at, clock_timestamp() + j.expire_in),
+               coalesce(j.run_at, clock_timestamp() + j.delay) AS run_after,
+               coalesce(j.expire_at, clock_timestamp() + j.expire_in) AS expires_at,
                j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst, j.lane_policy,
-               CASE WHEN j.lane IS NOT NULL THEN 0 END
+               j.bytes_max
           FROM given g, jsonb_to_record(g.job) AS j(
                queue text, args jsonb, kwargs jsonb, headers jsonb, priority smallint,
                max_attempts smallint, run_at timestamptz, delay interval,
                expire_at timestamptz, expire_in interval, lane text,
                lane_capacity integer, lane_spacing float8, lane_burst integer,
-               lane_policy text)
-         ORDER BY g.id
-        RETURNING id, octet_length(args::text) + octet_length(kwargs::text) AS bytes),
+               lane_policy text, bytes_max bigint)),
+    stored AS (
+        INSERT INTO pgqueue_job (
+            id, workflow_id, task, queue, args, kwargs, headers, priority, max_attempts,
+            run_after, expires_at, lane, lane_capacity, lane_spacing, lane_burst,
+            lane_policy, promotion)
+        SELECT id, workflow_id, task, queue, args, kwargs, headers, priority,
+               max_attempts, run_after, expires_at, lane, lane_capacity, lane_spacing,
+               lane_burst, lane_policy, CASE WHEN lane IS NOT NULL THEN 0 END
+          FROM made ORDER BY id),
     started AS (
         UPDATE pgqueue_step s
            SET state = 'started', started_at = statement_timestamp(),
@@ -114,12 +117,13 @@ BEGIN
           FROM (SELECT workflow_id, count(*) AS steps FROM started
                  WHERE kind = 'step' GROUP BY workflow_id) c
          WHERE w.id = c.workflow_id)
-    SELECT format('step %s has arguments of %s bytes; the limit is %s', g.name,
-                  stored.bytes, g.job ->> 'bytes_max')
+    SELECT format('step %s has arguments of %s bytes; the limit is %s', name, bytes,
+                  bytes_max)
       INTO too_large
-      FROM stored JOIN given g USING (id)
-     WHERE stored.bytes > (g.job ->> 'bytes_max')::bigint
-     LIMIT 1;
+      FROM (SELECT name, bytes_max,
+                   octet_length(args::text) + octet_length(kwargs::text) AS bytes
+              FROM made) m
+     WHERE bytes > bytes_max LIMIT 1;
     IF too_large IS NOT NULL THEN
         RAISE '% (PAYLOAD_BYTES_MAX)', too_large
             USING ERRCODE = 'program_limit_exceeded';
