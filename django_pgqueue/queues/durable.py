@@ -30,9 +30,9 @@ SELECT d.place, d.name, d.kind, d.done_at IS NOT NULL, d.result::text,
 STORE = """
 INSERT INTO pgqueue_durable_step (
     job_id, place, name, kind, result, key, until, done_at)
-VALUES (%(job)s, %(place)s, %(name)s, %(kind)s, %(result)s::jsonb, %(key)s,
+VALUES (%(job)s, %(place)s, %(name)s, %(kind)s::text, %(result)s::jsonb, %(key)s,
         clock_timestamp() + %(lasts)s::interval,
-        CASE WHEN %(kind)s = 'step' THEN clock_timestamp() END)
+        CASE WHEN %(kind)s::text = 'step' THEN clock_timestamp() END)
 ON CONFLICT (job_id, place) DO NOTHING
 RETURNING extract(epoch FROM until - clock_timestamp())::float8
 """

@@ -124,7 +124,7 @@ CALLS = [
     """SELECT one.pgqueue_start_workflow(
        'w', 'k', '[]', '{}', true, 'canvas', false, NULL)""",
     f"SELECT one.pgqueue_add_steps(1, '{STEPS}')",
-    f"SELECT one.pgqueue_insert_steps(7, '{{71,72,73}}', '{STEPS}')",
+    "SELECT one.pgqueue_insert_steps(7, '{}', '[]')",
     "SELECT one.pgqueue_close_workflow(1)",
     "SELECT one.pgqueue_restart_workflow(7, 71)",
     "SELECT one.pgqueue_compensate('{7}', true)",
