@@ -63,7 +63,10 @@ QUEUE_LIMITS = (
     *("HOLD", "ROOM", "TAKE_OVER", "PERMIT", "PAY", "SET_CONCURRENCY", "SET_RATE"),
 )
 
-WORKFLOWS = ("RESULTS", "STEPS", "STARTED", "CLOSE")
+WORKFLOWS = (
+    *("RESULTS", "STEPS", "STARTED", "CLOSE", "ADVANCE", "COMPENSATE", "STUCK"),
+    "LAST_TO_END",
+)
 
 # Plausible parameters, by the names that statements use.
 VALUES = {
@@ -449,6 +452,7 @@ SPECIAL = {
     "workflows.WITH_KEY": {"kind": "batch"},
     "workflows.CANCEL": {"workflow": 7, "is_overdue": False, "compensate": True},
     "workflows.RESTART": {"workflow": 7, "step": 8},
+    "workflows.RESOLVE": {"workflow": 7, "again": True},
     "workflows.BATCH_OF": {"step": 8},
     "durable.READ": {"job": 7},
     "durable.STORE": {"job": 7, "place": 0, "kind": "step", "result": "1"},
@@ -659,7 +663,7 @@ EXPLAINED = {
     *(f"workflows.{name}" for name in ("START", "FIND", *WORKFLOWS)),
     *("workflows.LEFT_OUT", "workflows.STARTED_BESIDE", "workflows.CANCEL"),
     *(f"workflows.{name}" for name in ("ADD", "BATCH_OF", "WITH_KEY", "OVERDUE")),
-    "workflows.RESTART",
+    *("workflows.RESTART", "workflows.RESOLVE"),
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
     *(f"durable.{name}" for name in ("WAKE", "PURGE_STEPS", "PURGE_SIGNALS")),
 }
