@@ -201,8 +201,13 @@ def test_a_group_fails_when_all_of_it_has_ended(start_worker, the_ledger):
         result.get(timeout=0)
 
 
-def test_a_chord_ends_also_if_its_total_is_all_that_is_left(start_worker):
-    """An empty header: the body starts at once, woken by whoever stored it."""
+def test_whoever_stores_a_chord_of_none_wakes_a_worker_for_its_body(
+    start_worker, the_ledger
+):
+    """The header gathers nothing, at once, in the transaction that stores it."""
     start_worker(pgqueue=MODULES)
+    wait_until_final([crash_tasks.record.delay().id])
+    # From now on it looks where it is told to.
+    wait_until_dry(the_ledger)
 
     assert 0 == chord([], total.s()).delay().get(timeout=TIMEOUT)

@@ -130,12 +130,12 @@ CALLS = [
     "SELECT one.pgqueue_compensate('{7}', true)",
     """SELECT one.pgqueue_meets('[{"step": 7, "op": "in", "value": [1]}]')""",
     # Of no workflow that there is, but through all that they do.
-    "SELECT one.pgqueue_advance('{7}', '{1}', '{2}', true)",
-    "SELECT one.pgqueue_start_steps('{7}', true)",
-    "SELECT one.pgqueue_store_steps('{7}', true)",
-    "SELECT one.pgqueue_results_of('{7}')",
+    "SELECT one.pgqueue_advance('{-1}', '{-2}', '{-3}', true)",
+    "SELECT one.pgqueue_start_steps('{-1}', true)",
+    "SELECT one.pgqueue_store_steps('{-1}', true)",
+    "SELECT one.pgqueue_results_of('{-1}')",
     "SELECT one.pgqueue_failure_of(7)",
-    "SELECT one.pgqueue_steps_ended('{7}', '{7}')",
+    "SELECT one.pgqueue_steps_ended('{-1}', '{-1}')",
     # The triggers; this one ends a workflow, and starts what is called for it.
     "WITH gone AS (DELETE FROM one.pgqueue_job RETURNING task) SELECT 1",
     "WITH gone AS (DELETE FROM one.pgqueue_dead_letter RETURNING task) SELECT 1",

@@ -19,6 +19,7 @@ from django_pgqueue.queues.purge import (
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.workers import register
 from tests.harness.factories import make_archived_job, make_dead_letter
+from tests.queues.test_plans import nodes
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -228,3 +229,6 @@ def test_a_purge_reads_what_it_deletes(cursor, analyse):
 
     read = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     assert read <= 100 * 20, json.dumps(plan, indent=1)
+    scanned = [node for node in nodes(plan) if node["Node Type"] == "Seq Scan"]
+    # The clock has one row.
+    assert {"pgqueue_clock"} >= {node["Relation Name"] for node in scanned}
