@@ -12,7 +12,6 @@ from django_pgqueue.models import ArchivedJob, Job, Step, Workflow
 from django_pgqueue.tasks import operate
 from tests.app import control_tasks, crash_tasks, lane_tasks
 from tests.app.workflow_tasks import add, give, passes, total
-from tests.harness.proxy import Proxy
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_dry, wait_until_final
 
@@ -153,30 +152,6 @@ def test_a_workflow_that_is_rolled_back_was_never_there(start_worker, the_ledger
     assert {kept.id} == set(Step.objects.values_list("workflow_id", flat=True))
     assert not {step.id for step in lost.steps()}
     assert 2 == len(the_ledger.entries("start"))
-
-
-def test_a_settle_whose_answer_is_lost_advances_once(start_worker, the_ledger):
-    """The step after it was stored with it, and is not stored again."""
-    with Proxy() as proxy:
-        worker = start_worker(
-            "--queues=default",
-            databases={"default": proxy.database},
-            pgqueue=MODULES,
-        )
-        # The settler's connection is opened by its first write.
-        wait_until_final([crash_tasks.record.delay().id])
-        assert 1 == proxy.cut_at(b"pgqueue settler", b"INTO pgqueue_archived_job")
-
-        result = chain(passes.s(1), passes.s(), passes.s()).delay()
-
-        assert proxy.cut_done.wait(20)
-        assert 4 == result.get(timeout=TIMEOUT)
-        worker.wait_for_lines("recovered  loop=settler")
-        row = ended(result)
-        assert (3, 3) == (row.steps, row.succeeded)
-        assert {} == the_ledger.repeated()
-        assert [] == the_ledger.entries("stale")
-        assert 0 == worker.stop()
 
 
 def test_a_group_fails_when_all_of_it_has_ended(start_worker, the_ledger):

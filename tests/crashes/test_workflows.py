@@ -1,4 +1,4 @@
-"""kill -9 while workflows advance: each step starts once, and each workflow ends."""
+"""Kills and cuts while workflows advance: each step starts once, each workflow ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from django_pgqueue import chain, chord
 from django_pgqueue.models import ArchivedJob, Job, Step, Workflow
 from tests.app import crash_tasks
 from tests.app.workflow_tasks import passes, total
+from tests.harness.proxy import Proxy
 from tests.harness.waiting import wait_for
+from tests.harness.worker_process import wait_until_final
 
 MODULES = {"TASK_MODULES": ["crash_tasks", "workflow_tasks"]}
 # The poison limit is not what is tested here.
@@ -65,6 +67,30 @@ def test_a_kill_around_a_dead_letter_ends_the_workflow_once(
     assert [result.id] == told
     row = Workflow.objects.get()
     assert (0, 0, 1, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
+
+
+def test_a_settle_whose_answer_is_lost_advances_once(start_worker, the_ledger):
+    """The step after it was stored with it, and is not stored again."""
+    with Proxy() as proxy:
+        worker = start_worker(
+            "--queues=default",
+            databases={"default": proxy.database},
+            pgqueue=MODULES,
+        )
+        # The settler's connection is opened by its first write.
+        wait_until_final([crash_tasks.record.delay().id])
+        assert 1 == proxy.cut_at(b"pgqueue settler", b"INTO pgqueue_archived_job")
+
+        result = chain(passes.s(1), passes.s(), passes.s()).delay()
+
+        assert proxy.cut_done.wait(20)
+        assert 4 == result.get(timeout=60)
+        worker.wait_for_lines("recovered  loop=settler")
+        row = Workflow.objects.get()
+        assert ("succeeded", 3, 3) == (row.state, row.steps, row.succeeded)
+        assert {} == the_ledger.repeated()
+        assert [] == the_ledger.entries("stale")
+        assert 0 == worker.stop()
 
 
 @pytest.mark.slow
