@@ -132,6 +132,7 @@ BOUNDS = {
     "enqueue.STORE": one("waiting"),
     "find.FIND": ten("dead"),
     "find.READ": one("dead"),
+    "find.LIVE": ten("waiting"),
     "gather.GATHER": ten("waiting"),
     "lanes.FORGET": Bound(buffers=CLAIM_BUFFERS_MAX),
     "fair.CLAIM_FAIR": Bound(buffers=CLAIM_BUFFERS_MAX + PLAN_BUFFERS),
@@ -223,6 +224,7 @@ SMALL_MODULES = {
     "task_hour_charts",
     "task_hours",
     "trusted_clock",
+    "waited",
     "wake",
     "workers",
 }
