@@ -4,8 +4,8 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
 they are exported there. Dead letters, results, workflows that are over, periods of
-dedup keys, durable steps, signals, files that no mail has any more, spans of tasks, bulk
-acts and the rows of dead workers are deleted in bounded batches.
+dedup keys, durable steps, signals, files that no mail has any more, spans of tasks,
+bulk acts and the rows of dead workers are deleted in bounded batches.
 """
 
 from __future__ import annotations
