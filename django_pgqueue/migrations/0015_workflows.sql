@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION pgqueue_results_of(steps bigint[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(coalesce(s.result, 'null') ORDER BY asked.place), '[]')
       FROM unnest(steps) WITH ORDINALITY AS asked(id, place)
-      JOIN pgqueue_step s ON s.id = asked.id
+      JOIN pgqueue_step s ON s.id = asked.id AND s.id = ANY(steps)
 $$;
 
 -- failure_of.sql
@@ -42,9 +42,10 @@ LANGUAGE sql STABLE AS $$
         END), true)
       FROM jsonb_to_recordset(condition)
            AS c(step bigint, path text[], op text, value jsonb)
-      LEFT JOIN pgqueue_step s ON s.id = c.step
      CROSS JOIN LATERAL (
-           SELECT coalesce(s.result #> coalesce(c.path, '{}'), 'null')) found(value)
+           SELECT coalesce((
+                      SELECT s.result #> coalesce(c.path, '{}')
+                        FROM pgqueue_step s WHERE s.id = c.step), 'null')) found(value)
 $$;
 
 -- store_steps.sql
@@ -71,21 +72,23 @@ BEGIN
                     WHEN g.fills IS NOT NULL THEN (
                         SELECT coalesce(jsonb_agg(
                                    CASE WHEN f.step IS NULL THEN a.value
-                                        ELSE coalesce(p.result, 'null') END
+                                        ELSE coalesce((
+                                            SELECT p.result FROM pgqueue_step p
+                                             WHERE p.id = f.step), 'null') END
                                    ORDER BY a.place), '[]')
                           FROM jsonb_array_elements(j.args) WITH ORDINALITY
                                AS a(value, place)
                           LEFT JOIN jsonb_to_recordset(g.fills)
                                AS f("to" jsonb, step bigint)
-                               ON f."to" = to_jsonb(a.place - 1)
-                          LEFT JOIN pgqueue_step p ON p.id = f.step)
+                               ON f."to" = to_jsonb(a.place - 1))
                     ELSE j.args END AS args,
                CASE WHEN g.fills IS NULL THEN j.kwargs
                     ELSE j.kwargs || (
                         SELECT coalesce(jsonb_object_agg(
-                                   f."to" #>> '{}', coalesce(p.result, 'null')), '{}')
+                                   f."to" #>> '{}', coalesce((
+                                       SELECT p.result FROM pgqueue_step p
+                                        WHERE p.id = f.step), 'null')), '{}')
                           FROM jsonb_to_recordset(g.fills) AS f("to" jsonb, step bigint)
-                          LEFT JOIN pgqueue_step p ON p.id = f.step
                          WHERE jsonb_typeof(f."to") = 'string') END AS kwargs,
                j.headers, j.priority, j.max_attempts,
                coalesce(j.run_at, clock_timestamp() + j.delay) AS run_after,
@@ -116,7 +119,8 @@ BEGIN
         UPDATE pgqueue_workflow w SET active = w.active + c.steps
           FROM (SELECT workflow_id, count(*) AS steps FROM started
                  WHERE kind = 'step' GROUP BY workflow_id) c
-         WHERE w.id = c.workflow_id)
+         WHERE w.id = c.workflow_id
+           AND w.id = ANY(ARRAY(SELECT workflow_id FROM started)))
     SELECT format('step %s has arguments of %s bytes; the limit is %s', name, bytes,
                   bytes_max)
       INTO too_large
@@ -190,7 +194,8 @@ BEGIN
     SELECT array_agg(w.id) INTO undoing FROM pgqueue_workflow w
      WHERE w.id = ANY(workflows) AND w.state = 'compensating'
        AND NOT EXISTS (
-           SELECT FROM pgqueue_step c WHERE c.workflow_id = w.id
+           SELECT FROM pgqueue_step c
+            WHERE c.workflow_id = w.id AND c.workflow_id = ANY(workflows)
               AND c.kind = 'compensation' AND c.state IN ('started', 'dead'));
 
     WITH gone AS (
@@ -222,7 +227,8 @@ BEGIN
     SELECT array_agg(next.id) INTO ready FROM (
         SELECT DISTINCT ON (c.workflow_id) c.id
           FROM pgqueue_step c JOIN pgqueue_step s ON s.id = c.compensates
-         WHERE c.workflow_id = ANY(undoing) AND c.kind = 'compensation'
+         WHERE c.workflow_id = ANY(undoing) AND s.workflow_id = ANY(undoing)
+           AND c.kind = 'compensation'
            AND c.state = 'waiting' AND s.state = 'succeeded'
          ORDER BY c.workflow_id, s.id DESC) next;
     IF ready IS NOT NULL THEN
@@ -239,7 +245,7 @@ BEGIN
                   w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO ready
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE NOT e.is_asked AND s.kind = 'on_error'
+     WHERE s.workflow_id = ANY(undoing) AND NOT e.is_asked AND s.kind = 'on_error'
        AND s.state = 'waiting';
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);
@@ -265,6 +271,7 @@ BEGIN
                        s.condition IS NULL OR pgqueue_meets(s.condition) AS is_met
                   FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
                  WHERE s.id = ANY(ready) AND s.state = 'waiting'
+                   AND w.id = ANY(workflows)
                    AND w.state = 'running' AND w.cancel_requested_at IS NULL
                    AND (w.kind <> 'saga' OR w.dead + w.cancelled = 0)) r;
         IF tasks IS NOT NULL THEN
@@ -287,7 +294,7 @@ BEGIN
             UPDATE pgqueue_workflow w SET skipped = w.skipped + c.steps
               FROM (SELECT workflow_id, count(task) AS steps FROM passed_over
                      GROUP BY workflow_id) c
-             WHERE w.id = c.workflow_id;
+             WHERE w.id = c.workflow_id AND w.id = ANY(workflows);
             done := done || left_out;
         END IF;
         EXIT WHEN done IS NULL;
@@ -297,7 +304,8 @@ BEGIN
              WHERE s.id = ANY(done) GROUP BY n.id),
         nearer AS (
             UPDATE pgqueue_step s SET waits = s.waits - met.steps
-              FROM met WHERE s.id = met.id
+              FROM met
+             WHERE s.id = met.id AND s.id = ANY(ARRAY(SELECT id FROM met))
             RETURNING s.id, s.waits)
         SELECT array_agg(id) FILTER (WHERE waits = 0) INTO ready FROM nearer;
         done := NULL;
@@ -321,7 +329,8 @@ BEGIN
                   w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE s.state = 'waiting' AND CASE s.kind
+     WHERE s.workflow_id = ANY(ARRAY(SELECT id FROM ended))
+       AND s.state = 'waiting' AND CASE s.kind
            WHEN 'on_success' THEN e.state = 'succeeded'
            WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
                                 AND NOT e.is_asked
@@ -549,18 +558,17 @@ BEGIN
                         'message', left(d.errors -> -1 ->> 'message', 1000))) END
                AS error
           FROM unnest(ended) AS asked(id)
-          LEFT JOIN pgqueue_dead_letter d ON d.id = asked.id
-          LEFT JOIN LATERAL (
-               SELECT archived.id, archived.state, archived.result
-                 FROM pgqueue_archived_job archived
-                WHERE archived.id = asked.id
-                  AND archived.finished_at >= statement_timestamp() - interval '1 min'
-                  AND archived.finished_at <= statement_timestamp()) a ON true),
+          LEFT JOIN pgqueue_dead_letter d ON d.id = asked.id AND d.id = ANY(ended)
+          LEFT JOIN pgqueue_archived_job a
+            ON a.id = asked.id AND a.id = ANY(ended)
+           AND a.finished_at >= statement_timestamp() - interval '1 min'
+           AND a.finished_at <= statement_timestamp()),
     changed AS (
         UPDATE pgqueue_step s
            SET state = found.state, result = found.result, error = found.error,
                finished_at = statement_timestamp()
-          FROM found WHERE s.id = found.id AND s.state = 'started'
+          FROM found
+         WHERE s.id = found.id AND s.id = ANY(ended) AND s.state = 'started'
         RETURNING s.id, s.workflow_id, s.kind, s.state),
     counted AS (
         UPDATE pgqueue_workflow w
@@ -572,7 +580,7 @@ BEGIN
                        count(*) FILTER (WHERE state IN ('cancelled', 'expired'))
                        AS cancelled
                   FROM changed WHERE kind = 'step' GROUP BY workflow_id) c
-         WHERE w.id = c.workflow_id)
+         WHERE w.id = c.workflow_id AND w.id = ANY(workflows))
     SELECT array_agg(id) FILTER (WHERE state = 'succeeded' AND kind = 'step')
       INTO done FROM changed;
     PERFORM pgqueue_advance(workflows, done, NULL, true);
@@ -618,13 +626,14 @@ BEGIN
                finished_at = CASE WHEN j.id IS NULL THEN s.finished_at END,
                error = CASE WHEN j.id IS NULL THEN s.error END
           FROM unnest(ended) AS asked(id)
-          LEFT JOIN pgqueue_job j ON j.id = asked.id
-         WHERE s.id = asked.id AND s.state = 'dead'
+          LEFT JOIN pgqueue_job j ON j.id = asked.id AND j.id = ANY(ended)
+         WHERE s.id = asked.id AND s.id = ANY(ended) AND s.state = 'dead'
            AND NOT (s.kind = 'step' AND s.workflow_id = ANY(ARRAY(
                    SELECT w.id FROM pgqueue_workflow w
                     WHERE w.id = ANY(workflows) AND w.kind = 'saga')))
            AND (j.id IS NOT NULL OR EXISTS (
-                SELECT FROM pgqueue_archived_job a WHERE a.id = asked.id
+                SELECT FROM pgqueue_archived_job a
+                 WHERE a.id = asked.id AND a.id = ANY(ended)
                    AND a.finished_at >= statement_timestamp() - interval '1 min'
                    AND a.finished_at <= statement_timestamp()))
         RETURNING s.workflow_id, s.kind, s.state)
@@ -639,7 +648,7 @@ BEGIN
       FROM (SELECT workflow_id, count(*) AS moved,
                    count(*) FILTER (WHERE state = 'started') AS started
               FROM moved WHERE kind = 'step' GROUP BY workflow_id) c
-     WHERE w.id = c.workflow_id;
+     WHERE w.id = c.workflow_id AND w.id = ANY(workflows);
     IF EXISTS (SELECT FROM pgqueue_step s
                 WHERE s.id = ANY(ended) AND s.kind = 'compensation'
                   AND s.state = 'cancelled') THEN

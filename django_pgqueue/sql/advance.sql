@@ -33,6 +33,7 @@ BEGIN
                        s.condition IS NULL OR pgqueue_meets(s.condition) AS is_met
                   FROM pgqueue_step s JOIN pgqueue_workflow w ON w.id = s.workflow_id
                  WHERE s.id = ANY(ready) AND s.state = 'waiting'
+                   AND w.id = ANY(workflows)
                    AND w.state = 'running' AND w.cancel_requested_at IS NULL
                    AND (w.kind <> 'saga' OR w.dead + w.cancelled = 0)) r;
         IF tasks IS NOT NULL THEN
@@ -55,7 +56,7 @@ BEGIN
             UPDATE pgqueue_workflow w SET skipped = w.skipped + c.steps
               FROM (SELECT workflow_id, count(task) AS steps FROM passed_over
                      GROUP BY workflow_id) c
-             WHERE w.id = c.workflow_id;
+             WHERE w.id = c.workflow_id AND w.id = ANY(workflows);
             done := done || left_out;
         END IF;
         EXIT WHEN done IS NULL;
@@ -65,7 +66,8 @@ BEGIN
              WHERE s.id = ANY(done) GROUP BY n.id),
         nearer AS (
             UPDATE pgqueue_step s SET waits = s.waits - met.steps
-              FROM met WHERE s.id = met.id
+              FROM met
+             WHERE s.id = met.id AND s.id = ANY(ARRAY(SELECT id FROM met))
             RETURNING s.id, s.waits)
         SELECT array_agg(id) FILTER (WHERE waits = 0) INTO ready FROM nearer;
         done := NULL;
@@ -89,7 +91,8 @@ BEGIN
                   w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE s.state = 'waiting' AND CASE s.kind
+     WHERE s.workflow_id = ANY(ARRAY(SELECT id FROM ended))
+       AND s.state = 'waiting' AND CASE s.kind
            WHEN 'on_success' THEN e.state = 'succeeded'
            WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
                                 AND NOT e.is_asked

@@ -23,7 +23,8 @@ BEGIN
     SELECT array_agg(w.id) INTO undoing FROM pgqueue_workflow w
      WHERE w.id = ANY(workflows) AND w.state = 'compensating'
        AND NOT EXISTS (
-           SELECT FROM pgqueue_step c WHERE c.workflow_id = w.id
+           SELECT FROM pgqueue_step c
+            WHERE c.workflow_id = w.id AND c.workflow_id = ANY(workflows)
               AND c.kind = 'compensation' AND c.state IN ('started', 'dead'));
 
     WITH gone AS (
@@ -55,7 +56,8 @@ BEGIN
     SELECT array_agg(next.id) INTO ready FROM (
         SELECT DISTINCT ON (c.workflow_id) c.id
           FROM pgqueue_step c JOIN pgqueue_step s ON s.id = c.compensates
-         WHERE c.workflow_id = ANY(undoing) AND c.kind = 'compensation'
+         WHERE c.workflow_id = ANY(undoing) AND s.workflow_id = ANY(undoing)
+           AND c.kind = 'compensation'
            AND c.state = 'waiting' AND s.state = 'succeeded'
          ORDER BY c.workflow_id, s.id DESC) next;
     IF ready IS NOT NULL THEN
@@ -72,7 +74,7 @@ BEGIN
                   w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO ready
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE NOT e.is_asked AND s.kind = 'on_error'
+     WHERE s.workflow_id = ANY(undoing) AND NOT e.is_asked AND s.kind = 'on_error'
        AND s.state = 'waiting';
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);

@@ -28,13 +28,14 @@ BEGIN
                finished_at = CASE WHEN j.id IS NULL THEN s.finished_at END,
                error = CASE WHEN j.id IS NULL THEN s.error END
           FROM unnest(ended) AS asked(id)
-          LEFT JOIN pgqueue_job j ON j.id = asked.id
-         WHERE s.id = asked.id AND s.state = 'dead'
+          LEFT JOIN pgqueue_job j ON j.id = asked.id AND j.id = ANY(ended)
+         WHERE s.id = asked.id AND s.id = ANY(ended) AND s.state = 'dead'
            AND NOT (s.kind = 'step' AND s.workflow_id = ANY(ARRAY(
                    SELECT w.id FROM pgqueue_workflow w
                     WHERE w.id = ANY(workflows) AND w.kind = 'saga')))
            AND (j.id IS NOT NULL OR EXISTS (
-                SELECT FROM pgqueue_archived_job a WHERE a.id = asked.id
+                SELECT FROM pgqueue_archived_job a
+                 WHERE a.id = asked.id AND a.id = ANY(ended)
                    AND a.finished_at >= statement_timestamp() - interval '1 min'
                    AND a.finished_at <= statement_timestamp()))
         RETURNING s.workflow_id, s.kind, s.state)
@@ -49,7 +50,7 @@ BEGIN
       FROM (SELECT workflow_id, count(*) AS moved,
                    count(*) FILTER (WHERE state = 'started') AS started
               FROM moved WHERE kind = 'step' GROUP BY workflow_id) c
-     WHERE w.id = c.workflow_id;
+     WHERE w.id = c.workflow_id AND w.id = ANY(workflows);
     IF EXISTS (SELECT FROM pgqueue_step s
                 WHERE s.id = ANY(ended) AND s.kind = 'compensation'
                   AND s.state = 'cancelled') THEN

@@ -21,7 +21,8 @@ LANGUAGE sql STABLE AS $$
         END), true)
       FROM jsonb_to_recordset(condition)
            AS c(step bigint, path text[], op text, value jsonb)
-      LEFT JOIN pgqueue_step s ON s.id = c.step
      CROSS JOIN LATERAL (
-           SELECT coalesce(s.result #> coalesce(c.path, '{}'), 'null')) found(value)
+           SELECT coalesce((
+                      SELECT s.result #> coalesce(c.path, '{}')
+                        FROM pgqueue_step s WHERE s.id = c.step), 'null')) found(value)
 $$;

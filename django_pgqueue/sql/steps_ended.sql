@@ -6,6 +6,9 @@
 -- row has come to says how it ended. It is nowhere: a worker held it, and keeps no
 -- archive ("acked"); or somebody deleted it.
 --
+-- In each join the array stands once more: a worker's plans are made for any parameters,
+-- and would walk over all steps and jobs to meet a few.
+--
 -- Locks: the rows of the workflows, in the order of their ids, until the end of the
 -- transaction: settles of one workflow wait for each other, for the time of a
 -- statement. Then row locks on its steps.
@@ -33,18 +36,17 @@ BEGIN
                         'message', left(d.errors -> -1 ->> 'message', 1000))) END
                AS error
           FROM unnest(ended) AS asked(id)
-          LEFT JOIN pgqueue_dead_letter d ON d.id = asked.id
-          LEFT JOIN LATERAL (
-               SELECT archived.id, archived.state, archived.result
-                 FROM pgqueue_archived_job archived
-                WHERE archived.id = asked.id
-                  AND archived.finished_at >= statement_timestamp() - interval '1 min'
-                  AND archived.finished_at <= statement_timestamp()) a ON true),
+          LEFT JOIN pgqueue_dead_letter d ON d.id = asked.id AND d.id = ANY(ended)
+          LEFT JOIN pgqueue_archived_job a
+            ON a.id = asked.id AND a.id = ANY(ended)
+           AND a.finished_at >= statement_timestamp() - interval '1 min'
+           AND a.finished_at <= statement_timestamp()),
     changed AS (
         UPDATE pgqueue_step s
            SET state = found.state, result = found.result, error = found.error,
                finished_at = statement_timestamp()
-          FROM found WHERE s.id = found.id AND s.state = 'started'
+          FROM found
+         WHERE s.id = found.id AND s.id = ANY(ended) AND s.state = 'started'
         RETURNING s.id, s.workflow_id, s.kind, s.state),
     counted AS (
         UPDATE pgqueue_workflow w
@@ -56,7 +58,7 @@ BEGIN
                        count(*) FILTER (WHERE state IN ('cancelled', 'expired'))
                        AS cancelled
                   FROM changed WHERE kind = 'step' GROUP BY workflow_id) c
-         WHERE w.id = c.workflow_id)
+         WHERE w.id = c.workflow_id AND w.id = ANY(workflows))
     SELECT array_agg(id) FILTER (WHERE state = 'succeeded' AND kind = 'step')
       INTO done FROM changed;
     PERFORM pgqueue_advance(workflows, done, NULL, true);

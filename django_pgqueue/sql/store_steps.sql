@@ -29,21 +29,23 @@ BEGIN
                     WHEN g.fills IS NOT NULL THEN (
                         SELECT coalesce(jsonb_agg(
                                    CASE WHEN f.step IS NULL THEN a.value
-                                        ELSE coalesce(p.result, 'null') END
+                                        ELSE coalesce((
+                                            SELECT p.result FROM pgqueue_step p
+                                             WHERE p.id = f.step), 'null') END
                                    ORDER BY a.place), '[]')
                           FROM jsonb_array_elements(j.args) WITH ORDINALITY
                                AS a(value, place)
                           LEFT JOIN jsonb_to_recordset(g.fills)
                                AS f("to" jsonb, step bigint)
-                               ON f."to" = to_jsonb(a.place - 1)
-                          LEFT JOIN pgqueue_step p ON p.id = f.step)
+                               ON f."to" = to_jsonb(a.place - 1))
                     ELSE j.args END AS args,
                CASE WHEN g.fills IS NULL THEN j.kwargs
                     ELSE j.kwargs || (
                         SELECT coalesce(jsonb_object_agg(
-                                   f."to" #>> '{}', coalesce(p.result, 'null')), '{}')
+                                   f."to" #>> '{}', coalesce((
+                                       SELECT p.result FROM pgqueue_step p
+                                        WHERE p.id = f.step), 'null')), '{}')
                           FROM jsonb_to_recordset(g.fills) AS f("to" jsonb, step bigint)
-                          LEFT JOIN pgqueue_step p ON p.id = f.step
                          WHERE jsonb_typeof(f."to") = 'string') END AS kwargs,
                j.headers, j.priority, j.max_attempts,
                coalesce(j.run_at, clock_timestamp() + j.delay) AS run_after,
@@ -74,7 +76,8 @@ BEGIN
         UPDATE pgqueue_workflow w SET active = w.active + c.steps
           FROM (SELECT workflow_id, count(*) AS steps FROM started
                  WHERE kind = 'step' GROUP BY workflow_id) c
-         WHERE w.id = c.workflow_id)
+         WHERE w.id = c.workflow_id
+           AND w.id = ANY(ARRAY(SELECT workflow_id FROM started)))
     SELECT format('step %s has arguments of %s bytes; the limit is %s', name, bytes,
                   bytes_max)
       INTO too_large
