@@ -32,7 +32,8 @@ LANGUAGE sql STABLE AS $$
         CASE c.op
         WHEN '==' THEN found.value = c.value
         WHEN '!=' THEN found.value <> c.value
-        WHEN 'in' THEN c.value @> jsonb_build_array(found.value)
+        WHEN 'in' THEN EXISTS (SELECT FROM jsonb_array_elements(c.value) AS one(value)
+                                WHERE one.value = found.value)
         ELSE jsonb_typeof(found.value) = jsonb_typeof(c.value)
              AND CASE c.op
                  WHEN '<' THEN found.value < c.value
@@ -40,12 +41,14 @@ LANGUAGE sql STABLE AS $$
                  WHEN '>' THEN found.value > c.value
                  WHEN '>=' THEN found.value >= c.value END
         END), true)
-      FROM jsonb_to_recordset(condition)
-           AS c(step bigint, path text[], op text, value jsonb)
+      FROM jsonb_array_elements(condition) AS said(comparison)
      CROSS JOIN LATERAL (
-           SELECT coalesce((
-                      SELECT s.result #> coalesce(c.path, '{}')
-                        FROM pgqueue_step s WHERE s.id = c.step), 'null')) found(value)
+           SELECT (comparison ->> 'step')::bigint,
+                  ARRAY(SELECT jsonb_array_elements_text(comparison -> 'path')),
+                  comparison ->> 'op', comparison -> 'value') AS c(step, path, op, value)
+     CROSS JOIN LATERAL (
+           SELECT coalesce((SELECT s.result #> c.path FROM pgqueue_step s
+                             WHERE s.id = c.step), 'null')) AS found(value)
 $$;
 
 -- store_steps.sql

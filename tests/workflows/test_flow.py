@@ -67,6 +67,13 @@ def test_after_waits_and_takes_nothing():
         ("paid", lambda step: step.result == "free", False),
         ("paid", lambda step: step.result != "free", True),
         (None, lambda step: step.result == None, True),  # noqa: E711
+        (7, lambda step: step.result == None, False),  # noqa: E711
+        (None, lambda step: step.result != None, False),  # noqa: E711
+        (7, lambda step: step.result != None, True),  # noqa: E711
+        (7, lambda step: step.result < None, False),
+        (None, lambda step: step.result.is_in([7, None]), True),
+        ([7], lambda step: step.result.is_in([[7, 8]]), False),
+        ({"a": 7}, lambda step: step.result.is_in([{"a": 7, "b": 8}]), False),
         ({"a": [{"b": 7}]}, lambda step: step["a"][0]["b"] == 7, True),
         ({"a": 7}, lambda step: step["b"] == 7, False),
         ({"a": 7}, lambda step: step["b"] != 7, True),
