@@ -6,7 +6,7 @@ A row per call of the task's context, by its place in the order of calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -44,11 +44,12 @@ UPDATE pgqueue_durable_step SET done_at = clock_timestamp(), result = %(result)s
 """
 
 # Locks: none. The first signal that was sent since the job was enqueued, and that no
-# earlier wait of it has taken.
+# earlier wait of it has taken. One with a lower id than these may be seen only now: its
+# transaction took longer.
 FIND_SIGNAL = """
 SELECT s.id, s.payload::text FROM pgqueue_signal s
  WHERE s.name = %(name)s AND s.key = %(key)s
-   AND s.id > %(after)s::bigint
+   AND s.id <> ALL(%(taken)s::bigint[])
    AND s.sent_at >= (SELECT j.enqueued_at FROM pgqueue_job j WHERE j.id = %(job)s)
  ORDER BY s.id LIMIT 1
 """
@@ -175,7 +176,7 @@ def done(cursor: Cursor, job: int, place: int, result: str | None = None) -> Non
 
 
 def find_signal(
-    cursor: Cursor, job: int, name: str, key: str, *, after: int = 0
+    cursor: Cursor, job: int, name: str, key: str, *, taken: Sequence[int] = ()
 ) -> tuple[int, str | None] | None:
     """
     Return the first signal for a job, and its payload as JSON text; None: none is.
@@ -185,9 +186,9 @@ def find_signal(
         job: Its id; what was sent before it was enqueued is not for it.
         name: Of the signal.
         key: Of the signal.
-        after: The id of one that it has taken before.
+        taken: The ids of those that it has taken before.
     """
-    params = {"job": job, "name": name, "key": key, "after": after}
+    params = {"job": job, "name": name, "key": key, "taken": list(taken)}
     cursor.execute(FIND_SIGNAL, params)
     found = cursor.fetchone()
     return None if found is None else (found[0], found[1])

@@ -17,6 +17,7 @@ held, and no attempt is burnt.
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,8 +65,8 @@ class Durable:
         """
         self._job, self._task = ctx.id, ctx.task
         self._place = 0
-        # By name and key: the last one that was taken.
-        self._signals: dict[tuple[str, str], int] = {}
+        # By name and key: those that were taken.
+        self._signals: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         task = registry.tasks.get(ctx.task)
         if task is not None and task.options.atomic:
             raise WrongState(
@@ -157,8 +158,8 @@ class Durable:
                 )
             else:
                 seconds = row.seconds
-            after = self._signals.get((name, text), 0)
-            found = durable.find_signal(cursor, self._job, name, text, after=after)
+            taken = self._signals[name, text]
+            found = durable.find_signal(cursor, self._job, name, text, taken=taken)
             if found is not None:
                 number, payload = found
                 result = f'{{"signal":{number},"payload":{payload or "null"}}}'
@@ -217,7 +218,7 @@ class Durable:
         if result is None:
             return None
         taken = decode_value(result)
-        self._signals[name, key] = taken["signal"]
+        self._signals[name, key].append(taken["signal"])
         return taken["payload"]
 
 

@@ -185,6 +185,7 @@ VALUES = {
     "over_microseconds": 60_000_000,
     "queue_job": 7,
     "after": 0,
+    "taken": [7],
     "rows_in": 1,
     "rows_out": 1,
     "run": 1,

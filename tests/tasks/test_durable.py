@@ -177,6 +177,20 @@ def test_a_signal_that_came_before_the_wait_counts():
     assert [1, 2] == result.get()
 
 
+def test_a_signal_counts_that_commits_after_a_later_one():
+    """Its transaction took longer; its id is the lower one."""
+    result = waits.delay("7")
+    drain()
+    signal("confirmed", "later", key="7")
+    drain()
+    last = Signal.objects.get().id
+    Signal.objects.create(id=last - 1, name="confirmed", key="7", payload="earlier")
+    operate.retry([result.id])
+    drain()
+
+    assert ["later", "earlier"] == result.get()
+
+
 def test_signals_of_different_names_come_in_any_order():
     """The first that is waited for was sent last."""
     result = waits_for_two.delay()
