@@ -230,7 +230,8 @@ class JobContext:
             Reject: An earlier attempt of this job had another step here: the code was
                 changed. The job becomes a dead letter, and nothing is repeated.
             LeaseLost: Another worker has done the step; what it wrote here is undone.
-            WrongState: The task is declared with atomic=True.
+            WrongState: The task is declared with atomic=True, or this is within the
+                function of another step.
             InvalidArgument: The result cannot be kept, or is too large.
         """
         return self._durable_of().step(name, function, *args, **kwargs)
@@ -264,6 +265,8 @@ class JobContext:
 
         Raises:
             Snooze: It is not over. Do not catch it.
+            Reject: As step().
+            WrongState: As step(), or a transaction is open.
         """
         self._durable_of().sleep(duration)
 
@@ -287,7 +290,7 @@ class JobContext:
 
         Raises:
             Snooze: There was none yet. Do not catch it.
-            Reject, WrongState: As step().
+            Reject, WrongState: As sleep().
         """
         return self._durable_of().wait_for(name, key, timeout)
 

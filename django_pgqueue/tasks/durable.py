@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +49,9 @@ NAME_LENGTH_MAX = 255
 # How long a job snoozes at most before it looks again: who sends a signal may die
 # between its commit and the wake.
 LOOK_AGAIN = timedelta(hours=1)
+
+# The job and the step whose function is running, in this thread or coroutine.
+_within: ContextVar[tuple[int, str] | None] = ContextVar("step", default=None)
 
 
 class Changed(Reject):
@@ -96,7 +101,8 @@ class Durable:
             return function(*args, **kwargs)
         # What the function writes to this database is committed with its result.
         with transaction.atomic(using=self._alias):
-            value = function(*args, **kwargs)
+            with self._as_within(name):
+                value = function(*args, **kwargs)
             self._keep(place, name, value)
         return value
 
@@ -112,7 +118,8 @@ class Durable:
         if row is not None:
             value: T = await in_thread(_value, row.result)
             return value
-        value = await function(*args, **kwargs)
+        with self._as_within(name):
+            value = await function(*args, **kwargs)
         if self._job:
             await in_thread(self._keep, place, name, value)
         return value
@@ -120,6 +127,7 @@ class Durable:
     def sleep(self, duration: Duration) -> None:
         """Return once so long has passed since the first call; Snooze until then."""
         lasts = as_timedelta(duration, name="ctx.sleep()")
+        self._refuse_transaction("sleep")
         place, row = self._next("sleep", "sleep")
         if not self._job or (row is not None and row.is_done):
             return
@@ -143,6 +151,7 @@ class Durable:
         lasts = None
         if timeout is not None:
             lasts = as_timedelta(timeout, name="ctx.wait_for(timeout=…)")
+        self._refuse_transaction("wait")
         place, row = self._next(name, "wait")
         if not self._job:
             return None
@@ -173,6 +182,14 @@ class Durable:
 
     def _next(self, name: str, kind: str) -> tuple[int, Done | None]:
         checked_name(name)
+        if (outer := self._outer()) is not None:
+            raise WrongState(
+                self._job,
+                "running",
+                f"it calls its context for the {kind} {name!r} within step {outer!r}. "
+                f"The next attempt would not come to that call, and would take the "
+                f"calls after it for it. Call it outside of steps.",
+            )
         place, self._place = self._place, self._place + 1
         row = self._done.get(place)
         if row is not None and (row.name, row.kind) != (name, kind):
@@ -183,6 +200,32 @@ class Durable:
                 f"it did, for jobs that have begun, and redrive it."
             )
         return place, row
+
+    @contextmanager
+    def _as_within(self, step: str) -> Iterator[None]:
+        token = _within.set((self._job, step))
+        try:
+            yield
+        finally:
+            _within.reset(token)
+
+    def _outer(self) -> str | None:
+        """Return the step of this job that calls, if one does."""
+        job, step = _within.get() or (0, None)
+        return step if job and job == self._job else None
+
+    def _refuse_transaction(self, kind: str) -> None:
+        """Raise WrongState where the end of the attempt would roll back its row."""
+        if not self._job or get_settings().mode == "immediate":
+            return
+        if self._outer() is None and has_transaction(connections[self._alias]):
+            raise WrongState(
+                self._job,
+                "running",
+                f"a transaction is open, and a {kind} ends the attempt: that would "
+                f"roll back when it began, and it would begin anew each time. Call it "
+                f"outside of transaction.atomic().",
+            )
 
     def _keep(self, place: int, name: str, value: Any) -> None:
         settings = get_settings()

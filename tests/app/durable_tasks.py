@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+from django.db import transaction
 
 from django_pgqueue import JobContext, Retry, task
 from tests.app.models import Order
@@ -84,3 +87,32 @@ def atomic_steps(ctx: JobContext) -> None:
 @task(takes_context=True)
 def keeps(ctx: JobContext, kind: str) -> None:
     ctx.step("keep", lambda: object() if kind == "object" else "x" * 100_000)
+
+
+@task(takes_context=True, retries=LATER)
+def nested(ctx: JobContext, kind: str) -> Any:
+    def inner() -> Any:
+        if kind == "step":
+            return ctx.step("inner", note, "inner")
+        return ctx.sleep("1h") if kind == "sleep" else ctx.wait_for("go")
+
+    return ctx.step("outer", inner)
+
+
+@task(takes_context=True, retries=LATER)
+def sleeps_within(ctx: JobContext, kind: str) -> None:
+    with transaction.atomic():
+        ctx.sleep("1h") if kind == "sleep" else ctx.wait_for("go", timeout="1h")
+
+
+@task(takes_context=True, retries=LATER)
+async def nested_async(ctx: JobContext) -> Any:
+    async def fetch(value: int) -> int:
+        return value
+
+    async def outer() -> Any:
+        return await ctx.astep("inner", fetch, 1)
+
+    # Side by side they are two steps, neither within the other.
+    both = await asyncio.gather(ctx.astep("a", fetch, 1), ctx.astep("b", fetch, 2))
+    return [both, await ctx.astep("outer", outer)]

@@ -26,7 +26,10 @@ from tests.app.durable_tasks import (
     async_steps,
     atomic_steps,
     keeps,
+    nested,
+    nested_async,
     sleeps,
+    sleeps_within,
     steps,
     waits,
     waits_for_two,
@@ -266,6 +269,36 @@ def test_an_atomic_task_has_no_steps():
     job = Job.objects.get()
     assert "Declare it without" in job.errors[-1]["message"]
     assert [] == LOG
+
+
+@pytest.mark.parametrize("kind", ["step", "sleep", "wait"])
+def test_nothing_is_kept_within_a_step(kind):
+    """The next attempt would not come to it, and take the calls after it for it."""
+    nested.delay(kind)
+    drain()
+
+    assert "within step 'outer'" in Job.objects.get().errors[-1]["message"]
+    assert ([], 0) == (LOG, DurableStep.objects.count())
+
+
+def test_nothing_is_kept_within_an_async_step():
+    """Steps that run side by side are not within one another."""
+    nested_async.delay()
+    drain()
+
+    assert "within step 'outer'" in Job.objects.get().errors[-1]["message"]
+    names = DurableStep.objects.order_by("place").values_list("name", flat=True)
+    assert ["a", "b"] == list(names)
+
+
+@pytest.mark.parametrize("kind", ["sleep", "wait"])
+def test_a_sleep_within_a_transaction_is_refused(kind):
+    """It would be rolled back, and begin anew with each attempt."""
+    sleeps_within.delay(kind)
+    drain()
+
+    assert "is open" in Job.objects.get().errors[-1]["message"]
+    assert 0 == DurableStep.objects.count()
 
 
 @pytest.mark.parametrize(
