@@ -3,9 +3,13 @@
 -- results_of.sql
 CREATE OR REPLACE FUNCTION pgqueue_results_of(steps bigint[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(jsonb_agg(coalesce(s.result, 'null') ORDER BY asked.place), '[]')
-      FROM unnest(steps) WITH ORDINALITY AS asked(id, place)
-      JOIN pgqueue_step s ON s.id = asked.id AND s.id = ANY(steps)
+    SELECT CASE WHEN (
+        SELECT coalesce(sum(octet_length(s.result::text)), 0) <= 50000000
+          FROM pgqueue_step s WHERE s.id = ANY(steps))
+    THEN (
+        SELECT coalesce(jsonb_agg(coalesce(s.result, 'null') ORDER BY asked.place), '[]')
+          FROM unnest(steps) WITH ORDINALITY AS asked(id, place)
+          JOIN pgqueue_step s ON s.id = asked.id AND s.id = ANY(steps)) END
 $$;
 
 -- failure_of.sql
@@ -60,7 +64,7 @@ DECLARE
     hint text;
 BEGIN
     WITH given AS MATERIALIZED (
-        SELECT s.id, s.workflow_id, s.name, s.task, s.job, s.fills,
+        SELECT s.id, s.workflow_id, s.name, s.task, s.job, s.takes, s.fills,
                CASE s.takes
                WHEN 'result' THEN
                    (SELECT coalesce(p.result, 'null') FROM pgqueue_step p
@@ -97,7 +101,8 @@ BEGIN
                coalesce(j.run_at, clock_timestamp() + j.delay) AS run_after,
                coalesce(j.expire_at, clock_timestamp() + j.expire_in) AS expires_at,
                j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst, j.lane_policy,
-               j.bytes_max
+               j.bytes_max,
+               g.takes IS DISTINCT FROM 'results' OR g.value IS NOT NULL AS is_given
           FROM given g, jsonb_to_record(g.job) AS j(
                queue text, args jsonb, kwargs jsonb, headers jsonb, priority smallint,
                max_attempts smallint, run_at timestamptz, delay interval,
@@ -124,13 +129,15 @@ BEGIN
                  WHERE kind = 'step' GROUP BY workflow_id) c
          WHERE w.id = c.workflow_id
            AND w.id = ANY(ARRAY(SELECT workflow_id FROM started)))
-    SELECT format('step %s has arguments of %s bytes; the limit is %s', name, bytes,
-                  bytes_max)
+    SELECT CASE WHEN bytes IS NULL
+                THEN format('step %s takes results of more than 50,000,000 bytes', name)
+                ELSE format('step %s has arguments of %s bytes; the limit is %s', name,
+                            bytes, bytes_max) END
       INTO too_large
-      FROM (SELECT name, bytes_max,
-                   octet_length(args::text) + octet_length(kwargs::text) AS bytes
+      FROM (SELECT name, bytes_max, CASE WHEN is_given THEN
+                   octet_length(args::text) + octet_length(kwargs::text) END AS bytes
               FROM made) m
-     WHERE bytes > bytes_max LIMIT 1;
+     WHERE bytes > bytes_max OR bytes IS NULL LIMIT 1;
     IF too_large IS NOT NULL THEN
         RAISE '% (PAYLOAD_BYTES_MAX)', too_large
             USING ERRCODE = 'program_limit_exceeded';
@@ -281,13 +288,29 @@ BEGIN
             PERFORM pgqueue_start_steps(tasks, notifies);
         END IF;
         IF gathers IS NOT NULL THEN
-            UPDATE pgqueue_step s
-               SET state = 'succeeded', started_at = statement_timestamp(),
-                   finished_at = statement_timestamp(),
-                   result = CASE WHEN s.takes IS NULL THEN '[]'
-                                 ELSE pgqueue_results_of(s.after) END
-             WHERE s.id = ANY(gathers);
-            done := done || gathers;
+            WITH asked AS MATERIALIZED (
+                SELECT s.id, CASE WHEN s.takes IS NULL THEN '[]'
+                                  ELSE pgqueue_results_of(s.after) END AS results
+                  FROM pgqueue_step s WHERE s.id = ANY(gathers)),
+            gathered AS (
+                UPDATE pgqueue_step s
+                   SET state = CASE WHEN asked.results IS NULL THEN 'dead'
+                                    ELSE 'succeeded' END,
+                       result = asked.results, started_at = statement_timestamp(),
+                       finished_at = statement_timestamp(),
+                       error = CASE WHEN asked.results IS NULL THEN jsonb_build_object(
+                           'reason', 'unstorable', 'message',
+                           'The results before it have more than 50,000,000 bytes.')
+                           END
+                  FROM asked WHERE s.id = asked.id
+                RETURNING s.id, s.workflow_id, s.state),
+            counted AS (
+                UPDATE pgqueue_workflow w SET dead = w.dead + c.steps
+                  FROM (SELECT workflow_id, count(*) AS steps FROM gathered
+                         WHERE state = 'dead' GROUP BY workflow_id) c
+                 WHERE w.id = c.workflow_id)
+            SELECT done || array_agg(id) FILTER (WHERE state = 'succeeded')
+              INTO done FROM gathered;
         END IF;
         IF left_out IS NOT NULL THEN
             WITH passed_over AS (

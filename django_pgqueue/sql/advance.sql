@@ -6,8 +6,8 @@
 -- "done" are steps that have succeeded: each that comes after one of them waits for one
 -- less. "ready" are those that wait for none. A step without a task gathers the results
 -- of those before it, and one whose condition is not met is skipped: both are done at
--- once. So this goes round until nothing more can start. A saga of which a step has
--- failed starts no other.
+-- once. So this goes round until nothing more can start. A step that cannot gather, since
+-- the results are too large, is dead. A saga of which a step has failed starts no other.
 --
 -- A workflow has ended when none of its steps is started: what waits then waits for one
 -- that has failed. Its callbacks start then, each once; on_error not where somebody has
@@ -40,13 +40,29 @@ BEGIN
             PERFORM pgqueue_start_steps(tasks, notifies);
         END IF;
         IF gathers IS NOT NULL THEN
-            UPDATE pgqueue_step s
-               SET state = 'succeeded', started_at = statement_timestamp(),
-                   finished_at = statement_timestamp(),
-                   result = CASE WHEN s.takes IS NULL THEN '[]'
-                                 ELSE pgqueue_results_of(s.after) END
-             WHERE s.id = ANY(gathers);
-            done := done || gathers;
+            WITH asked AS MATERIALIZED (
+                SELECT s.id, CASE WHEN s.takes IS NULL THEN '[]'
+                                  ELSE pgqueue_results_of(s.after) END AS results
+                  FROM pgqueue_step s WHERE s.id = ANY(gathers)),
+            gathered AS (
+                UPDATE pgqueue_step s
+                   SET state = CASE WHEN asked.results IS NULL THEN 'dead'
+                                    ELSE 'succeeded' END,
+                       result = asked.results, started_at = statement_timestamp(),
+                       finished_at = statement_timestamp(),
+                       error = CASE WHEN asked.results IS NULL THEN jsonb_build_object(
+                           'reason', 'unstorable', 'message',
+                           'The results before it have more than 50,000,000 bytes.')
+                           END
+                  FROM asked WHERE s.id = asked.id
+                RETURNING s.id, s.workflow_id, s.state),
+            counted AS (
+                UPDATE pgqueue_workflow w SET dead = w.dead + c.steps
+                  FROM (SELECT workflow_id, count(*) AS steps FROM gathered
+                         WHERE state = 'dead' GROUP BY workflow_id) c
+                 WHERE w.id = c.workflow_id)
+            SELECT done || array_agg(id) FILTER (WHERE state = 'succeeded')
+              INTO done FROM gathered;
         END IF;
         IF left_out IS NOT NULL THEN
             WITH passed_over AS (

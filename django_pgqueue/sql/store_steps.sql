@@ -14,7 +14,7 @@ DECLARE
     hint text;
 BEGIN
     WITH given AS MATERIALIZED (
-        SELECT s.id, s.workflow_id, s.name, s.task, s.job, s.fills,
+        SELECT s.id, s.workflow_id, s.name, s.task, s.job, s.takes, s.fills,
                CASE s.takes
                WHEN 'result' THEN
                    (SELECT coalesce(p.result, 'null') FROM pgqueue_step p
@@ -51,7 +51,8 @@ BEGIN
                coalesce(j.run_at, clock_timestamp() + j.delay) AS run_after,
                coalesce(j.expire_at, clock_timestamp() + j.expire_in) AS expires_at,
                j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst, j.lane_policy,
-               j.bytes_max
+               j.bytes_max,
+               g.takes IS DISTINCT FROM 'results' OR g.value IS NOT NULL AS is_given
           FROM given g, jsonb_to_record(g.job) AS j(
                queue text, args jsonb, kwargs jsonb, headers jsonb, priority smallint,
                max_attempts smallint, run_at timestamptz, delay interval,
@@ -78,13 +79,15 @@ BEGIN
                  WHERE kind = 'step' GROUP BY workflow_id) c
          WHERE w.id = c.workflow_id
            AND w.id = ANY(ARRAY(SELECT workflow_id FROM started)))
-    SELECT format('step %s has arguments of %s bytes; the limit is %s', name, bytes,
-                  bytes_max)
+    SELECT CASE WHEN bytes IS NULL
+                THEN format('step %s takes results of more than 50,000,000 bytes', name)
+                ELSE format('step %s has arguments of %s bytes; the limit is %s', name,
+                            bytes, bytes_max) END
       INTO too_large
-      FROM (SELECT name, bytes_max,
-                   octet_length(args::text) + octet_length(kwargs::text) AS bytes
+      FROM (SELECT name, bytes_max, CASE WHEN is_given THEN
+                   octet_length(args::text) + octet_length(kwargs::text) END AS bytes
               FROM made) m
-     WHERE bytes > bytes_max LIMIT 1;
+     WHERE bytes > bytes_max OR bytes IS NULL LIMIT 1;
     IF too_large IS NOT NULL THEN
         RAISE '% (PAYLOAD_BYTES_MAX)', too_large
             USING ERRCODE = 'program_limit_exceeded';

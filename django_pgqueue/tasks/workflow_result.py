@@ -87,7 +87,8 @@ class WorkflowResult:
         """How many of its steps have ended, from 0 to 1; 1 where it has none."""
         row = self._read()
         ended = row.succeeded + row.skipped + row.dead + row.cancelled
-        return ended / row.steps if row.steps else 1.0
+        # A list of results that was too large is dead, and not among the steps.
+        return min(ended / row.steps, 1.0) if row.steps else 1.0
 
     def steps(self) -> Iterator[StepRow]:
         """Yield its steps, in the order in which they were said."""
