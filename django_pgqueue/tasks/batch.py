@@ -24,7 +24,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, WrongState, shown
 from django_pgqueue.queues import workflows
 from django_pgqueue.tasks import start_workflow
-from django_pgqueue.tasks.canvas import Part, Signature, checked_name
+from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.plan import Ends, Plan
@@ -211,6 +211,7 @@ class Batch:
             if args or kwargs:
                 problem = "are given; a signature, a chain or a group has its own"
                 raise InvalidArgument(task=self._name, path="args", problem=problem)
+            refuse_on_error(self._name, "part", getattr(call, "error_callback", None))
             return call
         if isinstance(call, Enqueuer):
             return Signature(call, args, kwargs, is_immutable=True)

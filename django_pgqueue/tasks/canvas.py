@@ -25,6 +25,7 @@ from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import NewStep
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import NAME_LENGTH_MAX, Ends, Plan
 
 if TYPE_CHECKING:
@@ -274,14 +275,18 @@ def _checked(what: str, parts: Sequence[object]) -> tuple[Part, ...]:
             if hasattr(part, "si"):
                 problem = "is a task; say task.s(…), which is a call of it"
             raise InvalidArgument(task=what, path=f"part {place}", problem=problem)
-        error_callback = getattr(part, "error_callback", None)
-        if error_callback is not None:
-            problem = (
-                "has an on_error of its own, and a workflow has one: say it at the "
-                "outermost"
-            )
-            raise InvalidArgument(task=what, path=f"part {place}", problem=problem)
+        refuse_on_error(what, f"part {place}", getattr(part, "error_callback", None))
     return tuple(part for part in parts if isinstance(part, Part))
+
+
+def refuse_on_error(what: str, path: str, said: Signature[Any] | None) -> None:
+    """Raise InvalidArgument where a part of a workflow has an on_error of its own."""
+    if said is not None:
+        problem = (
+            "has an on_error of its own, and a workflow has one: say it at the "
+            "outermost"
+        )
+        raise InvalidArgument(task=what, path=path, problem=problem)
 
 
 def checked_name(
@@ -291,6 +296,7 @@ def checked_name(
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
         problem = f"is {shown(name)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
         raise InvalidArgument(task=what, path="name", problem=problem)
+    encode_at(what, "name", name)
     if on_error is not None and not isinstance(on_error, Signature):
         problem = f"is {shown(on_error)}; it must be a signature, task.s(…)"
         raise InvalidArgument(task=what, path=path, problem=problem)

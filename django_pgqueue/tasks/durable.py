@@ -323,6 +323,7 @@ def checked_name(name: object) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
         problem = f"is {shown(name)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
         raise InvalidArgument(task="step or signal", path="name", problem=problem)
+    encode_at("step or signal", "name", name)
     return name
 
 
@@ -338,4 +339,5 @@ def checked_key(key: object) -> str:
             f"{NAME_LENGTH_MAX} characters"
         )
         raise InvalidArgument(task="signal", path="key", problem=problem)
+    encode_at("signal", "key", text)
     return text

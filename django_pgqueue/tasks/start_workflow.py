@@ -16,6 +16,7 @@ from django_pgqueue.queues import workflows
 from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.workflows import NewStep
 from django_pgqueue.tasks.open_transaction import queue_connection
+from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import KEY_LENGTH_MAX, Ends, Plan
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
@@ -49,6 +50,7 @@ def start(
     ):
         problem = f"is {shown(key)}; it must be a text of 1 to {KEY_LENGTH_MAX}"
         raise InvalidArgument(task=name, path="key", problem=problem)
+    encode_at(name, "key", key)
     plan, ends = planned
     settings = plan.settings
     connection = queue_connection(name, settings.database)

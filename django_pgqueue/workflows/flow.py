@@ -24,7 +24,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import Comparison
-from django_pgqueue.tasks.canvas import Part, Signature, checked_name
+from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
@@ -72,6 +72,7 @@ class Value:
     __hash__ = None  # type: ignore[assignment]  # Equality is no truth value here.
 
     def _compared(self, op: str, value: object) -> Condition:
+        encode_at("flow", "condition", list(self._path))
         text = encode_at("flow", "condition", value)
         return Condition(self._step, self._path, op, json.loads(text))
 
@@ -151,12 +152,14 @@ class Flow:
             kwargs: Keyword arguments, as args.
 
         Raises:
-            InvalidArgument: What is called is none of these; a step is of another flow;
-                or a condition is none.
+            InvalidArgument: What is called is none of these, or has an on_error of its
+                own; a step is of another flow; or a condition is none.
         """
         if isinstance(call, Flow):
+            refuse_on_error(self._name, "call", call._on_error)
             call = call._as_part()
         if isinstance(call, Part):
+            refuse_on_error(self._name, "call", getattr(call, "error_callback", None))
             if args or kwargs:
                 raise self._wrong("args", "a signature, a chain or a group has its own")
             part: Part = call
@@ -210,7 +213,8 @@ class Flow:
             deadline: It is cancelled if it has not ended after this duration.
 
         Raises:
-            InvalidArgument: There is no step; or as Chain.delay().
+            InvalidArgument: There is no step; a flow is a step of itself; or as
+                Chain.delay().
             InvalidOption: As Chain.delay().
         """
         try:
@@ -234,13 +238,22 @@ class Flow:
         )
 
     def _planned(self) -> tuple[Plan, Ends]:
-        if not self._steps:
-            raise self._wrong("steps", "are none; say step(…) before start()")
+        self._check()
         plan = Plan(get_settings())
         ends = self._add_to(plan, Ends())
         if self._on_error is not None:
             plan.on_error(self._on_error)
         return plan, ends
+
+    def _check(self, outer: tuple[Flow, ...] = ()) -> None:
+        """Raise InvalidArgument where a flow has no steps, or is a step of itself."""
+        if self in outer:
+            raise self._wrong("steps", "hold the flow itself, which would have no end")
+        if not self._steps:
+            raise self._wrong("steps", "are none; say step(…) before start()")
+        for step in self._steps:
+            if isinstance(step.part, _SubFlow):
+                step.part.flow._check((*outer, self))
 
     def _add_to(self, plan: Plan, before: Ends) -> Ends:
         """Add all steps after *before*; return what the last one ends with."""

@@ -226,5 +226,10 @@ def test_what_is_no_call_is_refused():
         batch().add(7)
     with pytest.raises(InvalidArgument, match="has its own"):
         batch().add(give.s(1), 2)
+    with pytest.raises(InvalidArgument, match="has an on_error of its own"):
+        batch().add(chain(give.s(1), on_error=give.s()))
+    for key, name in [("\0", "batch"), ("\ud800", "batch"), ("1", "\0")]:
+        with pytest.raises(InvalidArgument):
+            batch(key, name=name).start()
     with pytest.raises(RuntimeError, match="is stored already"):
         batch().start().start()

@@ -331,6 +331,8 @@ def test_a_call_without_a_job_runs_its_steps():
         ("a", None, "key is None"),
         ("a", 1.5, r"key is 1\.5"),
         ("a", "x" * 256, "key is 'x"),
+        ("a\0", "", "NUL"),
+        ("a", "\0", "NUL"),
     ],
 )
 def test_a_signal_without_a_name_is_refused(name, key, problem):

@@ -160,6 +160,14 @@ def test_what_is_no_step_is_refused_when_it_is_said():
         wf.step(7)
     with pytest.raises(InvalidArgument, match="it must be a comparison"):
         wf.step(give, 1, when=[mine])
+    with pytest.raises(InvalidArgument, match="NUL"):
+        wf.step(give, 1, name="a\0")
+    with pytest.raises(InvalidArgument, match="NUL"):
+        _ = mine["a\0"] == 1
+    told = flow("told", on_error=see.s())
+    for part in (group(give.s(1), on_error=see.s()), told):
+        with pytest.raises(InvalidArgument, match="has an on_error of its own"):
+            wf.step(part)
     with pytest.raises(TypeError, match="not known before it runs"):
         bool(mine.result == 1)
     with pytest.raises(InvalidArgument, match="steps are none"):
@@ -179,6 +187,20 @@ def test_what_does_not_fit_is_refused_before_anything_is_stored():
     wf.step(give, wf.step(leaves_nothing))
     with pytest.raises(InvalidOption, match="archive=False"):
         wf.start()
+    assert not Workflow.objects.exists()
+
+
+def test_a_flow_without_an_end_is_refused_before_anything_is_stored():
+    """One that is a step of itself, however deep; and one that holds an empty one."""
+    outer, inner, empty = flow("outer"), flow("inner"), flow("outer")
+    outer.step(give, 1)
+    outer.step(inner)
+    inner.step(outer)
+    with pytest.raises(InvalidArgument, match="outer: steps hold the flow itself"):
+        outer.start()
+    empty.step(flow("empty"))
+    with pytest.raises(InvalidArgument, match="empty: steps are none"):
+        empty.start()
     assert not Workflow.objects.exists()
 
 
