@@ -441,8 +441,8 @@ def test_a_restart_of_what_goes_on_is_refused():
     with pytest.raises(WrongState, match=r"Workflow \d+ is running: only a chain"):
         result.restart()
     drain()
-    with pytest.raises(LookupError, match="has no step 1"):
-        result.restart(1)
+    with pytest.raises(LookupError, match="has no step -1"):
+        result.restart(-1)
 
 
 def test_a_deadline_cancels_and_calls_on_error(cursor_link):
