@@ -20,7 +20,7 @@ SIGNALLED = "pgqueue.signalled"
 
 # Locks: none.
 READ = """
-SELECT d.place, d.name, d.kind, d.done_at IS NOT NULL, d.result::text,
+SELECT d.place, d.name, d.kind, d.key, d.done_at IS NOT NULL, d.result::text,
        extract(epoch FROM d.until - clock_timestamp())::float8
   FROM pgqueue_durable_step d WHERE d.job_id = %(job)s ORDER BY d.place
 """
@@ -121,6 +121,7 @@ class Done(NamedTuple):
     place: int
     name: str
     kind: str
+    key: str  # Of a wait; else "".
     is_done: bool
     result: str | None  # JSON text.
     seconds: float | None  # Until it is over; below 0: it is. None: without end.

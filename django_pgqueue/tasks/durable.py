@@ -152,7 +152,7 @@ class Durable:
         if timeout is not None:
             lasts = as_timedelta(timeout, name="ctx.wait_for(timeout=…)")
         self._refuse_transaction("wait")
-        place, row = self._next(name, "wait")
+        place, row = self._next(name, "wait", text)
         if not self._job:
             return None
         if row is not None and row.is_done:
@@ -180,7 +180,7 @@ class Durable:
         left = LOOK_AGAIN.total_seconds()
         raise Snooze(seconds=left if seconds is None else min(seconds, left))
 
-    def _next(self, name: str, kind: str) -> tuple[int, Done | None]:
+    def _next(self, name: str, kind: str, key: str = "") -> tuple[int, Done | None]:
         checked_name(name)
         if (outer := self._outer()) is not None:
             raise WrongState(
@@ -192,12 +192,13 @@ class Durable:
             )
         place, self._place = self._place, self._place + 1
         row = self._done.get(place)
-        if row is not None and (row.name, row.kind) != (name, kind):
+        if row is not None and (row.name, row.kind, row.key) != (name, kind, key):
             raise Changed(
-                f"{self._task}: call {place + 1} of its context is the {kind} "
-                f"{name!r}; in an earlier attempt of job {self._job} it was the "
-                f"{row.kind} {row.name!r}. Nothing was repeated. Let the code do what "
-                f"it did, for jobs that have begun, and redrive it."
+                f"{self._task}: call {place + 1} of its context is the "
+                f"{_told(kind, name, key)}; in an earlier attempt of job {self._job} "
+                f"it was the {_told(row.kind, row.name, row.key)}. Nothing was "
+                f"repeated. Let the code do what it did, for jobs that have begun, and "
+                f"redrive it."
             )
         return place, row
 
@@ -263,6 +264,10 @@ class Durable:
         taken = decode_value(result)
         self._signals[name, key].append(taken["signal"])
         return taken["payload"]
+
+
+def _told(kind: str, name: str, key: str) -> str:
+    return f"{kind} {name!r} of key {key!r}" if key else f"{kind} {name!r}"
 
 
 def _value(text: str | None) -> Any:

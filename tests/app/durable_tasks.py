@@ -13,7 +13,7 @@ from tests.app.models import Order
 LOG: list[Any] = []
 FAILS: set[str] = set()
 # What the code says, which a test changes between two attempts.
-NAMES = {"first": "first"}
+NAMES = {"first": "first", "key": "7"}
 
 LATER = Retry(max_attempts=5, backoff="constant", base=60)
 
@@ -116,3 +116,8 @@ async def nested_async(ctx: JobContext) -> Any:
     # Side by side they are two steps, neither within the other.
     both = await asyncio.gather(ctx.astep("a", fetch, 1), ctx.astep("b", fetch, 2))
     return [both, await ctx.astep("outer", outer)]
+
+
+@task(takes_context=True, retries=LATER)
+def waits_for_changed(ctx: JobContext) -> Any:
+    return ctx.wait_for("go", key=NAMES["key"])

@@ -32,6 +32,7 @@ from tests.app.durable_tasks import (
     sleeps_within,
     steps,
     waits,
+    waits_for_changed,
     waits_for_two,
     writes,
 )
@@ -48,7 +49,7 @@ def _clean():
     yield
     LOG.clear()
     FAILS.clear()
-    NAMES["first"] = "first"
+    NAMES.update(first="first", key="7")
 
 
 def let_pass(**duration):
@@ -127,6 +128,19 @@ def test_a_changed_step_is_a_dead_letter_and_repeats_nothing():
     operate.retry([letter.id])
     drain()
     assert 4 == result.get()
+
+
+def test_a_changed_key_is_a_dead_letter():
+    """It would wait for the one, and be woken for the other."""
+    waits_for_changed.delay()
+    drain()
+    NAMES["key"] = "8"
+    signal("go", key="7")
+    drain()
+
+    message = DeadLetter.objects.get().errors[-1]["message"]
+    assert "is the wait 'go' of key '8'" in message
+    assert "it was the wait 'go' of key '7'" in message
 
 
 def test_a_sleep_holds_no_worker_and_burns_no_attempt():
