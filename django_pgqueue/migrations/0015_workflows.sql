@@ -668,6 +668,9 @@ BEGIN
            cancelled = w.cancelled + c.moved - c.started,
            finished_at = CASE WHEN w.state = 'failed' AND c.started > 0 THEN NULL
                               ELSE w.finished_at END,
+           deadline_at = CASE WHEN w.state = 'failed' AND c.started > 0
+                                   AND w.deadline_at <= statement_timestamp()
+                              THEN NULL ELSE w.deadline_at END,
            state = CASE WHEN w.state <> 'failed' THEN w.state
                         WHEN c.started > 0 THEN 'running'
                         WHEN w.dead = c.moved THEN 'cancelled' ELSE w.state END

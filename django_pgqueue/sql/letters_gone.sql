@@ -2,6 +2,7 @@
 -- workflow, what is set aside is cancelled, what is deleted stays dead.
 --
 -- A workflow that was cancelled is not reopened: the job runs, and nothing comes after.
+-- One whose deadline has passed has none any more: who redrives it wants it to run.
 -- A compensation that is set aside was done by hand, and the next one starts. Dead
 -- letters of a saga's other steps only leave where it compensates: they stay dead.
 --
@@ -44,6 +45,9 @@ BEGIN
            cancelled = w.cancelled + c.moved - c.started,
            finished_at = CASE WHEN w.state = 'failed' AND c.started > 0 THEN NULL
                               ELSE w.finished_at END,
+           deadline_at = CASE WHEN w.state = 'failed' AND c.started > 0
+                                   AND w.deadline_at <= statement_timestamp()
+                              THEN NULL ELSE w.deadline_at END,
            state = CASE WHEN w.state <> 'failed' THEN w.state
                         WHEN c.started > 0 THEN 'running'
                         WHEN w.dead = c.moved THEN 'cancelled' ELSE w.state END

@@ -16,6 +16,7 @@ from django_pgqueue import (
     group,
 )
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
+from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.chores.overdue import REST_SECONDS, cancel_overdue
@@ -443,6 +444,20 @@ def test_a_restart_of_what_goes_on_is_refused():
     drain()
     with pytest.raises(LookupError, match="has no step -1"):
         result.restart(-1)
+
+
+def test_a_redrive_after_the_deadline_is_not_cancelled(cursor_link):
+    """Whoever redrives it knows how late it is."""
+    result = chain(fails_at.s(1, 1), give.s()).delay(deadline="1h")
+    drain()
+    Workflow.objects.update(deadline_at="2026-01-01T00:00Z")
+    assert "failed" == result.refresh().status
+
+    operate.retry([DeadLetter.objects.get().id])
+    cancel_overdue(cursor_link)
+
+    row = Workflow.objects.get()
+    assert ("running", None) == (row.state, row.cancel_requested_at)
 
 
 def test_a_deadline_cancels_and_calls_on_error(cursor_link):
