@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.as_completed import as_completed
-    from django_pgqueue.tasks.batch import Batch, batch, find_batch
+    from django_pgqueue.tasks.batch import Batch, batch, batch_of, find_batch
     from django_pgqueue.tasks.canvas import Signature, chain, chord, group
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
@@ -86,6 +86,7 @@ _HOMES = {
     "signal": "tasks.durable",
     "asignal": "tasks.durable",
     "batch": "tasks.batch",
+    "batch_of": "tasks.batch",
     "find_batch": "tasks.batch",
     "Batch": "tasks.batch",
     "flow": "workflows.flow",
@@ -213,6 +214,7 @@ __all__ = [
     "as_completed",
     "asignal",
     "batch",
+    "batch_of",
     "chain",
     "chord",
     "consume",

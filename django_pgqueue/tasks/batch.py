@@ -7,8 +7,9 @@ Batch: jobs that are waited for together, with what is called once they have end
     b.progress  # 0.83
 
 All of it is stored when the block ends, in the caller's transaction, or nothing. A job
-of a batch may add more to it, by ctx.batch: it cannot end meanwhile. Who wants to add
-from outside, over several transactions, opens it with start() and ends with close().
+of a batch may add more to it, by batch_of(ctx): it cannot end meanwhile. Who wants to
+add from outside, over several transactions, opens it with start() and ends it with
+close().
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from django_pgqueue.exceptions import InvalidArgument, WrongState, shown
 from django_pgqueue.queues import workflows
 from django_pgqueue.tasks import start_workflow
 from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
+from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.plan import Ends, Plan
@@ -39,7 +41,7 @@ CALLBACKS = {
 
 
 class Batch:
-    """Jobs that end together. Made by batch(), or found as ctx.batch."""
+    """Jobs that end together. Made by batch(); found by batch_of(), find_batch()."""
 
     def __init__(
         self, key: str | None, name: str, callbacks: Mapping[str, Signature[Any]]
@@ -255,10 +257,17 @@ def batch(
     return Batch(key, name, callbacks)
 
 
-def batch_of(job_id: int) -> Batch | None:
-    """Return the batch that a job is of; None: of none."""
+def batch_of(ctx: JobContext) -> Batch | None:
+    """
+    Return the batch that a job is of, for its task to add to; None: of none. One query.
+
+    It cannot end while the job runs.
+
+    Args:
+        ctx: What the task got.
+    """
     with connections[get_settings().database].cursor() as cursor:
-        found = workflows.batch_of(cursor, job_id)
+        found = workflows.batch_of(cursor, ctx.id)
     if found is None:
         return None
     result = WorkflowResult(found, created=False)

@@ -16,7 +16,6 @@ from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 if TYPE_CHECKING:
-    from django_pgqueue.tasks.batch import Batch
     from django_pgqueue.tasks.durable import Durable
     from django_pgqueue.tasks.job_log import JobLog
 
@@ -161,6 +160,7 @@ class JobContext:
     idempotency_key: str
     tags: tuple[str, ...] = ()
     ack_policy: str | None = None  # None: without a job, whatever is said is right.
+    is_atomic: bool = False  # Whether it runs in one transaction with its ack.
     control: JobControl = field(default_factory=Inline, repr=False, compare=False)
     lines: JobLog = field(default_factory=_new_log, repr=False, compare=False)
     _durable: Durable | None = field(
@@ -187,17 +187,6 @@ class JobContext:
             return datetime.fromisoformat(text) if isinstance(text, str) else None
         except ValueError:
             return None  # Somebody has written the row by hand.
-
-    @property
-    def batch(self) -> Batch | None:
-        """
-        The batch that this job is of, to add jobs to; None: of none. One query.
-
-        It cannot end while this job runs.
-        """
-        from django_pgqueue.tasks.batch import batch_of
-
-        return batch_of(self.id)
 
     @property
     def cancelled(self) -> bool:
@@ -309,7 +298,8 @@ class JobContext:
             from django_pgqueue.tasks.durable import Durable
 
             # Frozen for its users; this is ours.
-            object.__setattr__(self, "_durable", Durable(self))
+            own = Durable(self.id, self.task, is_atomic=self.is_atomic)
+            object.__setattr__(self, "_durable", own)
         assert self._durable is not None
         return self._durable
 

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from django.db import connections, transaction
 
@@ -32,15 +32,11 @@ from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import durable, redrive
 from django_pgqueue.queues.durable import Done
-from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.open_transaction import has_transaction, queue_connection
 from django_pgqueue.tasks.payload import decode_value, encode_at, encode_value
 from django_pgqueue.tasks.raised import Reject, Snooze
-
-if TYPE_CHECKING:
-    from django_pgqueue.tasks.context import JobContext
 
 T = TypeVar("T")
 
@@ -61,29 +57,33 @@ class Changed(Reject):
 class Durable:
     """What one attempt does, beside what those before it have done."""
 
-    def __init__(self, ctx: JobContext) -> None:
+    def __init__(self, job: int, task: str, *, is_atomic: bool) -> None:
         """
         Read what the job has done.
 
+        Args:
+            job: Its id; 0: there is no job, and nothing is kept.
+            task: Its name, for errors.
+            is_atomic: Whether it runs in one transaction.
+
         Raises:
-            WrongState: Its task is atomic: a sleep would roll back what it has done.
+            WrongState: It does: a sleep would roll back what it has done.
         """
-        self._job, self._task = ctx.id, ctx.task
+        self._job, self._task = job, task
         self._place = 0
         # By name and key: those that were taken.
         self._signals: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        task = registry.tasks.get(ctx.task)
-        if task is not None and task.options.atomic:
+        if is_atomic:
             raise WrongState(
-                ctx.id,
+                job,
                 "running",
                 "its task is declared with atomic=True, which is one transaction, and "
                 "has no steps. Declare it without.",
             )
         self._done: dict[int, Done] = {}
-        if ctx.id:
+        if job:
             with connections[self._alias].cursor() as cursor:
-                self._done = {row.place: row for row in durable.read(cursor, ctx.id)}
+                self._done = {row.place: row for row in durable.read(cursor, job)}
 
     @property
     def _alias(self) -> str:

@@ -172,6 +172,7 @@ def context_of(
         max_attempts=job.max_attempts,
         headers=headers,
         idempotency_key=key,
+        is_atomic=prepared.task.options.atomic,
         tags=_tags(headers),
         ack_policy=prepared.options.ack_policy,
         control=control,

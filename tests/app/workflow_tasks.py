@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from django_pgqueue import Cancel, Retry, task
+from django_pgqueue import Cancel, Retry, batch_of, task
 from django_pgqueue.tasks.context import JobContext
 from tests.harness import ledger
 
@@ -93,15 +93,16 @@ def _one() -> None:
 @task(takes_context=True)
 def adds(ctx: Any, depth: int) -> None:
     """Add to its own batch, from inside."""
-    assert ctx.batch is not None
+    own = batch_of(ctx)
+    assert own is not None
     if depth:
-        ctx.batch.add_many(adds, [(depth - 1,), {"depth": 0}])
+        own.add_many(adds, [(depth - 1,), {"depth": 0}])
     SEEN.append(depth)
 
 
 @task(takes_context=True)
 def has_batch(ctx: Any) -> None:
-    SEEN.append(ctx.batch)
+    SEEN.append(batch_of(ctx))
 
 
 @task(takes_context=True)
