@@ -272,6 +272,7 @@ SMALL = {
     *(f"workflows.{name}" for name in ("ADD", "CLOSE", "BATCH_OF", "WITH_KEY")),
     *(f"workflows.{name}" for name in ("OVERDUE", "RESTART", "ADVANCE", "RESOLVE")),
     *(f"workflows.{name}" for name in ("COMPENSATE", "STUCK", "LAST_TO_END")),
+    *(f"workflows.{name}" for name in ("DEAD", "OF_KEY", "SHAPE")),
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
     *(f"durable.{name}" for name in ("WAKE", "PURGE_STEPS", "PURGE_SIGNALS")),
     "enqueue.PIN",
