@@ -255,6 +255,8 @@ SMALL = {
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE", "COMING")),
     "ticks.NOTE_MESSAGE",
     "doctor.WORKERS",
+    # Of sagas that compensate alone, along an index of them.
+    "doctor.STUCK_SAGAS",
     # A row an alert; LOOK is bounded in test_watch.py.
     *(f"watch.{name}" for name in ("LOOK", "SAID", "STANDING", "NOW")),
     # By keys, or a batch along an index.
