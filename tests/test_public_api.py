@@ -76,6 +76,7 @@ PUBLIC_NAMES = [
     "as_completed",
     "asignal",
     "batch",
+    "batch_of",
     "chain",
     "chord",
     "consume",
