@@ -196,7 +196,7 @@ END $$;
 -- compensate.sql
 CREATE OR REPLACE FUNCTION pgqueue_compensate(
     workflows bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
 DECLARE
     undoing bigint[];
     ready bigint[];
@@ -265,7 +265,7 @@ END $$;
 -- advance.sql
 CREATE OR REPLACE FUNCTION pgqueue_advance(
     workflows bigint[], done bigint[], ready bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
 DECLARE
     tasks bigint[];
     gathers bigint[];
@@ -562,7 +562,7 @@ END $$;
 -- steps_ended.sql
 CREATE OR REPLACE FUNCTION pgqueue_steps_ended(
     ended bigint[], acked bigint[]
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
 DECLARE
     workflows bigint[];
     done bigint[];
@@ -631,7 +631,8 @@ CREATE OR REPLACE TRIGGER pgqueue_jobs_gone AFTER DELETE ON pgqueue_job
     FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_jobs_gone();
 
 -- letters_gone.sql
-CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql
+SET enable_nestloop = on AS $$
 DECLARE
     ended bigint[];
     workflows bigint[];

@@ -14,10 +14,15 @@
 -- cancelled it, but where its deadline has. An open one does not end, unless it was cancelled. A saga that has not
 -- succeeded compensates first.
 --
+-- Sessions that settle have nested loops turned off (postgres/connect.py), and would read
+-- all steps there are, to find those of one workflow: so they are turned on here, and in
+-- all that this calls. And each look says of which workflows: so a plan that was made
+-- while there were none reads no others.
+--
 -- Locks: row locks on steps, and those of pgqueue_start_steps().
 CREATE OR REPLACE FUNCTION pgqueue_advance(
     workflows bigint[], done bigint[], ready bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
 DECLARE
     tasks bigint[];
     gathers bigint[];

@@ -10,12 +10,14 @@
 -- step that ran again while others are undone would leave the saga neither done nor
 -- undone.
 --
+-- Nested loops: as advance.sql.
+--
 -- Locks: row locks on the dead letters of the steps, and on steps; and those of
 -- pgqueue_start_steps(). Raises 23514 when the archive has no partition for today: who
 -- settles makes it, and settles again.
 CREATE OR REPLACE FUNCTION pgqueue_compensate(
     workflows bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
 DECLARE
     undoing bigint[];
     ready bigint[];
