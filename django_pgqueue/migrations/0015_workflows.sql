@@ -196,7 +196,7 @@ END $$;
 -- compensate.sql
 CREATE OR REPLACE FUNCTION pgqueue_compensate(
     workflows bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     undoing bigint[];
     ready bigint[];
@@ -236,11 +236,12 @@ BEGIN
 
     SELECT array_agg(next.id) INTO ready FROM (
         SELECT DISTINCT ON (c.workflow_id) c.id
-          FROM pgqueue_step c JOIN pgqueue_step s ON s.id = c.compensates
-         WHERE c.workflow_id = ANY(undoing) AND s.workflow_id = ANY(undoing)
-           AND c.kind = 'compensation'
-           AND c.state = 'waiting' AND s.state = 'succeeded'
-         ORDER BY c.workflow_id, s.id DESC) next;
+          FROM pgqueue_step c
+         WHERE c.workflow_id = ANY(undoing) AND c.kind = 'compensation'
+           AND c.state = 'waiting'
+           AND (SELECT s.state FROM pgqueue_step s
+                 WHERE s.id = c.compensates) = 'succeeded'
+         ORDER BY c.workflow_id, c.compensates DESC) next;
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);
     END IF;
@@ -265,7 +266,7 @@ END $$;
 -- advance.sql
 CREATE OR REPLACE FUNCTION pgqueue_advance(
     workflows bigint[], done bigint[], ready bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     tasks bigint[];
     gathers bigint[];
@@ -355,8 +356,7 @@ BEGIN
                   w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE s.workflow_id = ANY(ARRAY(SELECT id FROM ended))
-       AND s.state = 'waiting' AND CASE s.kind
+     WHERE s.workflow_id = ANY(workflows) AND s.state = 'waiting' AND CASE s.kind
            WHEN 'on_success' THEN e.state = 'succeeded'
            WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
                                 AND NOT e.is_asked
@@ -562,7 +562,7 @@ END $$;
 -- steps_ended.sql
 CREATE OR REPLACE FUNCTION pgqueue_steps_ended(
     ended bigint[], acked bigint[]
-) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     workflows bigint[];
     done bigint[];
@@ -632,7 +632,7 @@ CREATE OR REPLACE TRIGGER pgqueue_jobs_gone AFTER DELETE ON pgqueue_job
 
 -- letters_gone.sql
 CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql
-SET enable_nestloop = on AS $$
+AS $$
 DECLARE
     ended bigint[];
     workflows bigint[];

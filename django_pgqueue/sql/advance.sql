@@ -11,18 +11,18 @@
 --
 -- A workflow has ended when none of its steps is started: what waits then waits for one
 -- that has failed. Its callbacks start then, each once; on_error not where somebody has
--- cancelled it, but where its deadline has. An open one does not end, unless it was cancelled. A saga that has not
--- succeeded compensates first.
+-- cancelled it, but where its deadline has. An open one does not end, unless it was
+-- cancelled. A saga that has not succeeded compensates first.
 --
 -- Sessions that settle have nested loops turned off (postgres/connect.py), and would read
--- all steps there are, to find those of one workflow: so they are turned on here, and in
--- all that this calls. And each look says of which workflows: so a plan that was made
--- while there were none reads no others.
+-- all steps there are to find those of one workflow: so each look says once more which
+-- steps or workflows, as an array. Not with nested loops turned on: a chord of 10,000 runs
+-- at a fifth of the speed then.
 --
 -- Locks: row locks on steps, and those of pgqueue_start_steps().
 CREATE OR REPLACE FUNCTION pgqueue_advance(
     workflows bigint[], done bigint[], ready bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     tasks bigint[];
     gathers bigint[];
@@ -112,8 +112,7 @@ BEGIN
                   w.cancel_requested_at IS NOT NULL AND NOT w.is_overdue AS is_asked)
     SELECT array_agg(s.id) INTO callbacks
       FROM ended e JOIN pgqueue_step s ON s.workflow_id = e.id
-     WHERE s.workflow_id = ANY(ARRAY(SELECT id FROM ended))
-       AND s.state = 'waiting' AND CASE s.kind
+     WHERE s.workflow_id = ANY(workflows) AND s.state = 'waiting' AND CASE s.kind
            WHEN 'on_success' THEN e.state = 'succeeded'
            WHEN 'on_error' THEN e.state IN ('failed', 'cancelled')
                                 AND NOT e.is_asked

@@ -10,14 +10,12 @@
 -- step that ran again while others are undone would leave the saga neither done nor
 -- undone.
 --
--- Nested loops: as advance.sql.
---
 -- Locks: row locks on the dead letters of the steps, and on steps; and those of
 -- pgqueue_start_steps(). Raises 23514 when the archive has no partition for today: who
 -- settles makes it, and settles again.
 CREATE OR REPLACE FUNCTION pgqueue_compensate(
     workflows bigint[], notifies boolean
-) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     undoing bigint[];
     ready bigint[];
@@ -57,11 +55,12 @@ BEGIN
 
     SELECT array_agg(next.id) INTO ready FROM (
         SELECT DISTINCT ON (c.workflow_id) c.id
-          FROM pgqueue_step c JOIN pgqueue_step s ON s.id = c.compensates
-         WHERE c.workflow_id = ANY(undoing) AND s.workflow_id = ANY(undoing)
-           AND c.kind = 'compensation'
-           AND c.state = 'waiting' AND s.state = 'succeeded'
-         ORDER BY c.workflow_id, s.id DESC) next;
+          FROM pgqueue_step c
+         WHERE c.workflow_id = ANY(undoing) AND c.kind = 'compensation'
+           AND c.state = 'waiting'
+           AND (SELECT s.state FROM pgqueue_step s
+                 WHERE s.id = c.compensates) = 'succeeded'
+         ORDER BY c.workflow_id, c.compensates DESC) next;
     IF ready IS NOT NULL THEN
         PERFORM pgqueue_start_steps(ready, notifies);
     END IF;

@@ -6,12 +6,10 @@
 -- A compensation that is set aside was done by hand, and the next one starts. Dead
 -- letters of a saga's other steps only leave where it compensates: they stay dead.
 --
--- Nested loops: as advance.sql.
---
 -- Locks: none, where no dead letter is of a workflow; else the rows of the workflows,
 -- in the order of their ids, and row locks on steps.
 CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql
-SET enable_nestloop = on AS $$
+AS $$
 DECLARE
     ended bigint[];
     workflows bigint[];

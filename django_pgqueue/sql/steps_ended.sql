@@ -8,14 +8,13 @@
 --
 -- In each join the array stands once more: a worker's plans are made for any parameters,
 -- and would walk over all steps and jobs to meet a few.
--- Nested loops: as advance.sql.
 --
 -- Locks: the rows of the workflows, in the order of their ids, until the end of the
 -- transaction: settles of one workflow wait for each other, for the time of a
 -- statement. Then row locks on its steps.
 CREATE OR REPLACE FUNCTION pgqueue_steps_ended(
     ended bigint[], acked bigint[]
-) RETURNS void LANGUAGE plpgsql SET enable_nestloop = on AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     workflows bigint[];
     done bigint[];

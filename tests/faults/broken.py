@@ -416,8 +416,8 @@ BUILDS: dict[str, Broken] = {
         (
             Edit(
                 "sql/compensate.sql",
-                "ORDER BY c.workflow_id, s.id DESC)",
-                "ORDER BY c.workflow_id, s.id)",
+                "ORDER BY c.workflow_id, c.compensates DESC)",
+                "ORDER BY c.workflow_id, c.compensates)",
             ),
         ),
         "G1-small",
