@@ -428,8 +428,8 @@ BUILDS: dict[str, Broken] = {
         (
             Edit(
                 "sql/compensate.sql",
-                "           AND c.state = 'waiting' AND s.state = 'succeeded'\n",
-                "           AND c.state = 'waiting' AND s.state = 'succeeded'\n"
+                "           AND c.state = 'waiting'\n",
+                "           AND c.state = 'waiting'\n"
                 "           AND NOT EXISTS (\n"
                 "               SELECT FROM pgqueue_step o\n"
                 "                WHERE o.workflow_id = c.workflow_id\n"

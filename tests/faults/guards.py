@@ -102,7 +102,7 @@ GUARDS: dict[str, Guard] = {
     "deaf-to-signals": Guard(
         "a signal handler waits for a lock of its own thread",
         Edit(
-            "worker/service.py",
+            "postgres/wakeup.py",
             "self._lock = threading.RLock()",
             "self._lock = threading.Lock()",
         ),
