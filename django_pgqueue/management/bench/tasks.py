@@ -9,6 +9,7 @@ from typing import Any
 
 from django_pgqueue.options.lanes import Limit
 from django_pgqueue.tasks.declare import task
+from django_pgqueue.workflows.saga import saga
 
 # With it, the arguments of a job take about 100 bytes as JSON.
 NOTE = "x" * 72
@@ -101,6 +102,34 @@ async def waits(order_id: int, note: str) -> None:
 @task(settle="batched", archive=False, name="pgqueue_bench.not_archived")
 def not_archived(order_id: int, note: str) -> None:
     """Do nothing, and leave no row behind."""
+
+
+four_steps = saga("pgqueue_bench.four_steps")
+
+
+@four_steps.step(settle="batched", name="pgqueue_bench.reserve", compensate="undo")
+def reserve(order_id: int, note: str) -> None:
+    """Do nothing; each step of a saga is a task of its own."""
+
+
+@four_steps.step(settle="batched", name="pgqueue_bench.charge", compensate="undo")
+def charge(order_id: int, note: str) -> None:
+    """Do nothing."""
+
+
+@four_steps.step(settle="batched", name="pgqueue_bench.ship", compensate="undo")
+def ship(order_id: int, note: str) -> None:
+    """Do nothing."""
+
+
+@four_steps.step(settle="batched", name="pgqueue_bench.notify")
+def notify(order_id: int, note: str) -> None:
+    """Do nothing."""
+
+
+@four_steps.compensation(settle="batched", name="pgqueue_bench.undo")
+def undo(order_id: int, note: str) -> None:
+    """Do nothing; no step fails."""
 
 
 def payloads(count: int) -> list[dict[str, Any]]:
