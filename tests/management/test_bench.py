@@ -66,6 +66,7 @@ UNITS = {
     "start": "ms",
     "topics": "msg/s",
     "workflows_chain": "ms",
+    "workflows_sagas": "steps/s",
 }
 SHAPES = ["ready", "other_queue", "scheduled", "parked", "archived"]
 
