@@ -1,4 +1,4 @@
-"""What people can do with workflows: cancel, retry, and let a saga go on."""
+"""What people can do with workflows: cancel, retry, restart, let a saga go on."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ def _retry(work: Work) -> list[Came]:
                 done[key] = found
                 room -= len(found)
     return [done, put_off]
+
+
+def _restart(work: Work) -> list[list[int]]:
+    """Start workflows anew, with the results that they have."""
+    from django_pgqueue.tasks import operate_workflows as operate
+
+    done = []
+    for key in work.rows:
+        with contextlib.suppress(WorkflowNotFound):
+            if operate.restart(key) is not None:
+                done.append(key)
+    return [done]
 
 
 def _has_dead(row: Any) -> bool:
@@ -146,6 +158,39 @@ RETRY = Act(
         "Of a saga, the compensation that is dead goes back."
     ),
     offered=_has_dead,
+)
+
+RESTART = Act(
+    name="restart",
+    permissions=("retry",),
+    label=gettext_lazy("Start anew"),
+    help=gettext_lazy("A new workflow runs what has not succeeded in this one."),
+    run=_restart,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d workflow was started anew.",
+                "%(count)d workflows were started anew.",
+                "count",
+            ),
+            gettext_lazy("Started anew, as another workflow."),
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d goes on, or is a saga or a batch.",
+        "%(count)d go on, or are sagas or batches.",
+        "count",
+    ),
+    form=Confirm,
+    warning=gettext_lazy(
+        "A new workflow begins with the results that this one has, and runs all else. "
+        "It takes over the key. This one stays as it is, with its dead letters: where "
+        "the cause of these is gone, retry them instead."
+    ),
+    offered=lambda row: (
+        row.state in ("failed", "cancelled")
+        and row.kind in (WorkflowKind.CANVAS, WorkflowKind.FLOW)
+    ),
 )
 
 RESOLVE = Act(

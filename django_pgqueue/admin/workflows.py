@@ -26,7 +26,7 @@ from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.progress import Progress
 from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.admin.workflow_acts import CANCEL, RESOLVE, RETRY
+from django_pgqueue.admin.workflow_acts import CANCEL, RESOLVE, RESTART, RETRY
 from django_pgqueue.models import Step, Workflow
 from django_pgqueue.models.workflow import StepState, WorkflowState
 from django_pgqueue.operators.filters import Meaning
@@ -82,7 +82,7 @@ class WorkflowAdmin(ActingAdmin):
     filter_form = WorkflowFilters
     change_form_template = "admin/pgqueue/workflow.html"
     computed: ClassVar[Mapping[str, Any]] = {"needs_human": needs_human()}
-    acts = (RETRY, RESOLVE, CANCEL)
+    acts = (RETRY, RESTART, RESOLVE, CANCEL)
     named_by = ("name",)
     key_columns = ("key",)
     hidden_columns = ("ends",)

@@ -1,11 +1,11 @@
-"""What operators do with workflows: cancel, retry, and let a saga go on."""
+"""What operators do with workflows: cancel, retry, restart, and let a saga go on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_pgqueue.exceptions import WorkflowNotFound
+from django_pgqueue.exceptions import WorkflowNotFound, WrongState
 from django_pgqueue.queues import workflows
 from django_pgqueue.tasks import database, operate
 from django_pgqueue.tasks.workflow_result import WorkflowResult
@@ -75,6 +75,28 @@ def retry(workflow: int, *, limit: int = RETRIED_STEPS_MAX) -> Retried:
         done = operate.redrive(tried)
     left = sorted({*tried} - {*done})
     return Retried(done, left, len(found) > limit)
+
+
+def restart(workflow: int, *, step: int | None = None) -> int | None:
+    """
+    Start a workflow that has ended anew, with the results that it has.
+
+    Args:
+        workflow: Its id.
+        step: The id of a step that runs again, with all that comes after it. None: only
+            what has not succeeded.
+
+    Returns:
+        The id of the new one; None: it has not ended, or is a saga or a batch.
+
+    Raises:
+        LookupError: It has no such step.
+        WorkflowNotFound: It was never committed, or its retention has passed.
+    """
+    try:
+        return WorkflowResult(workflow).restart(step).id
+    except WrongState:
+        return None
 
 
 def resolve(workflow: int, *, by: str = "", reason: str = "") -> list[int]:

@@ -101,6 +101,7 @@ ACTS = [
     ("deadletter", "purge", {"purge"}),
     ("archivedjob", "resend", {"retry"}),
     ("workflow", "retry-dead", {"retry"}),
+    ("workflow", "restart", {"retry"}),
     ("workflow", "cancel", {"cancel"}),
     ("workflow", "resolve", {"cancel"}),
     ("queue", "pause", {"pause"}),
@@ -123,12 +124,12 @@ ACTS = [
     ("consumergroup", "read-on", {"pause"}),
 ]
 # What may be done again and again, so that each of the requests does it.
-REPEATED = {"run-again": 3, "run-now": 3, "release": 3, "resend": 3}
+REPEATED = {"run-again": 3, "run-now": 3, "release": 3, "resend": 3, "restart": 3}
 # Those that ask first show their form on GET.
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
-    *("limit", "weight", "resend", "retry-dead", "resolve"),
+    *("limit", "weight", "resend", "retry-dead", "resolve", "restart"),
 )
 
 EDITS = [
@@ -198,7 +199,7 @@ def make_workflow(name):
         saga = {"kind": "saga", "state": "compensating"}
         return stored_workflow([{"state": "succeeded"}, undo], **saga).pk
     result = chain(fails_at.s(1, 1), give.s()).delay()
-    if name == "retry-dead":
+    if name in ("retry-dead", "restart"):
         drain(raise_errors=False)
     return result.id
 

@@ -470,3 +470,18 @@ def test_a_saga_that_needs_a_human_says_so_and_is_let_go_on(admin_client):
     assert "compensated" == result.refresh().status
     answer = admin_client.post(url, form, follow=True)
     assert ["1 waits for nobody."] == [str(e) for e in answer.context["messages"]]
+
+
+def test_a_workflow_that_has_failed_is_started_anew(admin_client):
+    """As another one, with the results that it has; one that runs is not offered."""
+    result = chain(give.s(1), fails_at.s(1)).delay()
+    assert f"{LIST}{result.id}/restart/" not in page_of(admin_client, result)
+    drain(raise_errors=False)
+    assert f"{LIST}{result.id}/restart/" in page_of(admin_client, result)
+
+    assert "1 workflow was started anew." in do(admin_client, result, "restart")
+
+    anew = Workflow.objects.exclude(pk=result.id).get()
+    assert result.id == anew.restarted_from
+    states = Step.objects.filter(workflow_id=anew.pk).order_by("id")
+    assert ["succeeded", "started"] == list(states.values_list("state", flat=True))

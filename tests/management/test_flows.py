@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from django_pgqueue import chain, chord, group
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
 from django_pgqueue.testing import drain
 from tests.app.saga_tasks import FAILS, LOG, REJECTS, order
 from tests.app.workflow_tasks import add, fails_at, give, see, total
@@ -191,6 +192,32 @@ def test_a_saga_goes_on_when_its_compensation_was_done_by_hand():
     REJECTS.clear()
 
 
+def test_a_workflow_that_has_ended_is_started_anew():
+    """With the results that it has; from a step, if one is said."""
+    result = chain(give.s(1), fails_at.s(1)).delay()
+    status, out, _ = run("flows", "restart", result.id)
+    left = f"Workflow {result.id} was left as it is: only a chain, a group, a chord "
+    assert NOTHING == status
+    assert out.startswith(left)
+    drain(raise_errors=False)
+
+    status, out, _ = run("flows", "restart", result.id)
+    first, second = Workflow.objects.order_by("id").values_list("id", flat=True)
+    told = f"Workflow {first} was started anew, as workflow {second}.\n"
+    assert (DONE, told) == (status, out)
+    (kept, _) = Step.objects.filter(workflow_id=second).order_by("id")
+    assert "succeeded" == kept.state
+
+    (step, _) = Step.objects.filter(workflow_id=first).order_by("id")
+    status, out, _ = run("flows", "restart", first, "--step", step.id, "--json")
+    third = Workflow.objects.latest("id").id
+    assert {"workflow": first, "restarted_as": third} == json.loads(out)
+    (again, _) = Step.objects.filter(workflow_id=third).order_by("id")
+    assert "started" == again.state
+    status, _, err = run("flows", "restart", first, "--step", again.id)
+    assert f"Workflow {first} has no step {again.id}." in err
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -198,7 +225,7 @@ def test_a_saga_goes_on_when_its_compensation_was_done_by_hand():
         (["7", "--state", "failed"], "is no state of a step; there are waiting"),
         (
             ["cancle", "7"],
-            "Say flows, flows ID, or one of: cancel ID, retry ID, resolve",
+            "Say flows, flows ID, or one of: cancel ID, retry ID, restart",
         ),
         (["cancle"], "Did you mean 'cancel'?"),
         (["cancel"], "Say flows, flows ID"),

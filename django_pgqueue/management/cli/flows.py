@@ -1,4 +1,4 @@
-"""pgqueue flows: workflows and their steps; cancel, retry, let a saga go on."""
+"""pgqueue flows: workflows and their steps; cancel, retry, restart, resolve."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from django_pgqueue.tasks import operate_workflows as operate
 
 HELP = (
     "List workflows, the newest first; show the steps of one; cancel one, retry its "
-    "dead steps, or let a saga go on."
+    "dead steps, start one anew, or let a saga go on."
 )
 
 LIMIT_DEFAULT = 50
@@ -73,8 +73,9 @@ def add_arguments(parser: Any) -> None:
         nargs="*",
         metavar="WORD",
         help="ID: show its steps; cancel ID; retry ID: redrive the dead letters of "
-        "its steps; resolve ID: a saga's dead compensation was done by hand; nothing, "
-        "or list: list workflows.",
+        "its steps; restart ID: start it anew with the results that it has; resolve "
+        "ID: a saga's dead compensation was done by hand; nothing, or list: list "
+        "workflows.",
     )
     parser.add_argument(
         "--state",
@@ -98,6 +99,12 @@ def add_arguments(parser: Any) -> None:
         default="",
         metavar="TEXT",
         help="With resolve: why, for whoever looks at the job later.",
+    )
+    parser.add_argument(
+        "--step",
+        type=job_id,
+        metavar="JOB",
+        help="With restart: this step runs again, with all that comes after it.",
     )
     add_limit(parser, LIMIT_DEFAULT)
     parser.add_argument(
@@ -349,6 +356,20 @@ def _retry(workflow: int, options: dict[str, Any], out: Output) -> int:
     return status
 
 
+def _restart(workflow: int, options: dict[str, Any], out: Output) -> int:
+    try:
+        anew = operate.restart(workflow, step=options["step"])
+    except LookupError as error:
+        raise CommandError(str(error), returncode=EXIT_USAGE) from None
+    return out.answer(
+        {"workflow": workflow, "restarted_as": anew},
+        anew,
+        f"Workflow {workflow} was started anew, as workflow {anew}.",
+        f"Workflow {workflow} was left as it is: only a chain, a group, a chord or a "
+        f"flow that has ended is started anew.",
+    )
+
+
 def _resolve(workflow: int, options: dict[str, Any], out: Output) -> int:
     reason = options["reason"]
     done = operate.resolve(workflow, by=operator_name(), reason=reason)
@@ -363,5 +384,6 @@ def _resolve(workflow: int, options: dict[str, Any], out: Output) -> int:
 ACTIONS: dict[str, Callable[[int, dict[str, Any], Output], int]] = {
     "cancel": _cancel,
     "retry": _retry,
+    "restart": _restart,
     "resolve": _resolve,
 }
