@@ -28,10 +28,12 @@ def _last(*places: str) -> str:
 
 
 # What was drawn of the sequence of a column, at least. A job's id stays its own in the
-# archive and among the dead letters; a topic's is in its messages and its groups.
+# archive and among the dead letters, and a step of a workflow has it before; a topic's
+# is in its messages and its groups.
 USED: Mapping[str, str] = {
     "pgqueue_job.id": _last(
-        "pgqueue_job.id", "pgqueue_archived_job.id", "pgqueue_dead_letter.id"
+        *("pgqueue_job.id", "pgqueue_archived_job.id", "pgqueue_dead_letter.id"),
+        *("pgqueue_step.id", "pgqueue_durable_step.job_id"),
     ),
     "pgqueue_message.id": _last(
         *("pgqueue_message.id", "pgqueue_position.position"),
@@ -49,6 +51,9 @@ USED: Mapping[str, str] = {
     "pgqueue_subscription.id": _last("pgqueue_subscription.id"),
     "pgqueue_schedule.id": _last("pgqueue_schedule.id", "pgqueue_tick.schedule_id"),
     "pgqueue_tick.id": _last("pgqueue_tick.id"),
+    "pgqueue_workflow.id": _last("pgqueue_workflow.id", "pgqueue_step.workflow_id"),
+    "pgqueue_signal.id": _last("pgqueue_signal.id"),
+    "pgqueue_bulk_act.id": _last("pgqueue_bulk_act.id"),
     "pgqueue_pipeline_run.id": _last("pgqueue_pipeline_run.id"),
     "pgqueue_export.id": _last("pgqueue_export.id"),
     "pgqueue_task_hour.id": _last("pgqueue_task_hour.id"),

@@ -85,8 +85,10 @@ chosen AS (
           FROM over) counted
      WHERE before < %(limit)s),
 steps AS (
-    DELETE FROM pgqueue_step
-     WHERE workflow_id = ANY(ARRAY(SELECT id FROM chosen))
+    DELETE FROM pgqueue_step WHERE id = ANY(ARRAY(
+        SELECT own.id FROM chosen CROSS JOIN LATERAL (
+            SELECT s.id FROM pgqueue_step s WHERE s.workflow_id = chosen.id
+             ORDER BY s.id OFFSET 0) own))
     RETURNING id),
 purged AS (
     DELETE FROM pgqueue_workflow WHERE id = ANY(ARRAY(SELECT id FROM chosen))

@@ -8,10 +8,13 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connection, models
 
+from django_pgqueue import chain
 from django_pgqueue.log.lag import lag
 from django_pgqueue.models import Job, LogState, Message
 from django_pgqueue.postgres import counters
+from django_pgqueue.queues import durable
 from django_pgqueue.queues.partitions import make_partitions
+from tests.app.workflow_tasks import give
 from tests.harness.factories import make_dead_letter, make_job, make_schedule, make_tick
 from tests.log.log import batch, make_group, make_topic, payloads, put, take
 from tests.management.test_doctor import examined
@@ -144,3 +147,21 @@ def test_a_database_in_order_is_left_as_it_is():
     assert (0, "None is behind.\n") == (status, run("repair")[1])
     assert 1 == Job.objects.count()
     assert {"ok"} == {line.split()[1] for line in told.splitlines()[1:]}
+
+
+def test_the_ids_of_steps_and_of_what_jobs_have_done_are_not_drawn_again(cursor):
+    """A step has its job's id before there is one; a job's steps outlive its rows."""
+    result = chain(give.s(1), give.s()).delay()
+    last = max(step.id for step in result.steps())
+    cursor.execute("SELECT setval(pg_get_serial_sequence('pgqueue_job', 'id'), 1)")
+    assert last == used_of(cursor, "pgqueue_job.id")
+
+    durable.store(cursor, last + 5, 0, "one", "step")
+    assert last + 5 == used_of(cursor, "pgqueue_job.id")
+
+
+def used_of(cursor, column):
+    """Return what the sequence of a column should have drawn at least; it is behind."""
+    (found,) = [each for each in counters.counters(cursor) if each.column == column]
+    assert found.is_behind
+    return found.used
