@@ -44,17 +44,30 @@ def parked(lane=ECHO):
 
 
 def test_jobs_of_a_paused_task_wait_and_others_go_on(start_worker):
-    """Running workers hear of it at once, and again when it is over."""
+    """
+    Running workers hear of it at once, and again when it is over.
+
+    At once is a moment later: of what is enqueued just then, some may run.
+    """
     start_worker(processes=2)
     wait_until_final([echo.delay(1).id])
     assert operate.pause(ECHO, by="ada", reason="their API is down")
+    meanwhile = [echo.delay(number).id for number in range(20)]
+    wait_for(
+        lambda: not Job.objects.filter(pk__in=meanwhile, visible_at__isnull=False),
+        what="each of them parked, or done",
+    )
     waiting = [echo.delay(number).id for number in range(20)]
     wait_until_final([noop.delay().id for _ in range(20)])
 
-    wait_for(lambda: 20 == parked().count(), what="all of them parked")
+    wait_for(
+        lambda: 20 == parked().filter(pk__in=waiting).count(),
+        what="all of them parked",
+    )
     rows = Job.objects.filter(pk__in=waiting)
     assert {(0, 0)} == set(rows.values_list("attempt", "deliveries"))
     assert operate.resume(ECHO)
+    wait_until_final(meanwhile)
     found = wait_until_final(waiting, timeout=5)
     assert {("succeeded", 1)} == {(p.state, p.deliveries) for p in found.values()}
     assert not Lane.objects.exists()
