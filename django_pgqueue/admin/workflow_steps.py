@@ -78,7 +78,7 @@ class StepList(KeysetList):
 class WorkflowSteps(PagedAdmin):
     """The steps of one workflow: part of its page, and no page of its own."""
 
-    keyset = Keyset(("id",), is_by_time=False)
+    keyset = Keyset(("id",), is_by_time=False, within=("workflow_id",))
     filter_form = StepFilters
     actions = None
     list_display = ("number", "title", "state_badge", "began", "took", "died_of")
@@ -94,9 +94,9 @@ class WorkflowSteps(PagedAdmin):
         return StepList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the steps of the workflow."""
+        """Return the steps of the workflow, as a range of one: see Keyset.within."""
         rows = Step.objects.using(get_settings().database)
-        return rows.filter(workflow_id=self.workflow)
+        return rows.filter(workflow_id__range=(self.workflow, self.workflow))
 
     def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Add errors, and, for those who may see it, what each was given and gave."""

@@ -39,11 +39,15 @@ class Keyset:
     # Whether a list has them falling, as times: its first rows are the newest.
     # Otherwise it goes from A to Z.
     is_by_time: bool = True
+    # Columns of the index before these, of which all rows of a list have one value. It
+    # is said as a range, or PostgreSQL takes the order for one without them, and walks
+    # along another index.
+    within: tuple[str, ...] = ()
 
     def order(self, *, back: bool = False) -> list[str]:
         """Return the order of a list, or the opposite: *back*, towards its head."""
         sign = "" if back is self.is_by_time else "-"
-        return [f"{sign}{name}" for name in self.columns]
+        return [f"{sign}{name}" for name in (*self.within, *self.columns)]
 
     def place_of(self, row: Model) -> str:
         """Return where *row* is in the list, as text."""

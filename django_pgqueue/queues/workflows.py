@@ -58,13 +58,14 @@ SELECT e.id, s.result::text
  WHERE w.id = %(workflow)s ORDER BY e.place
 """
 
-# Locks: none. The order of the steps is that in which they were told.
+# Locks: none. The order of the steps is that in which they were told. A range of one:
+# else the order is that of the id alone, whose index passes the steps of all before it.
 STEPS = """
 SELECT s.id, s.name, s.kind, s.task, s.compensates, s.state, s.result::text,
        s.error::text, s.started_at, s.finished_at
   FROM pgqueue_step s
- WHERE s.workflow_id = %(workflow)s AND s.id > %(after)s::bigint
- ORDER BY s.id LIMIT %(limit)s
+ WHERE s.workflow_id BETWEEN %(workflow)s AND %(workflow)s AND s.id > %(after)s::bigint
+ ORDER BY s.workflow_id, s.id LIMIT %(limit)s
 """
 
 # Locks: the row of the workflow, until the end of the transaction, so that no settle
@@ -141,8 +142,9 @@ SELECT s.id FROM pgqueue_step s
 # Locks: none. Walks back from the last step along the index.
 LAST_TO_END = """
 SELECT s.id FROM pgqueue_step s
- WHERE s.workflow_id = %(workflow)s AND s.state IN ('waiting', 'started')
- ORDER BY s.id DESC LIMIT %(limit)s
+ WHERE s.workflow_id BETWEEN %(workflow)s AND %(workflow)s
+   AND s.state IN ('waiting', 'started')
+ ORDER BY s.workflow_id DESC, s.id DESC LIMIT %(limit)s
 """
 
 # Locks: none. The jobs that the end of some steps has started: of the same workflows.

@@ -11,7 +11,7 @@ from django.db import connection
 from django_pgqueue.postgres.connect import connection_params
 from tests.harness.ledger import Ledger
 from tests.harness.worker_process import wait_until_final
-from tests.upgrade.versions import ROOT, Version, before_the_newest_migration, unpack
+from tests.upgrade.versions import ROOT, Version, last_release, unpack
 
 JOBS = 30
 
@@ -26,8 +26,8 @@ def database(empty_database):
 
 @pytest.fixture
 def versions(database, tmp_path):
-    """The version before the newest migration, and this one."""
-    unpack(before_the_newest_migration(), tmp_path / "old")
+    """The last release, and this one."""
+    unpack(last_release(), tmp_path / "old")
     told = (database, tmp_path / "ledger")
     with (
         Version(tmp_path / "old", tmp_path / "of_old", *told) as old,
