@@ -59,16 +59,16 @@ SELECT task, reason, count(*),
 """
 
 # Along the index of sagas that compensate, no further than the limit. Of each, one
-# compensation is started or dead at a time.
+# compensation is started or dead at a time. Of its steps as Keyset.within says.
 STUCK_SAGAS = """
 SELECT w.id, w.name, w.key, s.id, s.name, s.state, j.failures
   FROM (SELECT id, name, key FROM pgqueue_workflow
          WHERE state = 'compensating' ORDER BY id LIMIT %(limit)s) w
  CROSS JOIN LATERAL (
        SELECT id, name, state FROM pgqueue_step
-        WHERE workflow_id = w.id AND kind = 'compensation'
+        WHERE workflow_id BETWEEN w.id AND w.id AND kind = 'compensation'
           AND state IN ('dead', 'started')
-        ORDER BY id LIMIT 1) s
+        ORDER BY workflow_id, id LIMIT 1) s
   LEFT JOIN LATERAL (
        SELECT attempt - CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AS failures
          FROM pgqueue_job WHERE id = s.id LIMIT 1) j ON true

@@ -14,12 +14,14 @@ from django_pgqueue.operators.job_findings import (
     of_queues,
     of_workers,
 )
+from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
 from django_pgqueue.operators.saga_findings import (
     COMPENSATING_MAX,
     FAILURES_MAX,
     of_sagas,
 )
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.reprocess import gave_up_again
 from django_pgqueue.queues.stats import queue_stats
@@ -101,6 +103,9 @@ def dead_letters(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 
 def sagas(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do sagas get on with undoing what they have done?"""
+    # The steps of each by their index, whatever a workflow with most of them makes of
+    # the statistics.
+    limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
     yield of_sagas(
         doctor.stuck_sagas(cursor, attempts=FAILURES_MAX, limit=COMPENSATING_MAX)
     )
