@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
-from django_pgqueue.queues.workflows import NewStep
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import encode_at
-from django_pgqueue.tasks.plan import NAME_LENGTH_MAX, Ends, Plan
+from django_pgqueue.tasks.plan import NAME_LENGTH_MAX, Ends, Plan, Planned
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.result import JobResult
@@ -36,20 +35,13 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Callee(Protocol[R_co]):
+class Callee(Planned, Protocol[R_co]):
     """What a signature calls: a task with its options. That is an Enqueuer."""
 
     @property
     def task_name(self) -> str: ...
     def delay(self, /, *args: Any, **kwargs: Any) -> JobResult[R_co]: ...
     async def adelay(self, /, *args: Any, **kwargs: Any) -> JobResult[R_co]: ...
-    def as_step(
-        self,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        settings: Settings,
-        filled: Collection[int | str],
-    ) -> tuple[NewStep, str | None]: ...
 
 
 class Part(ABC):

@@ -21,7 +21,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db import connections, transaction
@@ -44,7 +43,7 @@ NAME_LENGTH_MAX = 255
 
 # How long a job snoozes at most before it looks again: who sends a signal may die
 # between its commit and the wake.
-LOOK_AGAIN = timedelta(hours=1)
+LOOK_AGAIN_SECONDS = 3_600
 
 # The job and the step whose function is running, in this thread or coroutine.
 _within: ContextVar[tuple[int, str] | None] = ContextVar("step", default=None)
@@ -177,8 +176,8 @@ class Durable:
             if seconds is not None and seconds <= 0:
                 durable.done(cursor, self._job, place)
                 return None
-        left = LOOK_AGAIN.total_seconds()
-        raise Snooze(seconds=left if seconds is None else min(seconds, left))
+        left = seconds if seconds is not None else LOOK_AGAIN_SECONDS
+        raise Snooze(seconds=min(left, LOOK_AGAIN_SECONDS))
 
     def _next(self, name: str, kind: str, key: str = "") -> tuple[int, Done | None]:
         checked_name(name)
