@@ -55,7 +55,7 @@ class Batch:
     @property
     def result(self) -> WorkflowResult:
         """
-        The handle on it: status, steps, get(), cancel().
+        Return its handle, which has status, steps(), get() and cancel().
 
         Raises:
             RuntimeError: It is not stored yet.
