@@ -23,7 +23,7 @@ TREES = ["django_pgqueue", "tests"]
 
 # The newest migration that users have. Later ones may still change in place, so nothing
 # upgrades from between them; with a release, this becomes its newest.
-RELEASED = "0010_watch"
+RELEASED = "0016_durable_steps"
 
 SETTINGS = """
 import json, os
