@@ -8,6 +8,7 @@ on an executor whose environment lacks what the driver's has.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from django_pgqueue.exceptions import MissingExtra
@@ -22,12 +23,24 @@ HOMES = {
     "pandas": ("pandas", "spark-connect"),
     "grpc": ("grpcio", "spark-connect"),
     "grpc_status": ("grpcio-status", "spark-connect"),
+    "pydantic": ("pydantic", "schema"),
     "opentelemetry": ("opentelemetry-api", "opentelemetry"),
     "rich": ("rich", "cli"),
     "prometheus_client": ("prometheus-client", "prometheus"),
     "google": ("googleapis-common-protos", "spark-connect"),
     "zstandard": ("zstandard", "spark-connect"),
 }
+
+
+def is_installed(name: str) -> bool:
+    """Whether the module *name* of an optional package is there; it is not imported."""
+    return find_spec(name) is not None
+
+
+def missing(name: str) -> MissingExtra:
+    """Return the error that the module *name* is not installed."""
+    package, home = HOMES[name.partition(".")[0]]
+    return MissingExtra(package=package, extra=home)
 
 
 def extra(name: str) -> Any:
@@ -37,10 +50,9 @@ def extra(name: str) -> Any:
     Raises:
         MissingExtra: It is not installed.
     """
-    package, home = HOMES[name.partition(".")[0]]
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in HOMES:
             raise
-        raise MissingExtra(package=package, extra=home) from None
+        raise missing(name) from None

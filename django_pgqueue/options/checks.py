@@ -92,6 +92,24 @@ def check_archive(value: object) -> bool:
     raise InvalidOption(f"archive={shown(value)}: it must be True or False.")
 
 
+def check_check_types(value: object) -> bool:
+    """
+    Return *value*.
+
+    Raises:
+        InvalidOption: It is not True or False, or it is True without pydantic.
+    """
+    if not isinstance(value, bool):
+        raise InvalidOption(f"check_types={shown(value)}: it must be True or False.")
+    if value:
+        # Nobody else needs it to start.
+        from django_pgqueue.extras import is_installed, missing
+
+        if not is_installed("pydantic"):
+            raise InvalidOption(f"check_types is True. {missing('pydantic')}")
+    return value
+
+
 def check_atomic(value: object) -> bool:
     """Return *value*; raise DeclarationError unless it is True or False."""
     if isinstance(value, bool):

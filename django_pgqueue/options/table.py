@@ -23,6 +23,7 @@ from django_pgqueue.options.checks import (
     check_ack_policy,
     check_archive,
     check_atomic,
+    check_check_types,
     check_middleware,
     check_priority,
     check_queue,
@@ -146,6 +147,17 @@ class DeclareKeywords(JobKeywords, total=False):
             "spares the database a third of its work. Failures are kept as ever.",
             check_archive,
             True,
+            in_settings=True,
+        ),
+    ]
+    check_types: Annotated[
+        bool | None,
+        Option(
+            "True: arguments must be what the function's type hints say, when a job is "
+            "enqueued and again before it runs; pydantic looks, of the extra "
+            "``schema``.",
+            check_check_types,
+            False,
             in_settings=True,
         ),
     ]
@@ -287,6 +299,7 @@ class Declared:
     settle: Settle | None = None
     ack_policy: AckPolicy | None = None
     archive: bool | None = None
+    check_types: bool | None = None
     middleware: tuple[Middleware, ...] = ()
     atomic: bool = False
     takes_context: bool = False
@@ -306,6 +319,7 @@ class Resolved:
     settle: Settle
     ack_policy: AckPolicy
     archive: bool
+    check_types: bool
     middleware: tuple[Middleware, ...] = ()
 
 

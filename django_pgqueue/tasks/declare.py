@@ -252,6 +252,11 @@ def _problem_of_calls(options: TaskOptions) -> str | None:
             "accumulate and atomic=True contradict each other: one call whose lease is "
             "lost would roll back what the run has done for all others"
         )
+    if options.check_types:
+        return (
+            "accumulate and check_types contradict each other: a call takes any "
+            "arguments, and the function the list of its calls"
+        )
     if options.ack_policy in ONE_BY_ONE:
         return (
             f"accumulate and ack_policy={options.ack_policy!r} contradict each other: "

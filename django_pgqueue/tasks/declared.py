@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
@@ -17,6 +17,9 @@ from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.options import ResolvedOptions, TaskOptions
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.spread import Item
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.hints import Hints
 
 ANYTHING = inspect.Signature(
     [
@@ -64,6 +67,7 @@ class DeclaredTask:
         else:
             # What is enqueued is a call, and not the list of them that it takes.
             self._parameters = AnyArguments()
+        self._hints: Hints | None = None
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
         if options.rule is not None:
             options.rule.check_names(self.parameters)
@@ -144,6 +148,55 @@ class DeclaredTask:
             raise InvalidArgument(
                 task=self.name, path="arguments", problem=f"do not fit: {error}"
             ) from None
+
+    @property
+    def hints(self) -> Hints:
+        """
+        The type hints of what the function takes of a job.
+
+        Raises:
+            DeclarationError: One names what its module does not have.
+        """
+        if self._hints is None:
+            from django_pgqueue.tasks.hints import hints_of
+
+            self._hints = hints_of(self.name, self.function, self.parameters.own)
+        return self._hints
+
+    def check_types(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        settings: Settings,
+        filled: Collection[int | str] = (),
+    ) -> None:
+        """
+        Check that arguments which fit the function are what its type hints say.
+
+        Args:
+            args: Positional arguments, as the function gets them.
+            kwargs: Keyword arguments, likewise.
+            settings: Where REDACT stands.
+            filled: Those that are not known yet, by place or name.
+
+        Raises:
+            InvalidArgument: One is not; the message has the value, unless REDACT
+                hides it, and the hint.
+            DeclarationError: The hints cannot be read.
+            MissingExtra: pydantic is not installed.
+        """
+        values = dict(self.parameters.given(args, kwargs))
+        for each in filled:
+            name = each if isinstance(each, str) else self.parameters.name_at(each)
+            values.pop(name, None)
+        misfit = self.hints.misfit(values, settings.redact)
+        if misfit is not None:
+            raise InvalidArgument(
+                task=self.name,
+                path=misfit.path,
+                problem=f"{misfit.problem}. Give what the hint says, change the hint, "
+                f"or declare the task with check_types=False.",
+            )
 
     def encode_items(
         self, start: int, items: Sequence[Item], payload_bytes_max: int

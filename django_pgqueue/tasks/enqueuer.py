@@ -371,7 +371,9 @@ class Enqueuer(Generic[P, R]):
 
         lane = self._lane_in(settings)
         check(self._task, self._options, self._rule, lane, filled)
-        placement, _, args_text, kwargs_text, _ = self._checked(args, kwargs, settings)
+        placement, _, args_text, kwargs_text, _ = self._checked(
+            args, kwargs, settings, filled
+        )
         step = NewStep(
             name=self._task.name,
             placement=placement,
@@ -390,10 +392,16 @@ class Enqueuer(Generic[P, R]):
         return await depth.patiently(function, *args)
 
     def _checked(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], settings: Settings
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        settings: Settings,
+        filled: Collection[int | str] = (),
     ) -> tuple[Placement, Settings, str, str, Dedup | None]:
         """Return all that a job's row holds; what is wrong with it is raised."""
         encoded = self._task.encode(args, kwargs, settings.payload_bytes_max)
+        if self._task.resolve(self._queue, settings).check_types:
+            self._task.check_types(args, kwargs, settings, filled)
         dedup = self._dedup([(args, kwargs)])
         placement = self._placement(settings)
         if (spread := self._options.spread) is not None:
@@ -423,6 +431,12 @@ class Enqueuer(Generic[P, R]):
 
             in_lanes = functools.partial(encode_items, self._task, lane)
             encode = functools.partial(in_lanes, encode)
+        if self._task.resolve(self._queue, settings).check_types:
+            from django_pgqueue.tasks import typed_items
+
+            encode = functools.partial(
+                typed_items.encode_items, self._task, settings, encode
+            )
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)

@@ -487,6 +487,9 @@ def _encoded(
         texts = payload.encode(row.task, *whole, payload_bytes_max=bytes_max)
     else:
         texts = task.encode(*whole, bytes_max)
+        if task.resolve(row.queue, get_settings()).check_types:
+            # What is not given may be there by reference, and was checked.
+            task.check_types(args or (), kwargs or {}, get_settings())
     # What is not given was only looked at; it stays as it is stored, to the digit.
     parts = (
         row.args if args is None else texts[0],

@@ -186,6 +186,9 @@ class TaskOptions(Declared):
             held |= {"settle": "immediate", "ack_policy": "on_success"}
         elif self.accumulate is not None and held["ack_policy"] in ONE_BY_ONE:
             held["ack_policy"] = "on_success"
+        if self.accumulate is not None:
+            # What is enqueued is a call of its list, which no hint describes.
+            held["check_types"] = False
         around = [
             item for layer in layers[::-1] for item in layer.get("middleware", ())
         ]

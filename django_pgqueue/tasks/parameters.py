@@ -130,6 +130,24 @@ class Parameters:
         bound.apply_defaults()
         return bound.arguments
 
+    @property
+    def own(self) -> list[inspect.Parameter]:
+        """All parameters of a job, in order."""
+        return self._own
+
+    def given(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the value of each parameter that a call which fits gives one."""
+        if self.all is not None:
+            return {**dict(zip(self._places, args, strict=False)), **kwargs}
+        bound = self._signature.bind_partial(*self._before, *args, **kwargs)
+        return {
+            each.name: bound.arguments[each.name]
+            for each in self._own
+            if each.name in bound.arguments
+        }
+
     def takes(self, name: str) -> bool:
         """Return whether a call can give an argument of this name."""
         return self._takes_any or name in self.named

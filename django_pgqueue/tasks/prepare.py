@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import UndecodablePayload
+from django_pgqueue.exceptions import InvalidArgument, UndecodablePayload
 from django_pgqueue.log.message import Message
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.edit import EDITS
@@ -152,6 +152,10 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
             performed = Performed(Succeeded(), note=note_of(unwanted, kind="unwanted"))
             performed.leaves_no_trace = not options.archive
             return performed
+    if options.check_types:
+        refused = _of_other_types(job, task, options, args, kwargs, settings)
+        if refused is not None:
+            return refused
     return Prepared(task, options, args, kwargs, headers)
 
 
@@ -229,6 +233,26 @@ def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
 def note_of(message: str, kind: str = "result") -> str:
     """Return an entry beside an outcome, as JSON."""
     return json.dumps({"kind": kind, "message": message})
+
+
+def _of_other_types(
+    job: Claimed,
+    task: DeclaredTask,
+    options: ResolvedOptions,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    settings: Settings,
+) -> Performed | None:
+    """Say what becomes of a job whose arguments its task does not take; or None."""
+    try:
+        task.bind(args, kwargs)
+        task.check_types(args, kwargs, settings)
+    except InvalidArgument as error:
+        return Performed(GaveUp("rejected"), error)
+    except Exception as error:
+        # The hints cannot be read, or pydantic is missing: a deploy may mend it.
+        return Performed(outcome_after(job, options, error), error)
+    return None
 
 
 def _unwanted_message(

@@ -32,8 +32,8 @@ from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.open_transaction import queue_connection
 from django_pgqueue.topics.days_ahead import see_to_days
 from django_pgqueue.topics.publication import Publication, publication
-from django_pgqueue.topics.registry import schema_of
-from django_pgqueue.topics.schema import to_payload
+from django_pgqueue.topics.registry import find
+from django_pgqueue.topics.schema import check_types, to_payload
 
 T = TypeVar("T")
 
@@ -157,14 +157,21 @@ def message(
     headers: Mapping[str, Any] | None = None,
 ) -> Publication:
     """Return a message that is checked and not published; raises as publish()."""
-    if isinstance(name, str):
-        payload = to_payload(name, schema_of(topic_of(name)), payload)
+    declared = find(topic_of(name)) if isinstance(name, str) else None
+    settings = get_settings()
+    if declared is not None and declared.schema is not None:
+        payload = to_payload(name, declared.schema, payload)
+        checks = declared.check_types
+        if checks is None:
+            checks = settings.defaults.get("check_types")
+        if checks:
+            check_types(name, declared.schema, payload, settings.redact)
     return publication(
         name,
         payload,
         key=key,
         headers=headers,
-        payload_bytes_max=get_settings().payload_bytes_max,
+        payload_bytes_max=settings.payload_bytes_max,
     )
 
 

@@ -19,6 +19,8 @@ class Declared:
     partitions: int = PARTITIONS_DEFAULT
     # None: as PGQUEUE["RETENTION"]["log"] says.
     retain: timedelta | None = None
+    # Whether values of a dataclass are looked at; None: as PGQUEUE["DEFAULTS"] says.
+    check_types: bool | None = None
 
     @property
     def schema_name(self) -> str | None:
@@ -43,9 +45,10 @@ def declare(declared: Declared) -> None:
         raise TopicError(
             f"topic({declared.name!r}) is declared twice: with partitions="
             f"{before.partitions}, retain={before.retain!r}, "
-            f"schema={before.schema_name} and with "
+            f"schema={before.schema_name}, check_types={before.check_types} and with "
             f"partitions={declared.partitions}, retain={declared.retain!r}, "
-            f"schema={declared.schema_name}. Declare it in one place, and import it, "
+            f"schema={declared.schema_name}, check_types={declared.check_types}. "
+            f"Declare it in one place, and import it, "
             f"or write topic({declared.name!r}) alone, elsewhere."
         )
     # A module that is imported anew has another class of the same name.
@@ -57,6 +60,11 @@ def declared() -> list[Declared]:
     return [_declared[name] for name in sorted(_declared)]
 
 
+def find(topic: str) -> Declared | None:
+    """Return what code declares of a topic; None: nothing."""
+    return _declared.get(topic)
+
+
 def schema_of(topic: str) -> Any:
     """Return what the payloads of a topic are checked against; None: nothing."""
     declared = _declared.get(topic)
@@ -64,4 +72,7 @@ def schema_of(topic: str) -> Any:
 
 
 def _values(declared: Declared) -> tuple[Any, ...]:
-    return declared.partitions, declared.retain, declared.schema_name
+    return (
+        *(declared.partitions, declared.retain),
+        *(declared.schema_name, declared.check_types),
+    )

@@ -1,14 +1,16 @@
 """
 Schema: the class that a topic's payloads are checked against.
 
-A dataclass is checked for its fields' names; a pydantic model, or whatever has its two
-methods, validates the values as well.
+A dataclass is checked for its fields' names, and with check_types for their types; a
+pydantic model, or whatever has its two methods, validates the values as well.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Collection
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.exceptions import TopicError, shown
 
@@ -20,12 +22,19 @@ def check_schema(topic: str, schema: Any) -> Any:
     Raises:
         TopicError: It is neither a dataclass nor has model_validate and model_dump.
     """
-    if schema is None or _is_dataclass(schema) or _is_model(schema):
+    if schema is None or is_dataclass(schema) or is_model(schema):
         return schema
     raise TopicError(
         f"topic({topic!r}, schema={shown(schema)}): it must be a dataclass, or a class "
         f"with model_validate() and model_dump(), as pydantic's are."
     )
+
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.hints import FieldHints
+
+# Topics whose dataclasses are kept as pydantic reads them: bounded memory.
+SCHEMAS_REMEMBERED_MAX = 1_000
 
 
 def to_payload(name: str, schema: Any, value: Any) -> Any:
@@ -44,7 +53,7 @@ def to_payload(name: str, schema: Any, value: Any) -> Any:
         return value
     try:
         made = value if isinstance(value, schema) else from_payload(schema, value)
-        if _is_model(schema):
+        if is_model(schema):
             return made.model_dump(mode="json")
     except Exception as error:
         raise TopicError(
@@ -53,20 +62,56 @@ def to_payload(name: str, schema: Any, value: Any) -> Any:
     return dataclasses.asdict(made)
 
 
+def check_types(name: str, schema: Any, payload: Any, redact: Collection[str]) -> None:
+    """
+    Check that a payload's values are what the type hints of its dataclass say.
+
+    Args:
+        name: Of the message, for the error.
+        schema: As check_schema() has returned it; a model checks by itself.
+        payload: What to_payload() has returned.
+        redact: Patterns of names whose values are not to be shown.
+
+    Raises:
+        TopicError: One is not; the message has the value, unless REDACT hides it.
+        DeclarationError: pydantic makes nothing of the hints.
+        MissingExtra: pydantic is not installed.
+    """
+    if not is_dataclass(schema) or is_model(schema):
+        return
+    misfit = field_hints(schema).misfit(payload, redact)
+    if misfit is not None:
+        raise TopicError(
+            f"{name}: the payload does not fit {schema.__qualname__}: {misfit.path} "
+            f"{misfit.problem}. Publish what the hint says, change the hint, or "
+            f"declare the topic with check_types=False."
+        )
+
+
+@lru_cache(maxsize=SCHEMAS_REMEMBERED_MAX)
+def field_hints(schema: Any) -> FieldHints:
+    """Return the type hints of a dataclass."""
+    from django_pgqueue.tasks.hints import FieldHints
+
+    return FieldHints(schema)
+
+
 def from_payload(schema: Any, payload: Any) -> Any:
     """Return an instance of *schema* made from a payload; raises what that raises."""
-    if _is_model(schema):
+    if is_model(schema):
         return schema.model_validate(payload)
     if not isinstance(payload, dict):
         raise TypeError(f"it must be an object, not {shown(payload)}")
     return schema(**payload)
 
 
-def _is_dataclass(schema: Any) -> bool:
+def is_dataclass(schema: Any) -> bool:
+    """Whether a schema is a dataclass."""
     return isinstance(schema, type) and dataclasses.is_dataclass(schema)
 
 
-def _is_model(schema: Any) -> bool:
+def is_model(schema: Any) -> bool:
+    """Whether a schema is a pydantic model, or has the two methods of one."""
     return isinstance(schema, type) and all(
         callable(getattr(schema, method, None))
         for method in ("model_validate", "model_dump")

@@ -13,7 +13,7 @@ from typing import Any, overload
 from asgiref.sync import sync_to_async
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import TopicError, shown
+from django_pgqueue.exceptions import InvalidOption, TopicError, shown
 from django_pgqueue.log.message import Message
 from django_pgqueue.log.names import (
     PARTITIONS_DEFAULT,
@@ -23,6 +23,7 @@ from django_pgqueue.log.names import (
     check_name,
     check_topic,
 )
+from django_pgqueue.options.checks import check_check_types
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.payload import encode_plain
@@ -261,6 +262,7 @@ def topic(
     schema: Any = None,
     partitions: int = PARTITIONS_DEFAULT,
     retain: Duration | None = None,
+    check_types: bool | None = None,
 ) -> Topic: ...
 
 
@@ -279,6 +281,9 @@ def topic(name: str, **options: Any) -> Topic:
             time. Messages of one key share one. What a topic has once stays.
         retain: How long messages are kept, a duration up to ten years; by default
             PGQUEUE["RETENTION"]["log"].
+        check_types: Of a dataclass: whether values must be what its type hints say,
+            and not its names alone; by default as PGQUEUE["DEFAULTS"] says. pydantic
+            looks, of the extra ``schema``; its own models always check.
 
     Raises:
         TopicError: A value is out of its range, or another declaration of this topic
@@ -287,7 +292,7 @@ def topic(name: str, **options: Any) -> Topic:
     made = Topic(name)
     if not options:
         return made
-    unknown = options.keys() - {"schema", "partitions", "retain"}
+    unknown = options.keys() - {"schema", "partitions", "retain", "check_types"}
     if unknown:
         raise TypeError(f"topic() got an unexpected argument {min(unknown)!r}")
     partitions = options.get("partitions", PARTITIONS_DEFAULT)
@@ -307,7 +312,13 @@ def topic(name: str, **options: Any) -> Topic:
         except ValueError as error:
             raise TopicError(f"topic({name!r}): {error}") from None
     schema = check_schema(name, options.get("schema"))
-    declare(Declared(name, schema, partitions, retain))
+    check_types = options.get("check_types")
+    if check_types is not None:
+        try:
+            check_check_types(check_types)
+        except InvalidOption as error:
+            raise TopicError(f"topic({name!r}): {error}") from None
+    declare(Declared(name, schema, partitions, retain, check_types))
     return made
 
 
