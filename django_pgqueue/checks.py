@@ -29,7 +29,14 @@ from django_pgqueue.conf import (
     readable_settings,
     stores_mail,
 )
-from django_pgqueue.exceptions import PgQueueError, SettingsError, did_you_mean
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidArgument,
+    MissingExtra,
+    PgQueueError,
+    SettingsError,
+    did_you_mean,
+)
 from django_pgqueue.log.days import closed_early
 from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.connect import DEFAULTS
@@ -39,6 +46,7 @@ from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
 from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.options import as_middleware
+from django_pgqueue.tasks.plain import TAG
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.topics.overlaps import overlaps
 
@@ -62,6 +70,8 @@ def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found += _tasks(settings)
     found += _schedules()
     found += _subscriptions()
+    found += _types(settings)
+    found += _contract(settings)
     return found
 
 
@@ -452,6 +462,67 @@ def _subscriptions() -> Iterator[CheckMessage]:
             f"two jobs there.",
             "Give one of them another queue, or both a where= of which no message "
             "has both; or narrow a pattern.",
+        )
+
+
+def _types(settings: Settings) -> Iterator[CheckMessage]:
+    """Check type hints: that those which are checked can be, and what handlers say."""
+    for task in map(find_task, declared_names()):
+        try:
+            if task.resolve(task.options.queue or QUEUE_DEFAULT, settings).check_types:
+                _ = task.hints.adapter
+                for each in declared():
+                    # What stands for another value is looked at in the worker.
+                    if each.task == task.name and TAG not in str(each):
+                        task.check_types(each.args, each.kwargs, settings)
+        except InvalidArgument as error:
+            yield _error(
+                20,
+                f"The arguments of a schedule are not what its task takes: {error}",
+                "Change args= of the schedule.",
+            )
+        except (DeclarationError, MissingExtra) as error:
+            yield _error(
+                20,
+                f"{task.name} has check_types, and {error}",
+                "Mend the hint, or declare the task with check_types=False.",
+            )
+        except PgQueueError:
+            continue  # Told by _options() already.
+    # Few projects have a handler that is misled, and the modules are of the contract.
+    from django_pgqueue.contract.receivers import misled
+
+    for each in misled():
+        means = "topic(…)" if each.topic is None else f"topic({each.topic!r})"
+        yield _warning(
+            31,
+            f"{each.task} expects {each.expects} by its type hint, and is given "
+            f"{each.gets}.",
+            f"Take {each.gets}; {means}.read(message) makes an instance of the schema "
+            f"of it.",
+        )
+
+
+def _contract(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that code breaks nobody who goes by the committed document."""
+    if settings.contract is None or failed_modules():
+        return
+    from django_pgqueue.contract.committed import WRITE, compare
+
+    try:
+        found = compare(settings.contract).breaks
+    except PgQueueError as error:
+        yield _warning(
+            30,
+            f"PGQUEUE['CONTRACT'] cannot be compared with code: {error}",
+            f"Run: {WRITE} > {settings.contract}",
+        )
+        return
+    for each in found:
+        yield _warning(
+            30,
+            f"{each.subject}: {each.problem}.",
+            f"{each.way_out}. If it is meant: {WRITE} > {settings.contract}",
         )
 
 

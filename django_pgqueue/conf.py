@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 from django_pgqueue.bounds import (
@@ -201,6 +203,9 @@ class Settings:
     mode: str = "normal"
     # Whether enqueues, attempts and publishes are spans of OpenTelemetry.
     trace: bool = False
+    # The path of the committed document of topics and tasks that code is compared with
+    # by the system checks; None: with none.
+    contract: str | None = None
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -411,6 +416,17 @@ def _trace(key: str, value: Any) -> bool:
         except MissingExtra as error:
             raise SettingsError(f"{key} is True. {error}") from None
     return value
+
+
+def _contract(key: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, PathLike)) or not Path(value).is_absolute():
+        raise SettingsError(
+            f"{key} must be a path from the root, such as BASE_DIR / 'asyncapi.json', "
+            f"not {value!r}."
+        )
+    return str(Path(value))
 
 
 def _alias(key: str, value: Any) -> str:
@@ -767,4 +783,5 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "reprocess": _reprocess,
     "mode": _mode,
     "trace": _trace,
+    "contract": _contract,
 }

@@ -216,10 +216,7 @@ def test_a_project_says_it_for_all_and_a_task_for_itself(settings):
 
 def test_without_pydantic_it_is_refused_at_once(monkeypatch):
     """With the name of the extra, by the decorator, the settings and the topic."""
-    monkeypatch.setitem(sys.modules, "pydantic", None)
-    monkeypatch.setattr(
-        "django_pgqueue.options.checks.is_installed", lambda name: False
-    )
+    monkeypatch.setattr("django_pgqueue.extras.is_installed", lambda name: False)
     words = r"pydantic is not installed.*\[schema\]"
     with pytest.raises(DeclarationError, match=words):
         taking(int)

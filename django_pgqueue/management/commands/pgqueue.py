@@ -23,6 +23,7 @@ from django_pgqueue.exceptions import (
     SparkOptionError,
 )
 from django_pgqueue.management.cli import (
+    asyncapi,
     dead,
     doctor,
     enqueue,
@@ -75,6 +76,7 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "seek": seek,
     "sequences": sequences,
     "reopen": reopen,
+    "asyncapi": asyncapi,
     "doctor": doctor,
 }
 
@@ -82,8 +84,9 @@ EXIT_USAGE, EXIT_UNUSABLE, EXIT_INTERRUPTED = 2, 3, 130
 
 EPILOG = """
 Exit status: 0 done; 1 nothing matched, a named job was passed over, the doctor found an
-error, a lag is above --max, or something is wrong by the watch; 2 wrong command line;
-3 the settings or the database cannot be used; 130 interrupted.
+error, a lag is above --max, something is wrong by the watch, or a change breaks the
+contract; 2 wrong command line; 3 the settings or the database cannot be used;
+130 interrupted.
 """
 
 # Django's own options, which every command has; they work, and are not listed.

@@ -1,0 +1,242 @@
+"""
+Document: what code declares, as one AsyncAPI document.
+
+A topic is a channel, and so is a queue, with the tasks whose jobs it has. Who receives
+is an operation: a subscription, a consumer group, a worker that runs a task. Of those
+who send only schedules are known; anybody may call publish() and delay().
+
+It says nothing of the place where it is made: no host, no time, no version of ours. The
+same code makes the same text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django_pgqueue.bounds import QUEUE_DEFAULT
+from django_pgqueue.contract.references import to, to_schema
+from django_pgqueue.contract.schemas import Read, arguments_of, component, payload_of
+from django_pgqueue.log.names import KEY_CHARACTERS_MAX, Pattern, topic_of
+from django_pgqueue.schedules import declare as schedules
+from django_pgqueue.tasks import registry as tasks
+from django_pgqueue.tasks.declared import DeclaredTask
+from django_pgqueue.topics import consume, subscribe
+from django_pgqueue.topics import registry as topics
+from django_pgqueue.topics.registry import Declared
+
+ASYNCAPI = "3.0.0"
+JSON = "application/json"
+SERVER = "postgresql"
+OURS = "django_pgqueue."
+
+# What says more than AsyncAPI does.
+MORE = "x-pgqueue"
+
+TOPIC, QUEUE = "topic", "queue"
+
+
+def document(title: str) -> dict[str, Any]:
+    """
+    Return the document of all topics and tasks that code declares.
+
+    Tasks of this package are left out, and those that only get messages, which are in
+    their topics.
+
+    Args:
+        title: Of the project.
+
+    Raises:
+        MissingExtra: pydantic is not installed.
+        DeclarationError: A type hint cannot be read.
+    """
+    schemas: dict[str, Any] = {}
+    channels: dict[str, Any] = {}
+    operations: dict[str, Any] = {}
+    names = _message_names()
+    for name in sorted(names):
+        channels[f"{TOPIC}.{name}"] = _topic(name, names[name], schemas)
+    for task in _tasks():
+        queue = task.options.queue or QUEUE_DEFAULT
+        channel = channels.setdefault(f"{QUEUE}.{queue}", _queue(queue))
+        channel["messages"][task.name] = _task(task, schemas)
+    operations.update(_receivers(names))
+    operations.update(_runs())
+    operations.update(_schedules(channels))
+    made = {
+        "asyncapi": ASYNCAPI,
+        "defaultContentType": JSON,
+        "servers": {
+            SERVER: {
+                "host": "{host}",
+                "protocol": "postgresql",
+                "description": "The database that PGQUEUE['DATABASE'] names.",
+                "variables": {"host": {"description": "Of PostgreSQL."}},
+            }
+        },
+        "channels": channels,
+        "operations": operations,
+        "components": {"schemas": schemas},
+    }
+    # It changes with what the document says, and with nothing else.
+    version = hashlib.sha256(text_of(made).encode()).hexdigest()[:12]
+    return {**made, "info": {"title": title, "version": version}}
+
+
+def text_of(made: dict[str, Any]) -> str:
+    """Return a document as JSON in an order of its own, to be committed."""
+    return json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _message_names() -> dict[str, set[str]]:
+    """Return each topic that code knows, with the names of messages that it knows."""
+    found: dict[str, set[str]] = {each.name: set() for each in topics.declared()}
+    for reader in consume.declared():
+        found.setdefault(reader.topic, set())
+    for pattern in (each.pattern for each in subscribe.declared()):
+        if pattern.topic is not None:
+            names = found.setdefault(pattern.topic, set())
+            if "*" not in pattern.text:
+                names.add(pattern.text)
+    for schedule in schedules.declared():
+        if schedule.message_name is not None:
+            name = schedule.message_name
+            found.setdefault(topic_of(name), set()).add(name)
+    return found
+
+
+def _tasks() -> list[DeclaredTask]:
+    readers = {each.task.name for each in consume.declared()}
+    declared = map(tasks.find_task, tasks.declared_names())
+    return [
+        task
+        for task in declared
+        if not (task.name.startswith(OURS) or task.receives or task.name in readers)
+    ]
+
+
+def _topic(name: str, names: set[str], schemas: dict[str, Any]) -> dict[str, Any]:
+    declared = topics.find(name)
+    said = declared or Declared(name)
+    payload = _kept(payload_of(said), f"{TOPIC}.{name}", schemas)
+    retain = said.retain
+    # Whatever further words its name has, a message is of the topic's schema.
+    return {
+        "address": name,
+        "messages": {
+            each: {
+                "name": each,
+                "contentType": JSON,
+                "payload": payload,
+                "headers": {"type": "object"},
+                f"{MORE}-key": {"type": "string", "maxLength": KEY_CHARACTERS_MAX},
+            }
+            for each in sorted({name, *names})
+        },
+        MORE: {
+            "kind": TOPIC,
+            "declared": declared is not None,
+            "partitions": said.partitions,
+            "retain_seconds": None if retain is None else int(retain.total_seconds()),
+        },
+    }
+
+
+def _queue(name: str) -> dict[str, Any]:
+    return {"address": name, "messages": {}, MORE: {"kind": QUEUE}}
+
+
+def _task(task: DeclaredTask, schemas: dict[str, Any]) -> dict[str, Any]:
+    made = {
+        "name": task.name,
+        "contentType": JSON,
+        "payload": _kept(arguments_of(task), f"task.{task.name}", schemas),
+        "headers": {"type": "object"},
+        MORE: {"aliases": sorted(task.aliases)},
+    }
+    about = (inspect.getdoc(task.function) or "").strip().partition("\n")[0]
+    return {**made, "summary": about} if about else made
+
+
+def _kept(read: Read, name: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    """Put a schema with its parts among the components; return what leads to it."""
+    schemas.update(read.parts)
+    if not read.schema:
+        return {}
+    schemas[component(name)] = read.schema
+    return {"$ref": to_schema(component(name))}
+
+
+def _receivers(names: dict[str, set[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return an operation for each subscription to a topic, and each group of one."""
+    for each in subscribe.declared():
+        for name in sorted(names):
+            if not each.pattern.overlaps(Pattern.parse(name)):
+                continue
+            called = sorted({name, *names[name]})
+            matched = [one for one in called if each.pattern.matches(one)]
+            more = {
+                "kind": "subscription",
+                "task": each.task.name,
+                "queue": each.queue,
+                "pattern": each.pattern.text,
+            }
+            key = f"{each.task.name} in {each.queue}: {each.pattern.text} of {name}"
+            # A pattern may select names that nobody has written down.
+            yield key, _operation("receive", f"{TOPIC}.{name}", matched or [name], more)
+    for reader in consume.declared():
+        more = {
+            "kind": "group",
+            "group": reader.group,
+            "task": reader.task.name,
+            "queue": reader.queue,
+        }
+        called = sorted({reader.topic, *names[reader.topic]})
+        key = f"group {reader.group} of {reader.topic}"
+        yield key, _operation("receive", f"{TOPIC}.{reader.topic}", called, more)
+
+
+def _runs() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return an operation for each task that workers run."""
+    for task in _tasks():
+        queue = task.options.queue or QUEUE_DEFAULT
+        more = {"kind": "task", "check_types": task.options.check_types}
+        yield (
+            task.name,
+            _operation("receive", f"{QUEUE}.{queue}", [task.name], more),
+        )
+
+
+def _schedules(channels: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return an operation for each schedule of this project."""
+    for each in schedules.declared():
+        more = {"kind": "schedule", "schedule": each.name}
+        if each.message_name is not None:
+            channel, message = (
+                f"{TOPIC}.{topic_of(each.message_name)}",
+                each.message_name,
+            )
+        else:
+            task = tasks.tasks.get(each.task)
+            if task is None:
+                continue
+            queue = task.options.queue or QUEUE_DEFAULT
+            channel, message = f"{QUEUE}.{queue}", task.name
+        if message in channels.get(channel, {}).get("messages", {}):
+            yield f"schedule {each.name}", _operation("send", channel, [message], more)
+
+
+def _operation(
+    action: str, channel: str, messages: list[str], more: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "action": action,
+        "channel": {"$ref": to("channels", channel)},
+        "messages": [
+            {"$ref": to("channels", channel, "messages", each)} for each in messages
+        ],
+        MORE: more,
+    }

@@ -1,0 +1,113 @@
+"""Document: what code declares, as AsyncAPI has it, and as it is stored."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+
+from django_pgqueue import topic
+from django_pgqueue.contract.document import document, text_of
+from django_pgqueue.contract.references import follow
+from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.topics.publish import message
+from tests.contract.shop import EVERY_KIND, open_shop
+
+
+@pytest.fixture
+def made(nothing):
+    open_shop()
+    return document("shop")
+
+
+def test_the_same_code_makes_the_same_text(nothing):
+    """To the byte, and nothing of the machine is in it."""
+    open_shop()
+    first = text_of(document("shop"))
+    nothing()
+    open_shop()
+    assert first == text_of(document("shop"))
+
+
+def test_it_has_what_asyncapi_asks_for(made):
+    """By the names, references and patterns of the specification, version 3.0.0."""
+    assert "3.0.0" == made["asyncapi"]
+    assert {"title", "version"} == made["info"].keys()
+    assert {"host", "protocol"} <= made["servers"]["postgresql"].keys()
+    for key in made["components"]["schemas"]:
+        assert re.fullmatch(r"[\w.-]+", key, re.ASCII)
+    for channel in made["channels"].values():
+        assert {"address", "messages", "x-pgqueue"} == channel.keys()
+        for each in channel["messages"].values():
+            assert "object" == each["headers"]["type"]
+    for operation in made["operations"].values():
+        assert operation["action"] in ("send", "receive")
+        channel = follow(made, operation["channel"]["$ref"])
+        assert channel in made["channels"].values()
+        for each in operation["messages"]:
+            assert follow(made, each["$ref"]) in channel["messages"].values()
+    for reference in re.findall(r'"\$ref": "([^"]+)"', text_of(made)):
+        assert follow(made, reference) is not None, reference
+
+
+def test_it_names_channels_messages_and_who_receives(made):
+    """Of tasks that only get messages, the topic's operation tells."""
+    messages = {key: [*each["messages"]] for key, each in made["channels"].items()}
+    assert {
+        "topic.clicks": ["clicks"],
+        "topic.orders": ["orders", "orders.created", "orders.nightly"],
+        "topic.payments": ["payments"],
+        "queue.default": ["shop.gather", "shop/send~ it"],
+        "queue.mail": ["shop.take"],
+    } == messages
+    assert {"kind": "topic", "declared": True, "partitions": 4} == {
+        key: value
+        for key, value in made["channels"]["topic.orders"]["x-pgqueue"].items()
+        if key != "retain_seconds"
+    }
+    take = made["channels"]["queue.mail"]["messages"]["shop.take"]
+    assert "Take a value of every kind." == take["summary"]
+    assert ["shop.old"] == take["x-pgqueue"]["aliases"]
+    told = {key: each["action"] for key, each in made["operations"].items()}
+    assert {
+        "shop.on_order in billing: orders.created of orders": "receive",
+        "shop.on_failure in default: *.failed of clicks": "receive",
+        "shop.on_failure in default: *.failed of orders": "receive",
+        "shop.on_failure in default: *.failed of payments": "receive",
+        "group stats of clicks": "receive",
+        "shop.gather": "receive",
+        "shop.take": "receive",
+        "shop/send~ it": "receive",
+        "schedule nightly": "send",
+    } == told
+
+
+def test_schemas_describe_what_is_stored(made):
+    """Arguments of every kind, and payloads of a dataclass and of a model, as JSON."""
+    _, kwargs = find_task("shop.take").encode((), {**EVERY_KIND, "x": 1}, 10_000)
+    assert [] == errors(made, "queue.mail", "shop.take", kwargs)
+    _, kwargs = find_task("shop.take").encode((), {**EVERY_KIND, "day": "x"}, 10_000)
+    assert errors(made, "queue.mail", "shop.take", kwargs)
+    orders = topic("orders")
+    payload = {"id": 1, "to": {"city": "x"}, "price": 5}
+    event = orders.message("orders.created", payload).payload_text
+    assert ["5 is not of type 'object'"] == errors(
+        made, "topic.orders", "orders.created", event
+    )
+    payment = message("payments", {"id": "0" * 32, "at": "2026-11-26T12:00:00Z"})
+    assert [] == errors(made, "topic.payments", "payments", payment.payload_text)
+
+
+def errors(made, channel, name, text):
+    """Return what a validator says about stored text."""
+    key = "urn:document"
+    schema = made["channels"][channel]["messages"][name]["payload"]
+    registry = Registry().with_resource(key, Resource.opaque(made))
+    validator = Draft202012Validator(
+        {"$ref": key + schema["$ref"]},
+        registry=registry,
+    )
+    return [each.message for each in validator.iter_errors(json.loads(text))]
