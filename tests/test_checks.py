@@ -18,11 +18,14 @@ from django.db import connection, connections
 from django.db.backends.postgresql import psycopg_any
 
 import django_pgqueue.checks
-from django_pgqueue import cron, subscribe, task
+from django_pgqueue import consume, cron, subscribe, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
 from django_pgqueue.conf import EMAIL_BACKEND
+from django_pgqueue.contract.committed import of_project
+from django_pgqueue.contract.document import text_of
 from django_pgqueue.schedules import declare
 from django_pgqueue.tasks import modules, registry
+from django_pgqueue.topics import consume as consume_module
 from django_pgqueue.topics import subscribe as subscribe_module
 from tests.app.tasks import noop
 from tests.harness.mail_server import EMAIL, mail_settings
@@ -83,6 +86,63 @@ def test_a_module_that_cannot_be_imported_is_told(monkeypatch):
     told = found("W020")
 
     assert "shop.tasks cannot be imported: ImportError: no module named blun" in told
+
+
+# The contract ----------------------------------------------------------------------
+
+
+def test_a_change_that_breaks_the_contract_is_told(settings, tmp_path, own_registry):
+    """With the way out; a file that is not there, with the command that writes it."""
+    path = tmp_path / "asyncapi.json"
+    settings.PGQUEUE = {"CONTRACT": path}
+    assert f"pgqueue asyncapi > {path}" in found("W030")
+    task(name="shop.send")(lambda order_id: None)
+    path.write_text(text_of(of_project()), encoding="utf-8")
+    found()
+    task(name="shop.send")(lambda order_id, note: None)
+    assert "parameter note is new and has no default" in found("W030")
+
+
+def test_hints_that_cannot_be_checked_are_told(own_registry, monkeypatch):
+    """Where they are to be: by name; and a schedule whose arguments do not fit."""
+    monkeypatch.setattr(declare, "_declared", dict(declare._declared))
+
+    def send(order_id: Missing): ...  # noqa: F821
+
+    def nightly(day: int): ...
+
+    task(name="shop.free")(send)
+    found()
+    task(name="shop.send", check_types=True)(send)
+    assert "shop.send has check_types" in found("E020")
+    del registry.tasks["shop.send"]
+    made = task(name="shop.nightly", check_types=True)(nightly)
+    cron("0 3 * * *", tz="UTC", args=["x"])(made)
+    assert "day is 'x', a str" in found("E020")
+
+
+def test_a_handler_that_expects_something_else_is_told(own_registry, monkeypatch):
+    """Of messages, and of lists of them; no hint, or a wider one, says nothing."""
+    for module in (subscribe_module, consume_module):
+        monkeypatch.setattr(module, "_declared", {})
+
+    def free(message): ...
+
+    def wide(messages: list): ...
+
+    def order(payload: dict): ...
+
+    def orders(messages: list[dict]): ...
+
+    subscribe("orders", name="shop.free")(free)
+    consume("orders", group="a", name="shop.wide")(wide)
+    found()
+    monkeypatch.setattr(subscribe_module, "_declared", {})
+    subscribe("orders", name="shop.order")(order)
+    assert "expects dict by its type hint, and is given a Message" in found("W031")
+    monkeypatch.setattr(subscribe_module, "_declared", {})
+    consume("orders", group="b", name="shop.orders")(orders)
+    assert "expects list[dict] by its type hint" in found("W031")
 
 
 # The page ----------------------------------------------------------------------------

@@ -605,9 +605,11 @@ def test_every_method_of_a_task_is_documented():
         "as_step",
         "task_name",
         "call_signature",
+        "check_types",
         "encode",
         "encode_item",
         "encode_items",
+        "hints",
         "parameters",
         "resolve",
     }

@@ -50,7 +50,9 @@ def _hint(task: DeclaredTask) -> Any:
 
 def _may_be(hint: Any, kind: type) -> bool:
     """Whether a value of *kind* may be what a hint says; True where that is unclear."""
-    return not isinstance(hint, type) or issubclass(kind, hint)
+    # Any is a class, too, from Python 3.11 on.
+    is_plain = isinstance(hint, type) and hint is not Any
+    return not is_plain or issubclass(kind, hint)
 
 
 def _said(hint: Any) -> str:
