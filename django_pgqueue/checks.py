@@ -492,14 +492,14 @@ def _types(settings: Settings) -> Iterator[CheckMessage]:
     # Few projects have a handler that is misled, and the modules are of the contract.
     from django_pgqueue.contract.receivers import misled
 
-    for each in misled():
-        means = "topic(…)" if each.topic is None else f"topic({each.topic!r})"
+    for handler in misled():
+        means = "topic(…)" if handler.topic is None else f"topic({handler.topic!r})"
         yield _warning(
             31,
-            f"{each.task} expects {each.expects} by its type hint, and is given "
-            f"{each.gets}.",
-            f"Take {each.gets}; {means}.read(message) makes an instance of the schema "
-            f"of it.",
+            f"{handler.task} expects {handler.expects} by its type hint, and is given "
+            f"{handler.gets}.",
+            f"Take {handler.gets}; {means}.read(message) makes of it an instance of "
+            f"the schema.",
         )
 
 

@@ -70,4 +70,5 @@ def _read(path: str) -> dict[str, Any]:
             f"The contract {path!r} is no document that `pgqueue asyncapi` has "
             f"written. {way_out}"
         )
-    return read
+    found: dict[str, Any] = read
+    return found

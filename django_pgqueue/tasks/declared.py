@@ -188,7 +188,8 @@ class DeclaredTask:
         values = dict(self.parameters.given(args, kwargs))
         for each in filled:
             name = each if isinstance(each, str) else self.parameters.name_at(each)
-            values.pop(name, None)
+            if name is not None:
+                values.pop(name, None)
         misfit = self.hints.misfit(values, settings.redact)
         if misfit is not None:
             raise InvalidArgument(

@@ -193,7 +193,9 @@ def _adapter(hints: Mapping[str, Any], needed: Collection[str]) -> Any:
         name: hint if name in needed else typing.NotRequired[hint]
         for name, hint in hints.items()
     }
-    named: Any = TypedDict("Values", fields)  # type: ignore[misc]  # At run time.
+    # Made at run time; as a plain value, so that no type checker reads it.
+    make: Any = TypedDict
+    named = make("Values", fields)
     # A model instance is looked at by its class.
     named.__pydantic_config__ = {"arbitrary_types_allowed": True, "extra": "forbid"}
     return _read(named, ", ".join(hints))
