@@ -51,6 +51,10 @@ def charge_alone(order_id): bank.charge(order_id, idempotency_key="alone")
     "docs/howto/when-producers-are-faster.md": """
 customer = Customer.objects.create()
 """,
+    "docs/howto/keep-a-contract.md": """
+from pathlib import Path
+BASE_DIR = Path("/shop")
+""",
     "docs/howto/one-at-a-time.md": """
 order = Order(number="2026-19", customer=Customer.objects.create(pk=7))
 """,
