@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from django_pgqueue.contract.document import MORE, QUEUE, TOPIC
+from django_pgqueue.contract.document import MANY, MORE, QUEUE, TOPIC
 from django_pgqueue.contract.references import words_of
 from django_pgqueue.contract.unfit import ANYTHING, Side, Unfit, is_anything, unfit
 
@@ -182,8 +182,41 @@ def _tasks(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Break]:
             continue
         one = Side(before, was[name]["payload"])
         other = Side(now, known[name]["payload"])
-        for each in _broken(one, other):
+        found = [*_broken(one, other)]
+        for each in found:
             yield _for_jobs(subject, each)
+        told = {each.path[0] for each in found if each.path}
+        yield from _places(subject, was[name], known[name], told)
+
+
+def _places(
+    subject: str, before: dict[str, Any], now: dict[str, Any], told: set[str]
+) -> Iterator[Break]:
+    """Tell of parameters that jobs have as args, and that stand elsewhere now."""
+    places = now.get(MORE, {}).get("by_place", [])
+    for place, name in enumerate(before.get(MORE, {}).get("by_place", [])):
+        if (
+            name in told
+            or name in places[place : place + 1]
+            or MANY in places[: place + 1]
+        ):
+            continue
+        if name == MANY:
+            if MANY not in places:
+                yield Break(
+                    subject,
+                    "it takes no further positional arguments, and jobs that wait may "
+                    "have some",
+                    "Keep *args until none of them waits",
+                )
+            continue
+        now_at = f"at place {places.index(name) + 1}" if name in places else "by name"
+        yield Break(
+            subject,
+            f"parameter {name} was at place {place + 1}, and is {now_at}; jobs that "
+            f"wait may have it by its place",
+            "Keep the order, and put what is new behind",
+        )
 
 
 def _for_jobs(subject: str, each: Unfit) -> Break:

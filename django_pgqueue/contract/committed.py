@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django_pgqueue.contract.breaks import Break, breaks
-from django_pgqueue.contract.document import MORE, document, text_of
+from django_pgqueue.contract.document import MORE, TOPIC, document, text_of
+from django_pgqueue.contract.references import words_of
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.tasks.modules import failed_modules, import_problem
+
+# "channels", its key, "messages", its name.
+PARTS_OF_A_MESSAGE = 4
 
 WRITE = "python manage.py pgqueue asyncapi"
 
@@ -61,14 +65,32 @@ def _read(path: str) -> dict[str, Any]:
         raise InvalidOption(
             f"The contract {path!r} cannot be read: {error}. {way_out}"
         ) from None
-    channels = read.get("channels") if isinstance(read, dict) else None
-    if not isinstance(channels, dict) or not all(
-        isinstance(each, dict) and isinstance(each.get(MORE), dict)
-        for each in channels.values()
-    ):
+    if not _is_ours(read):
         raise InvalidOption(
             f"The contract {path!r} is no document that `pgqueue asyncapi` has "
             f"written. {way_out}"
         )
     found: dict[str, Any] = read
     return found
+
+
+def _is_ours(read: Any) -> bool:
+    """Whether a document has what is looked at of it; somebody may have edited it."""
+    channels = read.get("channels") if isinstance(read, dict) else None
+    operations = read.get("operations", {}) if isinstance(read, dict) else None
+    if not isinstance(channels, dict) or not isinstance(operations, dict):
+        return False
+    for channel in channels.values():
+        messages = channel.get("messages") if isinstance(channel, dict) else None
+        if not isinstance(messages, dict) or not isinstance(channel.get(MORE), dict):
+            return False
+        needed = [*messages.values()]
+        if channel[MORE].get("kind") == TOPIC:
+            needed.append(messages.get(channel.get("address")))
+        if not all(isinstance(each, dict) and "payload" in each for each in needed):
+            return False
+    return all(
+        len(words_of(str(message.get("$ref")))) == PARTS_OF_A_MESSAGE
+        for operation in operations.values()
+        for message in operation.get("messages", ())
+    )

@@ -24,6 +24,7 @@ from django_pgqueue.log.names import KEY_CHARACTERS_MAX, Pattern, topic_of
 from django_pgqueue.schedules import declare as schedules
 from django_pgqueue.tasks import registry as tasks
 from django_pgqueue.tasks.declared import DeclaredTask
+from django_pgqueue.tasks.parameters import FIRST
 from django_pgqueue.topics import consume, subscribe
 from django_pgqueue.topics import registry as topics
 from django_pgqueue.topics.registry import Declared
@@ -37,6 +38,9 @@ OURS = "django_pgqueue."
 MORE = "x-pgqueue"
 
 TOPIC, QUEUE = "topic", "queue"
+
+# Stands for arguments that have no names.
+MANY = "*"
 
 
 def document(title: str) -> dict[str, Any]:
@@ -155,10 +159,20 @@ def _task(task: DeclaredTask, schemas: dict[str, Any]) -> dict[str, Any]:
         "contentType": JSON,
         "payload": _kept(arguments_of(task), f"task.{task.name}", schemas),
         "headers": {"type": "object"},
-        MORE: {"aliases": sorted(task.aliases)},
+        MORE: {"aliases": sorted(task.aliases), "by_place": _by_place(task)},
     }
     about = (inspect.getdoc(task.function) or "").strip().partition("\n")[0]
     return {**made, "summary": about} if about else made
+
+
+def _by_place(task: DeclaredTask) -> list[str]:
+    """Return the parameters that a job may have as args; "*": and further ones."""
+    if task.options.accumulate is not None:
+        return [MANY]
+    kinds = {parameter.name: parameter.kind for parameter in task.parameters.own}
+    names = [name for name, kind in kinds.items() if kind in FIRST]
+    takes_more = inspect.Parameter.VAR_POSITIONAL in kinds.values()
+    return [*names, MANY] if takes_more else names
 
 
 def _kept(read: Read, name: str, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -203,10 +217,10 @@ def _runs() -> Iterator[tuple[str, dict[str, Any]]]:
     """Return an operation for each task that workers run."""
     for task in _tasks():
         queue = task.options.queue or QUEUE_DEFAULT
-        more = {"kind": "task", "check_types": task.options.check_types}
+        channel = f"{QUEUE}.{queue}"
         yield (
             task.name,
-            _operation("receive", f"{QUEUE}.{queue}", [task.name], more),
+            _operation("receive", channel, [task.name], {"kind": "task"}),
         )
 
 

@@ -94,7 +94,7 @@ def _read(write: Any, prefix: str, generator: Any) -> Read:
     words: dict[str, Any] = {"ref_template": "#/{model}"}
     if generator is None:
         # What stands in the log is what the model writes.
-        words["mode"] = "serialization"
+        words |= {"mode": "serialization", "by_alias": False}
     else:
         words["schema_generator"] = generator
     schema: Schema = write(**words)

@@ -103,6 +103,31 @@ def test_jobs_that_wait_must_still_fit(changed, before, now, words):
     assert re.search(words, text), text
 
 
+def one(order_id: int, note: str = ""): ...
+def other(note: str, order_id: int): ...
+def by_name(*, order_id: int, note: str = ""): ...
+def longer(order_id: int, note: str = "", *more: int): ...
+def any_args(*args: Any, **kwargs: Any): ...
+
+
+@pytest.mark.parametrize(
+    "before, now, words",
+    [
+        (one, other, "order_id was at place 1, and is at place 2"),
+        (one, by_name, "note was at place 2, and is by name"),
+        (longer, one, "it takes no further positional arguments"),
+        (one, longer, ""),
+        (one, any_args, ""),
+    ],
+)
+def test_a_place_is_kept(changed, before, now, words):
+    """A job may have its arguments without their names."""
+    of = [lambda each=each: task(name="shop.send")(each) for each in (before, now)]
+    found = " ".join(told(changed(*of)))
+    assert words in found
+    assert bool(words) is bool(found)
+
+
 @dataclass
 class Address:
     city: str

@@ -69,7 +69,12 @@ def test_what_breaks_is_named(contract, nothing):
 
 
 @pytest.mark.parametrize(
-    "text", [None, "{", "[]", '{"channels": {"a": {}}}', '{"channels": 5}']
+    "text",
+    [
+        *(None, "{", "[]", '{"channels": {"a": {}}}', '{"channels": 5}'),
+        '{"channels": {"a": {"messages": {"m": {}}, "x-pgqueue": {}}}}',
+        '{"channels": {}, "operations": {"a": {"messages": [{"$ref": "#/a"}]}}}',
+    ],
 )
 def test_what_is_no_contract_is_refused(tmp_path, text):
     """By its path, with the command that writes one."""
