@@ -80,12 +80,13 @@ class Hints:
         Raises:
             MissingExtra, DeclarationError: As adapter.
         """
-        from pydantic import ValidationError
-
+        invalid = extra("pydantic").ValidationError
         try:
             trouble = _first_other(self._made(values), values, ())
-        except ValidationError as error:
-            return self._told(values, redact, error.errors(include_url=False))
+        except invalid as error:
+            return self._told(
+                values, redact, error.errors(include_url=False, include_input=False)
+            )
         if trouble is None:
             return None
         return self._told(values, redact, [{"loc": trouble, "msg": ""}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from django.db import connection
@@ -94,3 +95,7 @@ def test_it_is_whole_or_not_at_all(monkeypatch):
         status, _, err = run("asyncapi")
         assert UNUSABLE == status
         assert "shop.tasks cannot be imported" in err
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    status, _, err = run("asyncapi")
+    assert UNUSABLE == status
+    assert "pydantic is not installed. It comes with the extra [schema]" in err
