@@ -73,6 +73,10 @@ class Workflow(models.Model):
     is_overdue = models.BooleanField(_("is overdue"), db_default=False)
     # Whose results it began with.
     restarted_from = models.BigIntegerField(_("restarted from"), null=True, blank=True)
+    # Of a saga: by which steps it was stored; NULL: by a release that did not say so.
+    version = models.CharField(_("version"), max_length=12, null=True, blank=True)
+    # Of a batch: the one that it is in, whose numbers count its steps as well.
+    parent_id = models.BigIntegerField(_("part of"), null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_workflow"
@@ -97,6 +101,18 @@ class Workflow(models.Model):
                 fields=["id"],
                 name="pgqueue_workflow_undoing",
                 condition=models.Q(state="compensating"),
+            ),
+            # Serves whoever asks how many sagas under way are of which version.
+            models.Index(
+                fields=["name", "version"],
+                name="pgqueue_workflow_version",
+                condition=models.Q(finished_at__isnull=True, version__isnull=False),
+            ),
+            # Serves the cancel of a batch, and its page.
+            models.Index(
+                fields=["parent_id"],
+                name="pgqueue_workflow_parent",
+                condition=models.Q(parent_id__isnull=False),
             ),
         ]
         constraints: ClassVar = [

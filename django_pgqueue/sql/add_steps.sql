@@ -4,15 +4,16 @@
 -- it, which keeps it from ending meanwhile. The answer is NULL where it has ended, was
 -- cancelled, or is not there.
 --
--- Locks: the row of the workflow, until the end of the transaction; those of INSERTs.
+-- Locks: the row of the workflow and those of the batches that it is in, until the end
+-- of the transaction; those of INSERTs.
 CREATE OR REPLACE FUNCTION pgqueue_add_steps(workflow bigint, steps jsonb)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
 BEGIN
+    PERFORM pgqueue_lock_workflows(ARRAY[$1]);
     PERFORM FROM pgqueue_workflow w
-      WHERE w.id = $1 AND w.state = 'running' AND w.cancel_requested_at IS NULL
-        FOR NO KEY UPDATE;
+      WHERE w.id = $1 AND w.state = 'running' AND w.cancel_requested_at IS NULL;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;

@@ -1,5 +1,5 @@
 -- Returns what made a workflow fail, for its on_error: the first ten of its steps that
--- did, and how many there are.
+-- did, or of batches that are in it, and how many there are.
 --
 -- Called by store_steps.sql.
 --
@@ -13,7 +13,9 @@ LANGUAGE sql STABLE AS $$
                               'id', s.id, 'step', s.name, 'task', s.task,
                               'state', s.state, 'error', s.error) ORDER BY s.id)
                      FROM (SELECT * FROM pgqueue_step f
-                            WHERE f.workflow_id = w.id AND f.kind = 'step'
+                            WHERE f.workflow_id = ANY(ARRAY(
+                                  SELECT unnest(pgqueue_batches_in(w.id))))
+                              AND f.kind = 'step'
                               AND f.state IN ('dead', 'cancelled', 'expired')
                               AND f.finished_at IS NOT NULL
                             ORDER BY f.id LIMIT 10) s), '[]'))

@@ -6,8 +6,8 @@
 -- A compensation that is set aside was done by hand, and the next one starts. Dead
 -- letters of a saga's other steps only leave where it compensates: they stay dead.
 --
--- Locks: none, where no dead letter is of a workflow; else the rows of the workflows,
--- in the order of their ids, and row locks on steps.
+-- Locks: none, where no dead letter is of a workflow; else the rows of the workflows
+-- and of the batches that they are in, in the order of their ids, and row locks on steps.
 CREATE OR REPLACE FUNCTION pgqueue_letters_gone() RETURNS trigger LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -18,12 +18,9 @@ BEGIN
     IF ended IS NULL THEN
         RETURN NULL;
     END IF;
-    SELECT array_agg(locked.id) INTO workflows FROM (
-        SELECT w.id FROM pgqueue_workflow w
-         WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
-                                 WHERE s.id = ANY(ended)
-                                   AND s.state = 'dead'))
-         ORDER BY w.id FOR NO KEY UPDATE) locked;
+    workflows := ARRAY(SELECT DISTINCT s.workflow_id FROM pgqueue_step s
+                        WHERE s.id = ANY(ended) AND s.state = 'dead');
+    PERFORM pgqueue_lock_workflows(workflows);
     WITH moved AS (
         UPDATE pgqueue_step s
            SET state = CASE WHEN j.id IS NULL THEN 'cancelled' ELSE 'started' END,

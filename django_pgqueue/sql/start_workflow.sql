@@ -2,10 +2,13 @@
 --
 -- Called by queues/workflows.py; what "steps" are stands in insert_steps.sql. A second
 -- workflow of a name and key is not stored: the answer is the first one then. An open
--- one does not end before it is closed, so that steps can be added.
+-- one does not end before it is closed, so that steps can be added. A "version" says by
+-- which declaration it was made. A batch that is in another, its "parent", is refused
+-- where that has ended ("ended"), or where there are ten above it ("deep").
 --
 -- Locks: those of INSERTs. Of a key its entry in the unique index: this waits for
--- whoever stores the same one and has not committed.
+-- whoever stores the same one and has not committed. Before, the rows of the parent and
+-- of the batches that it is in.
 CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
     name text,
     key text,
@@ -15,16 +18,32 @@ CREATE OR REPLACE FUNCTION pgqueue_start_workflow(
     kind text,
     is_open boolean,
     deadline interval,
+    version text DEFAULT NULL,
+    parent bigint DEFAULT NULL,
     OUT workflow bigint,
     OUT first_id bigint,
-    OUT is_new boolean
+    OUT is_new boolean,
+    OUT refused text
 ) LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
 BEGIN
+    IF parent IS NOT NULL THEN
+        refused := CASE WHEN cardinality(pgqueue_lock_workflows(ARRAY[parent])) > 10
+                        THEN 'deep' END;
+        PERFORM FROM pgqueue_workflow w
+          WHERE w.id = parent AND w.kind = 'batch' AND w.state = 'running'
+            AND w.cancel_requested_at IS NULL;
+        IF NOT FOUND THEN
+            refused := 'ended';
+        END IF;
+        IF refused IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
     INSERT INTO pgqueue_workflow AS w (name, key, is_list, kind, is_open, deadline_at,
-                                       steps)
-    VALUES ($1, $2, $5, $6, $7, clock_timestamp() + $8,
+                                       version, parent_id, steps)
+    VALUES ($1, $2, $5, $6, $7, clock_timestamp() + $8, $9, $10,
             (SELECT count(*) FROM jsonb_array_elements($3) s(step)
               WHERE s.step ->> 'kind' = 'step' AND s.step ? 'task'))
     ON CONFLICT ON CONSTRAINT pgqueue_workflow_key DO NOTHING

@@ -9,9 +9,9 @@
 -- In each join the array stands once more: a worker's plans are made for any parameters,
 -- and would walk over all steps and jobs to meet a few.
 --
--- Locks: the rows of the workflows, in the order of their ids, until the end of the
--- transaction: settles of one workflow wait for each other, for the time of a
--- statement. Then row locks on its steps.
+-- Locks: the rows of the workflows and of the batches that they are in, in the order of
+-- their ids, until the end of the transaction: settles of one workflow wait for each
+-- other, for the time of a statement. Then row locks on its steps.
 CREATE OR REPLACE FUNCTION pgqueue_steps_ended(
     ended bigint[], acked bigint[]
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -19,11 +19,9 @@ DECLARE
     workflows bigint[];
     done bigint[];
 BEGIN
-    SELECT array_agg(locked.id) INTO workflows FROM (
-        SELECT w.id FROM pgqueue_workflow w
-         WHERE w.id = ANY(ARRAY(SELECT s.workflow_id FROM pgqueue_step s
-                                 WHERE s.id = ANY(ended)))
-         ORDER BY w.id FOR NO KEY UPDATE) locked;
+    workflows := ARRAY(SELECT DISTINCT s.workflow_id FROM pgqueue_step s
+                        WHERE s.id = ANY(ended));
+    PERFORM pgqueue_lock_workflows(workflows);
 
     WITH found AS (
         SELECT asked.id, a.result,

@@ -69,7 +69,8 @@ GRANT INSERT, SELECT (digest, job_id) ON pgqueue_mail_file_use TO pgqueue_produc
 -- the arguments and the results of steps, which may be others' too; not those of jobs.
 -- Without workflows, leave it out.
 GRANT INSERT, SELECT,
-      UPDATE (ends, steps, is_open, state, active, dead, skipped, finished_at)
+      UPDATE (ends, steps, is_open, state, active, succeeded, dead, skipped, cancelled,
+              finished_at)
     ON pgqueue_workflow TO pgqueue_producer;
 GRANT INSERT, SELECT,
       UPDATE (waits, state, result, error, started_at, finished_at)
@@ -78,7 +79,8 @@ GRANT USAGE ON SEQUENCE pgqueue_job_id_seq TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
     pgqueue_start_workflow, pgqueue_insert_steps, pgqueue_add_steps,
     pgqueue_close_workflow, pgqueue_advance, pgqueue_meets, pgqueue_start_steps,
-    pgqueue_store_steps, pgqueue_results_of, pgqueue_failure_of
+    pgqueue_store_steps, pgqueue_results_of, pgqueue_failure_of,
+    pgqueue_lock_workflows, pgqueue_batches_in, pgqueue_batch_moved
     TO pgqueue_producer;
 
 -- Producer: publish(), topics, and the jobs of their subscribers.
@@ -125,11 +127,12 @@ GRANT USAGE, SELECT ON SEQUENCE
     TO pgqueue_worker;
 GRANT SELECT ON django_migrations TO pgqueue_worker;
 GRANT EXECUTE ON FUNCTION
-    pgqueue_add_steps, pgqueue_advance, pgqueue_begin_publish, pgqueue_channel,
-    pgqueue_check_job, pgqueue_close_log_day, pgqueue_close_workflow,
+    pgqueue_add_steps, pgqueue_advance, pgqueue_batch_moved, pgqueue_batches_in,
+    pgqueue_begin_publish, pgqueue_channel, pgqueue_check_job, pgqueue_close_log_day, pgqueue_close_workflow,
     pgqueue_compensate, pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
     pgqueue_horizons, pgqueue_insert_steps, pgqueue_installation, pgqueue_job_place,
-    pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_make_archive_day,
+    pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_lock_workflows,
+    pgqueue_make_archive_day,
     pgqueue_make_log_day, pgqueue_meets, pgqueue_message_lane,
     pgqueue_pattern_selects, pgqueue_patterns_of, pgqueue_promote, pgqueue_publish,
     pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,

@@ -120,9 +120,11 @@ CALLS = [
     "SELECT one.pgqueue_make_log_day(current_date - 1)",
     "SELECT one.pgqueue_close_log_day(current_date - 1)",
     f"""SELECT * FROM one.pgqueue_start_workflow(
-        'w', 'k', '{STEPS}', '{{1}}', true, 'canvas', true, '1 h')""",
+        'w', 'k', '{STEPS}', '{{1}}', true, 'batch', true, '1 h', 'v', NULL)""",
     """SELECT one.pgqueue_start_workflow(
-       'w', 'k', '[]', '{}', true, 'canvas', false, NULL)""",
+       'w', 'k', '[]', '{}', true, 'batch', false, NULL, NULL, 1)""",
+    "SELECT one.pgqueue_lock_workflows('{1}')",
+    "SELECT one.pgqueue_batches_in(1)",
     f"SELECT one.pgqueue_add_steps(1, '{STEPS}')",
     "SELECT one.pgqueue_insert_steps(7, '{}', '[]')",
     "SELECT one.pgqueue_close_workflow(1)",
