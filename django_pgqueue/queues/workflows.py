@@ -18,9 +18,10 @@ from django_pgqueue.queues.enqueue import OF_LANE, Placement
 
 # Locks: those of the function.
 START = """
-SELECT workflow, first_id, is_new FROM pgqueue_start_workflow(
+SELECT workflow, first_id, is_new, refused FROM pgqueue_start_workflow(
     %(name)s::text, %(key)s::text, %(steps)s::jsonb, %(ends)s::int[], %(is_list)s::bool,
-    %(kind)s::text, %(is_open)s::bool, %(deadline)s::interval)
+    %(kind)s::text, %(is_open)s::bool, %(deadline)s::interval, %(version)s::text,
+    %(parent)s::bigint)
 """
 
 # Locks: those of the function.
@@ -45,7 +46,7 @@ SELECT w.id FROM pgqueue_workflow w
 FIND = """
 SELECT w.id, w.name, w.key, w.kind, w.state, w.steps, w.active, w.succeeded,
        w.skipped, w.dead, w.cancelled, w.is_list, w.created_at, w.finished_at,
-       w.cancel_requested_at
+       w.cancel_requested_at, w.version, w.parent_id
   FROM pgqueue_workflow w WHERE w.id = ANY(%(ids)s::bigint[])
 """
 
@@ -68,16 +69,22 @@ SELECT s.id, s.name, s.kind, s.task, s.compensates, s.state, s.result::text,
  ORDER BY s.workflow_id, s.id LIMIT %(limit)s
 """
 
-# Locks: the row of the workflow, until the end of the transaction, so that no settle
-# starts a step meanwhile; row locks on its steps. What is started is cancelled as jobs
-# are, by the caller, who then sees the workflow end.
+# Locks: the rows of the workflow and of the batches that it is in, until the end of the
+# transaction, so that no settle starts a step meanwhile.
+LOCK = "SELECT pgqueue_lock_workflows(ARRAY[%(workflow)s::bigint])"
+
+# Locks: row locks on the batches in it, and on the steps of all. What is started is
+# cancelled as jobs are, by the caller, who then sees the workflow end.
 CANCEL = """
 WITH asked AS (
     UPDATE pgqueue_workflow w
        SET cancel_requested_at = statement_timestamp(),
            is_overdue = %(is_overdue)s::bool
-     WHERE w.id = %(workflow)s AND w.state = 'running'
-       AND w.cancel_requested_at IS NULL
+     WHERE w.state = 'running' AND w.cancel_requested_at IS NULL
+       AND w.id = ANY(ARRAY(SELECT unnest(pgqueue_batches_in(%(workflow)s))))
+       AND EXISTS (SELECT FROM pgqueue_workflow asked
+                    WHERE asked.id = %(workflow)s AND asked.state = 'running'
+                      AND asked.cancel_requested_at IS NULL)
     RETURNING w.id),
 no_undo AS (
     UPDATE pgqueue_step s SET state = 'cancelled', finished_at = statement_timestamp()
@@ -89,15 +96,18 @@ left_out AS (
        SET state = 'cancelled', finished_at = statement_timestamp()
       FROM asked
      WHERE s.workflow_id = asked.id AND s.kind = 'step' AND s.state = 'waiting'
-    RETURNING s.task)
-SELECT (SELECT count(*) FROM asked), (SELECT count(task) FROM left_out)
+    RETURNING s.workflow_id, s.task)
+SELECT a.id, (SELECT count(l.task) FROM left_out l WHERE l.workflow_id = a.id)
+  FROM asked a
 """
 LEFT_OUT = """
-UPDATE pgqueue_workflow SET cancelled = cancelled + %(count)s WHERE id = %(workflow)s
+UPDATE pgqueue_workflow w SET cancelled = w.cancelled + c.count
+  FROM unnest(%(workflows)s::bigint[], %(counts)s::int[]) AS c(id, count)
+ WHERE w.id = c.id
 """
 
-# Locks: the rows of the workflow, which is locked already, and of its steps.
-ADVANCE = "SELECT pgqueue_advance(ARRAY[%(workflow)s::bigint], NULL, NULL, true)"
+# Locks: the rows of the workflows, which are locked already, and of their steps.
+ADVANCE = "SELECT pgqueue_advance(%(workflows)s::bigint[], NULL, NULL, true)"
 
 # Locks: the row of the workflow, until the end of the transaction; row locks on its
 # steps. Compensations that are dead and have no dead letter: it was deleted, or there
@@ -136,8 +146,33 @@ RESTART = "SELECT pgqueue_restart_workflow(%(workflow)s::bigint, %(step)s::bigin
 # Locks: none.
 STARTED = """
 SELECT s.id FROM pgqueue_step s
- WHERE s.workflow_id = %(workflow)s AND s.state = 'started' ORDER BY s.id
+ WHERE s.workflow_id = ANY(%(workflows)s::bigint[]) AND s.state = 'started'
+ ORDER BY s.id
 """
+
+# Locks: none. From one name and version to the next, along their index; of each no
+# more rows are counted than the limit.
+UNDER_WAY = """
+WITH RECURSIVE found AS (
+    (SELECT w.name, w.version FROM pgqueue_workflow w
+      WHERE w.finished_at IS NULL AND w.version IS NOT NULL
+      ORDER BY w.name, w.version LIMIT 1)
+    UNION ALL
+    SELECT next.name, next.version FROM found f CROSS JOIN LATERAL (
+           SELECT w.name, w.version FROM pgqueue_workflow w
+            WHERE w.finished_at IS NULL AND w.version IS NOT NULL
+              AND (w.name, w.version) > (f.name, f.version)
+            ORDER BY w.name, w.version LIMIT 1) next)
+SELECT f.name, f.version, (
+       SELECT count(*) FROM (
+              SELECT FROM pgqueue_workflow w
+               WHERE w.finished_at IS NULL AND w.version = f.version AND w.name = f.name
+               LIMIT %(limit)s) w)
+  FROM found f LIMIT %(names)s
+"""
+
+# Locks: none.
+BATCHES_IN = "SELECT pgqueue_batches_in(%(workflow)s)"
 
 # Locks: none. Walks back from the last step along the index.
 LAST_TO_END = """
@@ -239,9 +274,10 @@ class NewStep:
 class Started(NamedTuple):
     """A workflow that was stored, or the one that had its key."""
 
-    workflow: int
+    workflow: int | None  # None: it was refused.
     first_id: int | None  # Of its steps, whose ids follow one another; None: not new.
-    is_new: bool
+    is_new: bool | None
+    refused: str | None  # The batch that it is to be in: "ended", or too "deep".
 
 
 class Row(NamedTuple):
@@ -262,6 +298,8 @@ class Row(NamedTuple):
     created_at: datetime
     finished_at: datetime | None
     cancel_requested_at: datetime | None
+    version: str | None
+    parent_id: int | None
 
 
 class StepRow(NamedTuple):
@@ -293,6 +331,14 @@ class Alike(NamedTuple):
     finished: float | None  # The last of them.
 
 
+class UnderWay(NamedTuple):
+    """How many sagas of a name have not ended that began with the same steps."""
+
+    name: str
+    version: str
+    count: int
+
+
 def start(
     cursor: Cursor,
     *,
@@ -304,6 +350,8 @@ def start(
     kind: str,
     is_open: bool = False,
     deadline: timedelta | None = None,
+    version: str | None = None,
+    parent: int | None = None,
 ) -> Started:
     """
     Store a workflow, and the jobs of those steps that wait for none: one round trip.
@@ -318,6 +366,8 @@ def start(
         kind: "canvas", "batch", "flow" or "saga".
         is_open: Whether steps may be added from outside, until close().
         deadline: It is cancelled if it has not ended after so long.
+        version: By which declaration it is made.
+        parent: The batch that it is in.
     """
     cursor.execute(
         START,
@@ -330,6 +380,8 @@ def start(
             "kind": kind,
             "is_open": is_open,
             "deadline": deadline,
+            "version": version,
+            "parent": parent,
         },
     )
     return Started(*one_row(cursor))
@@ -440,6 +492,8 @@ def cancel(
     """
     Cancel what has not started, and return the ids of the jobs of what has.
 
+    Of a batch, those of the batches in it as well.
+
     Args:
         cursor: In a transaction that the caller commits once it has cancelled these.
         workflow: Its id.
@@ -454,17 +508,19 @@ def cancel(
         "compensate": compensate,
         "is_overdue": is_overdue,
     }
+    cursor.execute(LOCK, {"workflow": workflow})
     cursor.execute(CANCEL, params)
-    is_asked, left_out = one_row(cursor)
-    if not is_asked:
+    asked = dict(cursor.fetchall())
+    if not asked:
         return None
-    if left_out:
-        cursor.execute(LEFT_OUT, {"workflow": workflow, "count": left_out})
-    cursor.execute(STARTED, {"workflow": workflow})
+    if any(asked.values()):
+        counts = {"workflows": list(asked), "counts": list(asked.values())}
+        cursor.execute(LEFT_OUT, counts)
+    cursor.execute(STARTED, {"workflows": list(asked)})
     started = [step for (step,) in cursor.fetchall()]
-    if not started:
+    if not started or len(asked) > 1:
         # An open batch: no end of a job will end it.
-        cursor.execute(ADVANCE, {"workflow": workflow})
+        cursor.execute(ADVANCE, {"workflows": list(asked)})
     return started
 
 
@@ -539,6 +595,27 @@ def of_key(cursor: Cursor, key: str, *, names: int = 1_000) -> list[int]:
     """Return the workflows with this *key*, one for each of so many *names* at most."""
     cursor.execute(OF_KEY, {"key": key, "names": names})
     return [workflow for (workflow,) in cursor.fetchall()]
+
+
+def batches_in(cursor: Cursor, workflow: int) -> list[int]:
+    """Return a workflow and the batches in it, each after the one that it is in."""
+    cursor.execute(BATCHES_IN, {"workflow": workflow})
+    return list(one_row(cursor)[0])
+
+
+def under_way(
+    cursor: Cursor, *, limit: int = 10_000, names: int = 1_000
+) -> list[UnderWay]:
+    """
+    Return how many sagas have not ended, by name and version.
+
+    Args:
+        cursor: On any connection to the database.
+        limit: So many are counted of each.
+        names: So many names and versions are told.
+    """
+    cursor.execute(UNDER_WAY, {"limit": limit, "names": names})
+    return [UnderWay(*row) for row in cursor.fetchall()]
 
 
 def shape(cursor: Cursor, workflow: int) -> list[Alike]:

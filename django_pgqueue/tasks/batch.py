@@ -9,7 +9,8 @@ Batch: jobs that are waited for together, with what is called once they have end
 All of it is stored when the block ends, in the caller's transaction, or nothing. A job
 of a batch may add more to it, by batch_of(ctx): it cannot end meanwhile. Who wants to
 add from outside, over several transactions, opens it with start() and ends it with
-close().
+close(). A batch in a batch, b.batch(…), has its own callbacks; the one around it counts
+its jobs, and does not end before it has.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from django.db import connections
+from django.db import connections, transaction
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, WrongState, shown
@@ -44,12 +45,19 @@ class Batch:
     """Jobs that end together. Made by batch(); found by batch_of(), find_batch()."""
 
     def __init__(
-        self, key: str | None, name: str, callbacks: Mapping[str, Signature[Any]]
+        self,
+        key: str | None,
+        name: str,
+        callbacks: Mapping[str, Signature[Any]],
+        around: Batch | None = None,
     ) -> None:
         self._key = key
         self._name = name
         self._callbacks = callbacks
+        self._around = around
         self._waiting: list[Part] = []
+        # Those that are stored with this one, and whether each is left open.
+        self._inner: list[tuple[Batch, bool]] = []
         self._result: WorkflowResult | None = None
 
     @property
@@ -61,15 +69,53 @@ class Batch:
             RuntimeError: It is not stored yet.
         """
         if self._result is None:
+            of = "that of the one around it" if self._around else "its block"
             raise RuntimeError(
-                f"batch {self._name!r} is not stored before its block ends, or start()"
+                f"batch {self._name!r} is not stored before {of} ends, or start()"
             )
         return self._result
 
     @property
     def progress(self) -> float:
-        """How many of its jobs have ended, from 0 to 1, as read now."""
+        """How many of its jobs, and of the batches in it, have ended, from 0 to 1."""
         return self.result.refresh().progress
+
+    def batch(
+        self,
+        key: str | None = None,
+        *,
+        on_success: Signature[Any] | None = None,
+        on_failure: Signature[Any] | None = None,
+        on_complete: Signature[Any] | None = None,
+        name: str = "batch",
+    ) -> Batch:
+        """
+        Return an empty batch that is in this one, which does not end before it has.
+
+            with batch("import-42", on_success=report.s(42)) as b:
+                for path in paths:
+                    with b.batch(on_failure=alert.s(path)) as part:
+                        part.add(load_file, path)
+
+        Its jobs count for the progress of this one, and for how this one ends. Whoever
+        cancels this one cancels it, too. It is stored with this one, or at once where
+        this one is; up to ten may be around it.
+
+        Args:
+            key: As of batch(). One that is there must be in this batch.
+            on_success: As of batch(), and the others likewise.
+            on_failure: As of batch().
+            on_complete: As of batch().
+            name: As of batch().
+
+        Raises:
+            InvalidArgument: As batch(). When it is stored: the key is that of a batch
+                elsewhere, or too many are around it.
+            WrongState: When it is stored: this one has ended, or was cancelled.
+        """
+        return Batch(
+            key, *_checked(name, on_success, on_failure, on_complete), around=self
+        )
 
     def add(
         self, call: Enqueuer[Any, Any] | Part, /, *args: Any, **kwargs: Any
@@ -169,6 +215,21 @@ class Batch:
     def _store(self, *, is_open: bool) -> Self:
         if self._result is not None:
             raise RuntimeError(f"batch {self._name!r} is stored already")
+        if self._around is not None and self._around._result is None:
+            self._around._inner.append((self, is_open))
+        elif not self._inner:
+            self._store_alone(is_open=is_open)
+        else:
+            with transaction.atomic(using=get_settings().database):
+                self._store_alone(is_open=True)
+                if self.result.created:
+                    for inner, stays_open in self._inner:
+                        inner._store(is_open=stays_open)
+                    if not is_open:
+                        self.close()
+        return self
+
+    def _store_alone(self, *, is_open: bool) -> None:
         plan = self._planned()
         for name, callback in self._callbacks.items():
             kind = CALLBACKS[name]
@@ -182,8 +243,8 @@ class Batch:
             key=self._key,
             kind="batch",
             is_open=is_open,
+            parent=None if self._around is None else self._around.result.id,
         )
-        return self
 
     def _planned(self) -> Plan:
         plan = Plan(get_settings())
@@ -244,17 +305,17 @@ def batch(
     Raises:
         InvalidArgument: A callback is no signature, or the name none.
     """
-    given = {
-        "on_success": on_success,
-        "on_failure": on_failure,
-        "on_complete": on_complete,
-    }
+    return Batch(key, *_checked(name, on_success, on_failure, on_complete))
+
+
+def _checked(name: str, *given: object) -> tuple[str, dict[str, Signature[Any]]]:
+    """Return the name of a batch and its callbacks; raise InvalidArgument."""
     callbacks: dict[str, Signature[Any]] = {}
-    for path, callback in given.items():
+    for path, callback in zip(CALLBACKS, given, strict=True):
         name, checked = checked_name("batch", name, callback, path=path)
         if checked is not None:
             callbacks[path] = checked
-    return Batch(key, name, callbacks)
+    return name, callbacks
 
 
 def batch_of(ctx: JobContext) -> Batch | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import InvalidArgument, shown
+from django_pgqueue.exceptions import InvalidArgument, WrongState, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import workflows
@@ -20,6 +20,9 @@ from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import KEY_LENGTH_MAX, Ends, Plan
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
+# Each settle locks the rows of all of them; sql/start_workflow.sql counts them.
+BATCHES_AROUND_MAX = 10
+
 
 def start(
     planned: tuple[Plan, Ends],
@@ -29,6 +32,8 @@ def start(
     kind: str = "canvas",
     is_open: bool = False,
     deadline: Duration | None = None,
+    version: str | None = None,
+    parent: int | None = None,
 ) -> WorkflowResult:
     """
     Store a workflow, and the jobs of those steps that wait for none.
@@ -40,9 +45,13 @@ def start(
         kind: "canvas", "batch", "flow" or "saga".
         is_open: Whether steps may be added later.
         deadline: It is cancelled if it has not ended after this duration.
+        version: By which declaration it is made.
+        parent: The batch that it is in.
 
     Raises:
-        InvalidArgument: The key is no text of 1 to 255 characters.
+        InvalidArgument: The key is no text of 1 to 255 characters, or that of a batch
+            that is not in *parent*; or there are more than ten batches around it.
+        WrongState: *parent* has ended, or was cancelled.
         WrongDatabase: A transaction is open on another alias.
     """
     if key is not None and (
@@ -70,10 +79,37 @@ def start(
             kind=kind,
             is_open=is_open,
             deadline=None if deadline is None else _checked_deadline(name, deadline),
+            version=version,
+            parent=parent,
         )
+    if started.workflow is None:
+        assert parent is not None
+        _refuse(name, parent, started.refused)
+    result = WorkflowResult(started.workflow, created=bool(started.is_new))
     if started.is_new:
         _announce(connection, plan.steps, started.first_id, settings)
-    return WorkflowResult(started.workflow, created=started.is_new)
+    elif parent is not None and result._read().parent_id != parent:
+        problem = (
+            f"is that of batch {result.id}, which is not in batch {parent}; take "
+            f"another key, or another name"
+        )
+        raise InvalidArgument(task=name, path="key", problem=problem)
+    return result
+
+
+def _refuse(name: str, parent: int, why: str | None) -> NoReturn:
+    """Raise the error of a batch that cannot be in another one."""
+    if why == "deep":
+        problem = f"is in more than {BATCHES_AROUND_MAX} others; nest them less deeply"
+        raise InvalidArgument(task=name, path="batch", problem=problem)
+    status = WorkflowResult(parent).status
+    raise WrongState(
+        parent,
+        status,
+        "no batch can be stored in it any more. Its own jobs can store some while they "
+        "run; others before close().",
+        what="Workflow",
+    )
 
 
 def add(workflow: int, plan: Plan, *, name: str) -> bool:

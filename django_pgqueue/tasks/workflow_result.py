@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from django.db import connections, transaction
@@ -235,7 +236,12 @@ class WorkflowResult:
     def _awaited(self) -> list[int]:
         """Return the jobs of which one is probably the last to end."""
         with connections[get_settings().database].cursor() as cursor:
-            return workflows.last_to_end(cursor, self.id, STEPS_AWAITED)
+            found: list[int] = []
+            for workflow in reversed(workflows.batches_in(cursor, self.id)):
+                room = STEPS_AWAITED - len(found)
+                if room > 0:
+                    found += workflows.last_to_end(cursor, workflow, room)
+            return found
 
     def _read(self) -> Row:
         if self._row is None:
@@ -276,7 +282,9 @@ class WorkflowResult:
             ) from None
 
     def _first_failure(self) -> str:
-        for step in self.steps():
+        with connections[get_settings().database].cursor() as cursor:
+            every = workflows.batches_in(cursor, self.id)
+        for step in chain.from_iterable(WorkflowResult(each).steps() for each in every):
             if step.state in ("dead", "expired") or (
                 step.state == "cancelled" and step.started_at is not None
             ):

@@ -101,6 +101,18 @@ def adds(ctx: Any, depth: int) -> None:
 
 
 @task(takes_context=True)
+def makes_batches(ctx: Any, depth: int) -> None:
+    """Store batches in its own, from inside, whose jobs do so as well."""
+    own = batch_of(ctx)
+    assert own is not None
+    if depth:
+        for number in range(2):
+            with own.batch(f"{ctx.id}-{number}") as part:
+                part.add(makes_batches, depth - 1)
+    SEEN.append(depth)
+
+
+@task(takes_context=True)
 def has_batch(ctx: Any) -> None:
     SEEN.append(batch_of(ctx))
 

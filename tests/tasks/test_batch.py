@@ -24,10 +24,13 @@ from tests.app.workflow_tasks import (
     fails_at,
     give,
     has_batch,
+    makes_batches,
     see,
 )
 
 pytestmark = pytest.mark.django_db
+
+NAMES = ("inner", "outer")
 
 
 @pytest.fixture(autouse=True)
@@ -233,3 +236,160 @@ def test_what_is_no_call_is_refused():
             batch(key, name=name).start()
     with pytest.raises(RuntimeError, match="is stored already"):
         batch().start().start()
+
+
+# Batches in batches -------------------------------------------------------------------
+
+
+def test_a_batch_ends_with_those_in_it():
+    """Each has callbacks of its own; the jobs of all count for the one around them."""
+    with batch("all", on_success=see.s("all")) as b:
+        b.add(give, 1)
+        with b.batch(on_success=see.s("first")) as first:
+            first.add_many(give, [(1,), (2,)])
+            with first.batch(on_complete=see.s("deep")) as deep:
+                deep.add(give, 3)
+            with pytest.raises(RuntimeError, match="one around it ends"):
+                _ = deep.result
+        with b.batch() as second:
+            second.add(give, 4)
+
+    rows = [each.result.refresh()._read() for each in (b, first, deep, second)]
+    assert [5, 3, 1, 1] == [row.steps for row in rows]
+    drain(max_jobs=2)
+    assert 0.4 == b.progress
+    drain()
+
+    assert ["all", "deep", "first"] == sorted(SEEN)
+    every = list(Workflow.objects.order_by("id"))
+    assert {("succeeded", 0)} == {(each.state, each.active) for each in every}
+    assert [5, 3, 1, 1] == [each.succeeded for each in every]
+    assert every[0].finished_at >= every[1].finished_at >= every[2].finished_at
+
+
+def test_a_batch_of_nothing_but_a_batch_waits_for_it():
+    """Also one that is open, and one that is stored from inside a job."""
+    with batch(on_success=see.s("outer")) as b:
+        inner = b.batch(on_success=see.s("inner")).start()
+    drain()
+    assert (["running"] * 2, []) == ([e.state for e in Workflow.objects.all()], SEEN)
+
+    inner.add(makes_batches, 2)
+    assert inner.close()
+    drain()
+    assert ["inner", "outer"] == sorted(each for each in SEEN if each in NAMES)
+    assert [0, 0, 0, 0, 1, 1, 2] == sorted(each for each in SEEN if each not in NAMES)
+    assert {"succeeded"} == set(Workflow.objects.values_list("state", flat=True))
+    assert 7 == b.result.refresh()._read().succeeded
+
+
+def test_what_fails_in_a_batch_fails_the_one_around_it():
+    """Whose on_failure says what; a redrive opens both again."""
+    with batch(on_failure=see.s(), on_success=see.s("outer")) as b:
+        b.add(give, 1)
+        with b.batch(on_failure=see.si("inner"), on_success=see.si("good")) as inner:
+            inner.add(fails_at, 1, 1)
+    drain()
+
+    assert {"failed"} == set(Workflow.objects.values_list("state", flat=True))
+    (told,) = (each for each in SEEN if isinstance(each, dict))
+    assert ([b.result.id, 1], "1 is bad") == (
+        [told["workflow"], told["failed"]],
+        told["steps"][0]["error"]["message"],
+    )
+    with pytest.raises(WorkflowFailed, match="1 is bad"):
+        b.result.get()
+
+    SEEN.clear()
+    letter = DeadLetter.objects.get()
+    operate.edit(letter.id, args=[1, 2], kwargs=None)
+    operate.retry([letter.id])
+    rows = Workflow.objects.values_list("state", "finished_at")
+    assert [("running", None)] * 2 == list(rows)
+    drain()
+    assert ["good", "outer"] == sorted(SEEN)
+    assert {("succeeded", 0, 0)} == set(
+        Workflow.objects.values_list("state", "active", "dead")
+    )
+
+
+def test_a_dead_letter_that_is_set_aside_counts_above_as_well():
+    """As cancelled, and no more as dead."""
+    with batch() as b, b.batch() as inner:
+        inner.add(fails_at, 1, 1)
+    drain()
+    operate.set_aside([DeadLetter.objects.get().id], by="me", reason="done")
+
+    assert {("cancelled", 0, 1)} == set(
+        Workflow.objects.values_list("state", "dead", "cancelled")
+    )
+
+
+def test_whoever_cancels_a_batch_cancels_those_in_it():
+    """At whatever depth, also an open one of no job; not those around it."""
+    with batch() as b:
+        b.add(give, 1)
+        middle = b.batch().start()
+        middle.add(give, 2)
+        with middle.batch() as deep:
+            deep.add(chain(give.s(3), give.s()))
+        empty = middle.batch().start()
+    assert middle.result.cancel()
+
+    assert not Job.objects.exclude(workflow_id=b.result.id).exists()
+    for each in (middle, deep, empty):
+        assert "cancelled" == each.result.refresh().status
+    assert "running" == b.result.refresh().status
+    with pytest.raises(WrongState, match="cancelled: no batch can be stored"):
+        middle.batch().start()
+    drain()
+    assert ("cancelled", 1.0) == (b.result.refresh().status, b.progress)
+
+
+def test_a_cancelled_batch_of_nothing_lets_none_succeed():
+    """The one around it counts it as a job that was cancelled."""
+    with batch() as b:
+        inner = b.batch().start()
+    assert inner.result.cancel()
+
+    assert {"cancelled"} == set(Workflow.objects.values_list("state", flat=True))
+
+
+def test_a_second_batch_of_a_key_is_the_first_if_it_is_in_the_same():
+    """So a job that runs again makes none anew; elsewhere the key is refused."""
+    outer, other = batch("outer").start(), batch("other").start()
+    for _ in range(2):
+        with outer.batch("part") as part:
+            part.add(see, 1)
+    assert (False, 1) == (part.result.created, Job.objects.count())
+    with pytest.raises(InvalidArgument, match=f"not in batch {other.result.id}"):
+        other.batch("part").start()
+
+    with batch("outer") as again, again.batch() as unkept:
+        unkept.add(see, 2)
+    assert (outer.result.id, 3) == (again.result.id, Workflow.objects.count())
+
+
+def test_batches_are_nested_up_to_ten_deep():
+    """One more is refused, and stores nothing."""
+    batches = [batch().start()]
+    for _ in range(10):
+        batches.append(batches[-1].batch().start())
+    with pytest.raises(InvalidArgument, match="is in more than 10 others"):
+        batches[-1].batch().start()
+
+    assert 11 == Workflow.objects.count()
+    assert batches[0].result.cancel()
+    assert {"cancelled"} == set(Workflow.objects.values_list("state", flat=True))
+
+
+def test_an_error_in_an_inner_block_stores_nothing():
+    """Nor does an inner batch that cannot be stored leave the one around it."""
+    taken = batch("taken").start().result.id
+    with pytest.raises(InvalidArgument, match=f"that of batch {taken}"):
+        with batch() as b, b.batch("taken"):
+            pass
+    with pytest.raises(ZeroDivisionError), batch() as b, b.batch() as inner:
+        inner.add(give, 1 / 0)
+
+    assert [taken] == list(Workflow.objects.values_list("id", flat=True))

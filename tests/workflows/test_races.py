@@ -137,6 +137,103 @@ def test_settles_of_several_workflows_do_not_deadlock(cursor, new_cursor, pool):
     )
 
 
+def test_settles_of_nested_batches_do_not_deadlock(cursor, new_cursor, pool):
+    """One settles a job deep inside, and the other one beside it and those around it."""
+    trees, rounds = 10, 5
+    others = new_cursor(), new_cursor()
+    for _ in range(rounds):
+        for _ in range(trees):
+            with batch(on_success=give.s(0)) as outer:
+                with outer.batch() as middle:
+                    with middle.batch() as inner:
+                        inner.add_many(give, [(1,), (2,)])
+                    middle.add_many(give, [(3,), (4,)])
+                outer.add_many(give, [(5,), (6,)])
+        jobs = take(cursor, 6 * trees)
+        assert 6 * trees == len(jobs)
+        deep = {*Job.objects.filter(args=[1]).values_list("id", flat=True)}
+        shares = [
+            [job for job in jobs if job.id in deep],
+            [job for job in jobs if job.id not in deep],
+        ]
+        assert trees == len(shares[0])
+        barrier = threading.Barrier(2)
+
+        def settle(other, mine, barrier=barrier):
+            barrier.wait(20)
+            write(ack, other, *mine, result="1")
+
+        settles = [
+            pool.submit(settle, other, share)
+            for other, share in zip(others, shares, strict=True)
+        ]
+        for each in settles:
+            each.result(20)
+        callbacks = take(cursor, 2 * trees)
+        assert trees == len(callbacks)
+        write(ack, cursor, *callbacks)
+
+    assert {("succeeded", 0)} == set(Workflow.objects.values_list("state", "active"))
+    assert {2: 50, 4: 50, 6: 50} == Counter(
+        Workflow.objects.values_list("succeeded", flat=True)
+    )
+
+
+def test_a_batch_that_is_stored_beside_the_last_settle_is_waited_for_or_refused(
+    cursor, new_cursor, pool
+):
+    """The one around it cannot end between two looks of whoever stores one in it."""
+    outer = batch()
+    outer.add(give, 1)
+    with outer:
+        pass
+    (job,) = take(cursor)
+    other = new_cursor()
+
+    with cursor.connection.transaction():
+        write(ack, cursor, job, result="1")
+        later = pool.submit(
+            workflows.start,
+            other,
+            name="inner",
+            key=None,
+            steps=[],
+            ends=[],
+            is_list=True,
+            kind="batch",
+            parent=outer.result.id,
+        )
+        wait_until_blocked(new_cursor(), other)
+    assert (None, "ended") == (later.result(20).workflow, later.result(20).refused)
+    assert 1 == Workflow.objects.count()
+
+
+def test_a_cancel_waits_for_a_batch_that_is_being_stored_and_cancels_it_too(
+    cursor, new_cursor, pool
+):
+    """However deep it is below the one that is cancelled."""
+    outer = batch().start()
+    middle = outer.batch().start()
+    other = new_cursor()
+
+    with cursor.connection.transaction():
+        workflows.start(
+            cursor,
+            name="inner",
+            key=None,
+            steps=[],
+            ends=[],
+            is_list=True,
+            kind="batch",
+            is_open=True,
+            parent=middle.result.id,
+        )
+        later = pool.submit(call_off, other, outer.result.id)
+        wait_until_blocked(new_cursor(), other)
+    assert [] == later.result(20)
+    assert ["cancelled"] * 3 == list(Workflow.objects.values_list("state", flat=True))
+
+
 def test_a_cancel_that_waits_for_a_settle_cancels_what_that_has_started(
     cursor, new_cursor, pool
 ):
