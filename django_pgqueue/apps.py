@@ -18,6 +18,7 @@ CHECKS_TAG = "pgqueue"
 
 SCHEDULES = "pgqueue_schedule"
 TOPICS = "pgqueue_topic"
+WORKFLOWS = "pgqueue_workflow"
 
 # Where each app declares its pipeline jobs.
 PIPELINES = "pipelines"
@@ -99,6 +100,7 @@ def _declare(
     from django_pgqueue.schedules.sync import tell_workers
     from django_pgqueue.tasks.modules import failed_modules, import_problem
     from django_pgqueue.topics.sync import sync_groups, sync_subscriptions, sync_topics
+    from django_pgqueue.workflows.versions import others_under_way
 
     if using != readable_settings().database:
         return
@@ -125,12 +127,22 @@ def _declare(
                 tell_workers(connection)
             done.append(("Schedule", synced.changed, "declared"))
             done.append(("Schedule", synced.withdrawn, "withdrawn"))
+        if WORKFLOWS in tables and _has_versions(connection, cursor):
+            found = others_under_way(cursor)
+            names = [f"{name}: {count:,} under way" for name, count in found.items()]
+            done.append(("Saga", names, "began with other steps, and keep them"))
     if verbosity < 1:
         return
     for what, names, became in done:
         for name in names:
             # Not print(), whose end Django's wrapper writes as one more line.
             (stdout or sys.stdout).write(f"  {what} {name} {became}\n")
+
+
+def _has_versions(connection: Any, cursor: Any) -> bool:
+    """Whether workflows have versions; not, where that was migrated back."""
+    columns = connection.introspection.get_table_description(cursor, WORKFLOWS)
+    return any(column.name == "version" for column in columns)
 
 
 def _has_our_backend() -> bool:

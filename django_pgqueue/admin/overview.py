@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin import moments
+from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.cells import badge, link_on, name
 from django_pgqueue.admin.listeners import group_badge
 from django_pgqueue.admin.task_charts import of_workers
@@ -27,6 +27,7 @@ from django_pgqueue.models import (
     Queue,
     Schedule,
     Worker,
+    Workflow,
 )
 from django_pgqueue.operators import human, summary, workers
 from django_pgqueue.operators.findings import Finding
@@ -50,6 +51,7 @@ MODELS: Mapping[str, type[Model]] = {
     "workers": Worker,
     "groups": ConsumerGroup,
     "schedules": Schedule,
+    "workflows": Workflow,
 }
 
 # Where the rows of a finding are listed, by its check, and what that list is narrowed
@@ -61,7 +63,7 @@ LISTS: Mapping[str, tuple[type[Model], Mapping[str, str]]] = {
     "paused": (Queue, {}),
     "heartbeats": (Worker, {}),
     "dead_letters": (DeadLetter, {"age": "24h"}),
-    "sagas": (DeadLetter, {}),
+    "sagas": (Workflow, {"state": "compensating"}),
     "ticks": (Schedule, {"state": "overdue"}),
     "schedules": (Schedule, {"state": "faulty"}),
     "schedule_tasks": (Schedule, {}),
@@ -113,7 +115,7 @@ def overview(request: HttpRequest) -> dict[str, Any]:
         return {}
     try:
         with limited(Plans.IN_ORDER), database.cursor() as cursor:
-            now = read(cursor, parts)
+            now = read(cursor, parts, tells_keys=payload.may_see(request))
             page = Page(request, site_of(request), now)
             ended = None
             if "jobs" in parts:

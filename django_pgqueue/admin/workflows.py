@@ -15,7 +15,7 @@ from django.db.models import (
     Q,
 )
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -28,13 +28,15 @@ from django_pgqueue.admin.progress import Progress
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.workflow_acts import CANCEL, RESOLVE, RESTART, RETRY
 from django_pgqueue.models import Step, Workflow
-from django_pgqueue.models.workflow import StepState, WorkflowState
+from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.workflows import (
     WORKFLOW_COLUMNS,
     WORKFLOWS,
+    batches_of,
     ended,
     is_live,
+    is_of_other_steps,
     of_id,
     of_id_or_key,
     progress,
@@ -43,6 +45,11 @@ from django_pgqueue.operators.workflows import (
 # The page of one that runs is renewed so often; one with more steps is not.
 LIVE_SECONDS = 5
 LIVE_STEPS_MAX = 15_000
+
+# Links to the batches in one.
+BATCHES_MAX = 20
+
+OTHER_STEPS = _("began with other steps than are declared now")
 
 
 def needs_human() -> ExpressionWrapper[Any]:
@@ -122,14 +129,17 @@ class WorkflowAdmin(ActingAdmin):
         )
 
     number = column(_("id"), lambda row: str(row.pk))
-    title = column(
-        _("name"),
-        lambda row: format_html(
+    @admin.display(description=_("name"))
+    def title(self, row: Any) -> SafeString:
+        """Show its name, and whether it began with other steps than are declared."""
+        shown = format_html(
             '<a class="pgqueue-name" href="?{}">{}</a>',
             urlencode({"name": row.name}),
             row.name,
-        ),
-    )
+        )
+        if not is_of_other_steps(row):
+            return shown
+        return format_html('{}<br><span class="quiet">{}</span>', shown, OTHER_STEPS)
 
     @admin.display(description=_("state"))
     def state_badge(self, row: Any) -> SafeString:
@@ -190,7 +200,25 @@ class WorkflowAdmin(ActingAdmin):
             (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
             (_("By its deadline"), _("yes") if row.is_overdue else None),
             (_("Restarted from"), self.link_to(Workflow, row.restarted_from)),
+            (_("Part of"), self.link_to(Workflow, row.parent_id)),
+            (_("Batches in it"), self._batches(row)),
+            (_("Version"), self._version(row)),
         ]
+
+    def _batches(self, row: Any) -> SafeString | None:
+        """Link to the first batches that are in a batch."""
+        if row.kind != WorkflowKind.BATCH:
+            return None
+        found = batches_of(row.pk, BATCHES_MAX + 1)
+        links = [(self.link_to(Workflow, each),) for each in found[:BATCHES_MAX]]
+        more = " …" if len(found) > BATCHES_MAX else ""
+        return format_html("{}{}", format_html_join(" ", "{}", links), more)
+
+    def _version(self, row: Any) -> SafeString | str | None:
+        """Say by which steps a saga began."""
+        if not is_of_other_steps(row):
+            return row.version  # type: ignore[no-any-return]
+        return format_html("{} · {}", row.version, OTHER_STEPS)
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the picture, a page of the steps, and what renews both."""

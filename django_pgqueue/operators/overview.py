@@ -45,7 +45,7 @@ from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import WORKERS_MAX, is_served, plans_of
 
 # What can be asked for.
-PARTS = ("jobs", "dead_letters", "workers", "groups", "schedules")
+PARTS = ("jobs", "dead_letters", "workers", "groups", "schedules", "workflows")
 
 # Jobs counted, per queue and state; with many queues, so many of a state in all.
 COUNTED_JOBS_MAX = 10_000
@@ -93,7 +93,9 @@ class Overview:
     findings: Sequence[Finding]
 
 
-def read(cursor: Cursor, parts: Collection[str] = PARTS) -> Overview:
+def read(
+    cursor: Cursor, parts: Collection[str] = PARTS, *, tells_keys: bool = True
+) -> Overview:
     """
     Return the overview, or some *parts* of it, in fourteen short statements.
 
@@ -101,6 +103,7 @@ def read(cursor: Cursor, parts: Collection[str] = PARTS) -> Overview:
         cursor: Django's, on the primary, in READ COMMITTED.
         parts: Names of PARTS. Who is not asked for workers is still told which queues
             none serves.
+        tells_keys: Whether findings name the keys of workflows, which arguments make.
     """
     settings = get_settings()
     found: list[Finding] = []
@@ -123,8 +126,9 @@ def read(cursor: Cursor, parts: Collection[str] = PARTS) -> Overview:
             cursor, period=DEAD_LETTERS_PERIOD, limit=DEAD_LETTERS_MAX
         )
         found.append(of_dead_letters(died))
+    if "workflows" in parts:
         stuck = stuck_sagas(cursor, attempts=FAILURES_MAX, limit=COMPENSATING_MAX)
-        found.append(of_sagas(stuck))
+        found.append(of_sagas(stuck, tells_keys=tells_keys))
     if "groups" in parts:
         every = find_all(cursor)
         left_out = max(len(every) - GROUPS_MAX, 0)

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models.workflow import WorkflowState
+from django_pgqueue.models.workflow import Workflow, WorkflowState
 from django_pgqueue.operators.filters import (
     Meaning,
     equal,
@@ -21,6 +21,7 @@ from django_pgqueue.operators.filters import (
 )
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.tasks import database
+from django_pgqueue.workflows.versions import is_other
 
 ID_MAX = 2**63 - 1
 
@@ -49,6 +50,7 @@ WORKFLOW_COLUMNS = (
     *("name", "key", "kind", "state", "steps", "active", "succeeded", "skipped"),
     *("dead", "cancelled", "is_open", "created_at", "finished_at"),
     *("cancel_requested_at", "deadline_at", "is_overdue", "restarted_from"),
+    *("version", "parent_id"),
 )
 STEP_COLUMNS = ("name", "kind", "task", "state", "started_at", "finished_at")
 
@@ -71,9 +73,20 @@ def of_key(key: str) -> list[int]:
         return workflows.of_key(cursor, key)
 
 
+def batches_of(workflow: int, limit: int) -> list[int]:
+    """Return the ids of the batches right in one, the first *limit* of them."""
+    rows = Workflow.objects.using(get_settings().database).filter(parent_id=workflow)
+    return list(rows.order_by("pk").values_list("pk", flat=True)[:limit])
+
+
 def is_live(row: Any) -> bool:
     """Return whether a workflow goes on: its steps run, or are undone."""
     return row.state in LIVE_STATES
+
+
+def is_of_other_steps(row: Any) -> bool:
+    """Return whether a saga goes on that began with other steps than are declared."""
+    return is_live(row) and is_other(row.name, row.version)
 
 
 def ended(row: Any) -> int:

@@ -41,7 +41,7 @@ from django_pgqueue.exceptions import (
     InvalidOption,
     shown,
 )
-from django_pgqueue.options.durations import Duration
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.tasks.canvas import Signature, checked_name
 from django_pgqueue.tasks.database import in_thread
@@ -53,6 +53,7 @@ from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.start_workflow import start
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.tasks.workflow_result import WorkflowResult
+from django_pgqueue.workflows import versions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,6 +86,24 @@ class Saga:
         self.name = name
         self._steps: dict[str, SagaStep] = {}
         self._compensations: dict[str, Compensation] = {}
+        versions.declare(self)
+
+    @property
+    def version(self) -> str:
+        """
+        What stands for its steps: their order, names, tasks and parameters, and of what
+        undoes them also how long that waits. Twelve hexadecimal digits.
+        """
+        return versions.version_of([self._shape(step) for step in self._steps.values()])
+
+    def _shape(self, step: SagaStep) -> list[object]:
+        shape = [step.name, step.task.name, sorted(step.task.parameters.named)]
+        undo = self._compensations.get(step.compensate or "")
+        if undo is None:
+            return shape
+        waits = as_timedelta(undo.not_before or 0, name="not_before").total_seconds()
+        named = sorted(undo.task.parameters.named)
+        return [*shape, step.compensate, undo.task.name, named, waits]
 
     @overload
     def step(
@@ -230,7 +249,12 @@ class Saga:
         try:
             planned = self._planned(arguments)
             return start(
-                planned, name=self.name, key=key, kind="saga", deadline=deadline
+                planned,
+                name=self.name,
+                key=key,
+                kind="saga",
+                deadline=deadline,
+                version=self.version,
             )
         except FIRST_ERRORS as error:
             name_way_out(error, "start()", "saga.astart(…)")

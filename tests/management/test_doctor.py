@@ -56,6 +56,7 @@ CHECKS = {
     "tasks",
     "dead_letters",
     "sagas",
+    "saga_versions",
     "export",
     "ticks",
     "schedules",
@@ -129,7 +130,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 48 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 49 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 

@@ -44,7 +44,7 @@ def test_a_compensation_that_is_dead_stops_its_saga():
     with connection.cursor() as cursor:
         [shown] = [
             each
-            for each in overview.read(cursor, ["dead_letters"]).findings
+            for each in overview.read(cursor, ["workflows"]).findings
             if each.check == "sagas"
         ]
     assert finding["what"] == shown.what

@@ -64,8 +64,8 @@ QUEUE_LIMITS = (
 )
 
 WORKFLOWS = (
-    *("RESULTS", "STEPS", "STARTED", "CLOSE", "ADVANCE", "COMPENSATE", "STUCK"),
-    "LAST_TO_END",
+    *("RESULTS", "STEPS", "CLOSE", "LOCK", "COMPENSATE", "STUCK", "LAST_TO_END"),
+    "BATCHES_IN",
 )
 
 # Plausible parameters, by the names that statements use.
@@ -448,7 +448,12 @@ SPECIAL = {
         "kind": "canvas",
         "is_open": False,
         "deadline": LEASE,
+        "version": None,
+        "parent": None,
     },
+    "workflows.STARTED": {"workflows": [7]},
+    "workflows.ADVANCE": {"workflows": [7]},
+    "workflows.UNDER_WAY": {"names": 1_000},
     "workflows.ADD": {"workflow": 7, "steps": "[]"},
     "workflows.WITH_KEY": {"kind": "batch"},
     "workflows.CANCEL": {"workflow": 7, "is_overdue": False, "compensate": True},
@@ -461,7 +466,7 @@ SPECIAL = {
     "durable.FIND_SIGNAL": {"job": 7},
     "durable.SEND": {"payload": "{}"},
     **{f"workflows.{name}": {"workflow": 7} for name in WORKFLOWS},
-    "workflows.LEFT_OUT": {"workflow": 7, "count": 2},
+    "workflows.LEFT_OUT": {"workflows": [7], "counts": [2]},
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
         "hour": [NOON],
@@ -663,6 +668,7 @@ EXPLAINED = {
     "workers.REGISTER",
     *(f"workflows.{name}" for name in ("START", "FIND", *WORKFLOWS)),
     *("workflows.LEFT_OUT", "workflows.STARTED_BESIDE", "workflows.CANCEL"),
+    *("workflows.STARTED", "workflows.ADVANCE", "workflows.UNDER_WAY"),
     *(f"workflows.{name}" for name in ("ADD", "BATCH_OF", "WITH_KEY", "OVERDUE")),
     *("workflows.RESTART", "workflows.RESOLVE"),
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),

@@ -19,6 +19,7 @@ from django_pgqueue.operators.saga_findings import (
     COMPENSATING_MAX,
     FAILURES_MAX,
     of_sagas,
+    of_versions,
 )
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
@@ -28,6 +29,7 @@ from django_pgqueue.queues.stats import queue_stats
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.worker.serving import WORKERS_MAX, plans_of
+from django_pgqueue.workflows.versions import others_under_way
 
 # A lease that ran out is taken over by the next poll.
 LAPSED_SECONDS_MAX = 60.0
@@ -111,6 +113,12 @@ def sagas(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
 
 
+def saga_versions(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Do sagas run that began with other steps than are declared now?"""
+    limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
+    yield of_versions(others_under_way(cursor))
+
+
 def reprocessed(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Where rules redrive dead letters: did jobs give up nevertheless?"""
     if not settings.reprocess:
@@ -129,4 +137,6 @@ def reprocessed(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
 
 
-EXAMINATIONS = (workers, leases, tasks, dead_letters, reprocessed, sagas)
+EXAMINATIONS = (
+    *(workers, leases, tasks, dead_letters, reprocessed, sagas, saga_versions),
+)

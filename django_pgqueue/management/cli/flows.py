@@ -23,8 +23,9 @@ from django_pgqueue.management.cli.output import (
 )
 from django_pgqueue.management.cli.words import add_limit, job_id, plain_text
 from django_pgqueue.models import Step, Workflow
-from django_pgqueue.models.workflow import StepState, WorkflowState
+from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
 from django_pgqueue.operators.filters import narrow
+from django_pgqueue.operators.findings import named
 from django_pgqueue.operators.human import distance, duration, exact, last_error, shown
 from django_pgqueue.operators.paging import floor_of, in_order
 from django_pgqueue.operators.workflows import (
@@ -33,12 +34,16 @@ from django_pgqueue.operators.workflows import (
     STEPS,
     WORKFLOW_COLUMNS,
     WORKFLOWS,
+    batches_of,
     error_of,
     is_live,
+    is_of_other_steps,
     of_key,
     progress,
 )
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks import operate_workflows as operate
+from django_pgqueue.workflows.versions import others_under_way
 
 HELP = (
     "List workflows, the newest first; show the steps of one; cancel one, retry its "
@@ -46,6 +51,9 @@ HELP = (
 )
 
 LIMIT_DEFAULT = 50
+
+# That are named, of those in a batch.
+BATCHES_MAX = 20
 
 LIST = (
     Column("id", right=True),
@@ -191,8 +199,11 @@ def _list(options: dict[str, Any], out: Output) -> int:
     is_more = len(found) > limit
     found = found[:limit]
     onward = found[-1].pk if is_more else floor
+    with database.cursor() as cursor:
+        others = others_under_way(cursor)
     if out.as_json:
-        out.json({"workflows": list(map(_as_json, found)), "next": onward})
+        told = {"workflows": list(map(_as_json, found)), "next": onward}
+        out.json({**told, "began_with_other_steps": others})
     elif found:
         out.table(LIST, list(map(_row, found)))
     else:
@@ -200,6 +211,9 @@ def _list(options: dict[str, Any], out: Output) -> int:
     if not out.as_json and onward is not None:
         more = "More" if is_more else f"{LOOK_ROWS_MAX:,} were looked through"
         out.note(f"{more}: --before {onward}")
+    if not out.as_json and others:
+        told = named([f"{name} ({count:,})" for name, count in others.items()])
+        out.note(f"Under way, begun with other steps than are declared now: {told}")
     is_asked = asked or options["key"] is not None
     return EXIT_DONE if found or not is_asked else EXIT_NOTHING
 
@@ -265,6 +279,9 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
             "cancel asked": exact(row.cancel_requested_at, row.clock),
             "by its deadline": "yes" if row.is_overdue else None,
             "restarted from": row.restarted_from,
+            "part of": row.parent_id,
+            "batches in it": _batches_in(row),
+            "version": _version(row),
         }
     )
     out.line()
@@ -275,6 +292,19 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
     if onward is not None:
         out.note(f"More: --after {onward}")
     return EXIT_DONE
+
+
+def _version(row: Any) -> str | None:
+    other = ": began with other steps than are declared now, and keeps them"
+    return row.version and row.version + (other if is_of_other_steps(row) else "")
+
+
+def _batches_in(row: Any) -> str | None:
+    if row.kind != WorkflowKind.BATCH:
+        return None
+    ids = batches_of(row.pk, BATCHES_MAX + 1)
+    more = ", …" if len(ids) > BATCHES_MAX else ""
+    return ", ".join(map(str, ids[:BATCHES_MAX])) + more or None
 
 
 def _steps(workflow: int, options: dict[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Declare: a worker that starts writes which topics and schedules the code has."""
+"""Declare: a worker that starts writes what the code has, and says what differs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django_pgqueue.topics import registry
 from django_pgqueue.topics.consume import declared as consumers_declared
 from django_pgqueue.topics.subscribe import declared as subscribed
 from django_pgqueue.topics.sync import sync_groups, sync_subscriptions, sync_topics
+from django_pgqueue.workflows.versions import others_under_way
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -31,6 +32,13 @@ def declare(link: Link) -> None:
         with link.connection.transaction(), link.cursor() as cursor:
             for name in sync_groups(cursor):
                 logger.info("declared   group=%s", name)
+    with link.cursor() as cursor:
+        for name, count in others_under_way(cursor).items():
+            logger.info(
+                "unchanged  saga=%s under_way=%d: began with other steps, and keep them",
+                name,
+                count,
+            )
 
 
 def _declare_schedules(link: Link) -> None:
