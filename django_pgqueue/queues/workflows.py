@@ -171,6 +171,35 @@ SELECT f.name, f.version, (
   FROM found f LIMIT %(names)s
 """
 
+# Locks: none. Of what get() returns the list, or the jobs of a batch; a range of one as
+# in STEPS. What gathers nothing, for a group of none, is no member.
+MEMBERS = """
+SELECT m.id FROM pgqueue_workflow w CROSS JOIN LATERAL (
+       SELECT e.id, e.place
+         FROM unnest(w.ends) WITH ORDINALITY AS e(id, place)
+         JOIN pgqueue_step s ON s.id = e.id AND s.id = ANY(w.ends)
+        WHERE w.is_list OR s.task IS NOT NULL
+       UNION ALL
+       SELECT s.id, s.id FROM pgqueue_step s
+        WHERE w.kind = 'batch' AND s.workflow_id BETWEEN w.id AND w.id
+          AND s.kind = 'step' AND s.task IS NOT NULL) m
+ WHERE w.id = %(workflow)s ORDER BY m.place
+"""
+
+# Locks: none.
+ENDED = """
+SELECT s.id FROM pgqueue_step s
+ WHERE s.id = ANY(%(ids)s::bigint[])
+   AND (s.state NOT IN ('waiting', 'started') OR %(every)s::bool)
+ ORDER BY s.finished_at, s.id
+"""
+
+# Locks: none.
+OUTCOMES = """
+SELECT s.id, s.name, s.state, s.result::text, s.error::text FROM pgqueue_step s
+ WHERE s.id = ANY(%(ids)s::bigint[])
+"""
+
 # Locks: none.
 BATCHES_IN = "SELECT pgqueue_batches_in(%(workflow)s)"
 
@@ -595,6 +624,26 @@ def of_key(cursor: Cursor, key: str, *, names: int = 1_000) -> list[int]:
     """Return the workflows with this *key*, one for each of so many *names* at most."""
     cursor.execute(OF_KEY, {"key": key, "names": names})
     return [workflow for (workflow,) in cursor.fetchall()]
+
+
+def members(cursor: Cursor, workflow: int) -> list[int]:
+    """Return the steps whose results are a workflow's; of a batch all of its jobs."""
+    cursor.execute(MEMBERS, {"workflow": workflow})
+    return [step for (step,) in cursor.fetchall()]
+
+
+def ended(cursor: Cursor, ids: Sequence[int], *, every: bool) -> list[int]:
+    """Return those of the steps *ids* that have ended, in that order; or *every* one."""
+    cursor.execute(ENDED, {"ids": list(ids), "every": every})
+    return [step for (step,) in cursor.fetchall()]
+
+
+def outcomes(
+    cursor: Cursor, ids: Sequence[int]
+) -> dict[int, tuple[str, str, str | None, str | None]]:
+    """Return the names, states, results and errors, as JSON texts, of the steps *ids*."""
+    cursor.execute(OUTCOMES, {"ids": list(ids)})
+    return {step: (name, state, *rest) for step, name, state, *rest in cursor.fetchall()}
 
 
 def batches_in(cursor: Cursor, workflow: int) -> list[int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections, transaction
 
@@ -26,6 +26,9 @@ from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.result import refuse_vain_wait
 from django_pgqueue.tasks.waiting import await_until, wait_until
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.members import Member
 
 # Of how many steps a wait is told that they have ended; others are found by looking.
 STEPS_AWAITED = 100
@@ -101,6 +104,19 @@ class WorkflowResult:
             if len(found) < STEPS_READ:
                 return
             after = found[-1].id
+
+    def __iter__(self) -> Iterator[Member]:
+        """Give the members of a group or a batch as they end; as as_completed()."""
+        from django_pgqueue.tasks.members import PendingMembers
+
+        return PendingMembers(self.id, None).iterate()
+
+    async def __aiter__(self) -> AsyncIterator[Member]:
+        """Give the members as they end, in async code."""
+        from django_pgqueue.tasks.members import PendingMembers
+
+        async for member in PendingMembers(self.id, None).iterate_async():
+            yield member
 
     def get(self, timeout: Duration | None = None) -> Any:
         """

@@ -65,7 +65,7 @@ QUEUE_LIMITS = (
 
 WORKFLOWS = (
     *("RESULTS", "STEPS", "CLOSE", "LOCK", "COMPENSATE", "STUCK", "LAST_TO_END"),
-    "BATCHES_IN",
+    *("BATCHES_IN", "MEMBERS"),
 )
 
 # Plausible parameters, by the names that statements use.
@@ -452,6 +452,7 @@ SPECIAL = {
         "parent": None,
     },
     "workflows.STARTED": {"workflows": [7]},
+    "workflows.ENDED": {"ids": [7], "every": False},
     "workflows.ADVANCE": {"workflows": [7]},
     "workflows.UNDER_WAY": {"names": 1_000},
     "workflows.ADD": {"workflow": 7, "steps": "[]"},
@@ -669,6 +670,7 @@ EXPLAINED = {
     *(f"workflows.{name}" for name in ("START", "FIND", *WORKFLOWS)),
     *("workflows.LEFT_OUT", "workflows.STARTED_BESIDE", "workflows.CANCEL"),
     *("workflows.STARTED", "workflows.ADVANCE", "workflows.UNDER_WAY"),
+    *("workflows.ENDED", "workflows.OUTCOMES"),
     *(f"workflows.{name}" for name in ("ADD", "BATCH_OF", "WITH_KEY", "OVERDUE")),
     *("workflows.RESTART", "workflows.RESOLVE"),
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
