@@ -56,8 +56,8 @@ settle_stale = Signal()
 # The watch has found that something is wrong, much more of it, or that it is over. Sent
 # in the worker that leads, within a minute, whoever has looked.
 # sender: None. kind: "lapsed_leases", "unclaimed_jobs", "new_dead_letters",
-# "silent_schedules" or "halted_groups". subject: a queue, a task, a schedule, or a
-# topic and a group (str). change: "begins", "grows" or "ends". count: int, up to a
+# "silent_schedules", "halted_groups" or "stuck_sagas". subject: a queue, a task, a
+# schedule, a topic and a group, or the name of sagas (str). change: "begins", "grows" or "ends". count: int, up to a
 # bound. detail: a sentence (str). since: datetime.
 alert_changed = Signal()
 

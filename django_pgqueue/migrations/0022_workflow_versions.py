@@ -29,6 +29,7 @@ FUNCTIONS_BACK = "\n".join(
             )
         ),
         "DROP FUNCTION pgqueue_lock_workflows, pgqueue_batches_in;",
+        of("0010_watch", "watch"),
         of("0015_workflows", "pins"),
     ]
 )

@@ -47,10 +47,11 @@ class Alert(NamedTuple):
 
     Attributes:
         kind: "lapsed_leases", "unclaimed_jobs", "new_dead_letters",
-            "silent_schedules" or "halted_groups".
-        subject: Whose: a queue, a task, a schedule, or a topic and a group.
+            "silent_schedules", "halted_groups" or "stuck_sagas".
+        subject: Whose: a queue, a task, a schedule, a topic and a group, or the name
+            of sagas.
         change: "begins", "grows" or "ends"; "stands": none.
-        count: Of jobs, dead letters or partitions; of a schedule, 1.
+        count: Of jobs, dead letters, partitions or sagas; of a schedule, 1.
         detail: What was found, in a sentence.
         since: When it began.
     """

@@ -112,7 +112,19 @@ BEGIN
                format('%s partitions have halted (%s), the first since %s', count(*),
                       string_agg(DISTINCT p.halted_for, ', '), min(p.halted_at))
           FROM pgqueue_consumer_group g JOIN pgqueue_position p ON p.group_id = g.id
-         WHERE p.halted_at IS NOT NULL GROUP BY g.topic, g.name),
+         WHERE p.halted_at IS NOT NULL GROUP BY g.topic, g.name
+        UNION ALL
+        SELECT 'stuck_sagas', w.name, count(*)::integer,
+               format('%s sagas do not get on with undoing, since a compensation is '
+                      'dead; the first is saga %s', count(*), min(w.id))
+          FROM (SELECT w.id, w.name FROM pgqueue_workflow w
+                 WHERE w.state = 'compensating' ORDER BY w.id LIMIT 1000) w
+         CROSS JOIN LATERAL (
+               SELECT FROM pgqueue_step s
+                WHERE s.workflow_id BETWEEN w.id AND w.id AND s.kind = 'compensation'
+                  AND s.state = 'dead'
+                ORDER BY s.workflow_id, s.id LIMIT 1) s
+         GROUP BY w.name),
     standing AS (
         INSERT INTO pgqueue_alert AS a
                (name, kind, subject, count, detail, began_at, said_at, said_count)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from django_pgqueue.models import Alert, Lane, Queue
+from django_pgqueue.models import Alert, Lane, Queue, Step, Workflow
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues import watch
@@ -66,6 +66,24 @@ def halted():
     )
 
 
+def stuck(dead="dead"):
+    """Return a saga of which a compensation is dead, or not yet."""
+    saga = Workflow.objects.create(
+        name="order", kind="saga", state="compensating", steps=1
+    )
+    Step.objects.create(
+        id=-saga.id,
+        workflow_id=saga.id,
+        name="refund",
+        kind="compensation",
+        after=[],
+        next=[],
+        waits=0,
+        state=dead,
+    )
+    return saga
+
+
 def made_wrong():
     """Make one of each; return what undoes it, by kind and subject."""
     lapsed = make_leased_job("gone", queue="mail", visible_at=-HOUR)
@@ -73,11 +91,13 @@ def made_wrong():
     dead = make_dead_letter(task="shop.charge", errors=[{"type": "shop.Refused"}])
     silent = make_schedule(name="nightly", next_tick=-HOUR)
     position = halted()
+    saga = stuck()
     return {
         ("halted_groups", "orders/audit"): position.delete,
         ("lapsed_leases", "mail"): lapsed.delete,
         ("new_dead_letters", "shop.charge"): dead.delete,
         ("silent_schedules", "nightly"): silent.delete,
+        ("stuck_sagas", "order"): saga.delete,
         ("unclaimed_jobs", "bank"): unclaimed.delete,
     }
 
@@ -113,6 +133,17 @@ def test_what_grows_tenfold_is_said_again(look):
     make_dead_letter(task="t")
 
     assert [("new_dead_letters", "t", "grows")] == look()
+    assert [] == look()
+
+
+def test_sagas_that_wait_for_nobody_are_not_said(look, cursor):
+    """Of those that do, how many of a name do, and the first of them."""
+    stuck("started")
+    first, _second = stuck(), stuck()
+
+    [said] = watch.look(cursor)
+    assert ("stuck_sagas", "order", "begins", 2) == said[:4]
+    assert f"the first is saga {first.id}" in said.detail
     assert [] == look()
 
 
@@ -219,7 +250,7 @@ def test_others_hear_of_it_after_the_commit(cursor, other_cursor, look):
     name = channel(other_cursor)
     listen(other_cursor, [name])
     made_wrong()
-    assert 5 == len(look())
+    assert 6 == len(look())
     assert [watch.HINT] == heard_until_now(other_cursor.connection, name)
     assert [] == look()
     assert [] == heard_until_now(other_cursor.connection, name)
