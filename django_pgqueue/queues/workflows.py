@@ -140,6 +140,24 @@ SELECT w.id FROM pgqueue_workflow w
  ORDER BY w.deadline_at LIMIT %(limit)s
 """
 
+# Locks: none. Of those whose deadline has asked them to stop, the jobs that were not
+# asked: somebody held their rows just then. Few workflows are in between.
+UNASKED = """
+SELECT s.id
+  FROM (SELECT w.id FROM pgqueue_workflow w
+         WHERE w.state = 'running' AND w.deadline_at <= statement_timestamp()
+           AND w.cancel_requested_at IS NOT NULL
+         ORDER BY w.deadline_at LIMIT %(workflows)s) w
+ CROSS JOIN LATERAL (
+       SELECT s.id FROM pgqueue_step s
+        WHERE s.workflow_id BETWEEN w.id AND w.id AND s.state = 'started'
+        ORDER BY s.workflow_id, s.id LIMIT %(limit)s) s
+ CROSS JOIN LATERAL (
+       SELECT FROM pgqueue_job j
+        WHERE j.id = s.id AND j.cancel_requested_at IS NULL LIMIT 1) j
+ LIMIT %(limit)s
+"""
+
 # Locks: those of the function.
 RESTART = "SELECT pgqueue_restart_workflow(%(workflow)s::bigint, %(step)s::bigint)"
 
@@ -588,6 +606,19 @@ def overdue(cursor: Cursor, limit: int) -> list[int]:
     """Return workflows whose deadline has passed, the most overdue first."""
     cursor.execute(OVERDUE, {"limit": limit})
     return [workflow for (workflow,) in cursor.fetchall()]
+
+
+def unasked(cursor: Cursor, *, workflows: int, limit: int) -> list[int]:
+    """
+    Return jobs that a deadline has not asked to stop, since somebody held their rows.
+
+    Args:
+        cursor: On any connection to the database.
+        workflows: So many are looked at, the most overdue first.
+        limit: So many jobs of each, and in all.
+    """
+    cursor.execute(UNASKED, {"workflows": workflows, "limit": limit})
+    return [job for (job,) in cursor.fetchall()]
 
 
 def restart(cursor: Cursor, workflow: int, step: int | None) -> int | None:
