@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.settle import KEPT_COLUMNS
+from django_pgqueue.queues.workflows import lock_of
 
 # Rows per statement: an operator may select a hundred thousand.
 REDRIVE_ROWS_MAX = 1_000
@@ -137,6 +138,8 @@ def redrive(
         tells which.
     """
     params = {"queue": queue, "once": once}
+    if len(ids) > REDRIVE_ROWS_MAX:
+        lock_of(cursor, ids)
     moved = list(map(Moved._make, _in_chunks(cursor, REDRIVE, ids, params)))
     if len(moved) < len(ids):
         # Dead letters with a key, dead letters of somebody else, or none at all.

@@ -73,6 +73,14 @@ SELECT s.id, s.name, s.kind, s.task, s.compensates, s.state, s.result::text,
 # transaction, so that no settle starts a step meanwhile.
 LOCK = "SELECT pgqueue_lock_workflows(ARRAY[%(workflow)s::bigint])"
 
+# Locks: those of the workflows that these jobs are steps of, and of the batches that they
+# are in.
+LOCK_OF = """
+SELECT pgqueue_lock_workflows(ARRAY(
+    SELECT DISTINCT s.workflow_id FROM pgqueue_step s
+     WHERE s.id = ANY(%(ids)s::bigint[])))
+"""
+
 # Locks: row locks on the batches in it, and on the steps of all. What is started is
 # cancelled as jobs are, by the caller, who then sees the workflow end.
 CANCEL = """
@@ -531,6 +539,16 @@ def steps(
     params = {"workflow": workflow, "after": after, "limit": limit}
     cursor.execute(STEPS, params)
     return [StepRow(*row) for row in cursor.fetchall()]
+
+
+def lock_of(cursor: Cursor, ids: Sequence[int]) -> None:
+    """
+    Lock the workflows that the jobs *ids* are steps of, until the transaction ends.
+
+    For whoever ends or moves them by several statements: each locks the workflows of
+    its own jobs, in the order of their ids, and the next one's may be lower.
+    """
+    cursor.execute(LOCK_OF, {"ids": list(ids)})
 
 
 def cancel(

@@ -672,6 +672,7 @@ EXPLAINED = {
     *("workflows.LEFT_OUT", "workflows.STARTED_BESIDE", "workflows.CANCEL"),
     *("workflows.STARTED", "workflows.ADVANCE", "workflows.UNDER_WAY"),
     *("workflows.ENDED", "workflows.OUTCOMES", "workflows.UNASKED"),
+    "workflows.LOCK_OF",
     *(f"workflows.{name}" for name in ("ADD", "BATCH_OF", "WITH_KEY", "OVERDUE")),
     *("workflows.RESTART", "workflows.RESOLVE"),
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),

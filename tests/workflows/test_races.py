@@ -13,7 +13,8 @@ import pytest
 from django_pgqueue import batch, chain, chord
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
 from django_pgqueue.queues import cancel as cancels
-from django_pgqueue.queues import workflows
+from django_pgqueue.queues import dead_letters, workflows
+from django_pgqueue.queues import redrive as redrives
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.dead_letters import set_aside
 from django_pgqueue.queues.redrive import redrive
@@ -176,6 +177,44 @@ def test_settles_of_nested_batches_do_not_deadlock(cursor, new_cursor, pool):
     assert {("succeeded", 0)} == set(Workflow.objects.values_list("state", "active"))
     assert {2: 50, 4: 50, 6: 50} == Counter(
         Workflow.objects.values_list("succeeded", flat=True)
+    )
+
+
+@pytest.mark.parametrize("verb", ["redrive", "set_aside"])
+def test_dead_letters_moved_in_several_statements_do_not_deadlock_with_settles(
+    verb, cursor, new_cursor, pool, monkeypatch
+):
+    """In whatever order the workflows of these come."""
+    monkeypatch.setattr(redrives, "REDRIVE_ROWS_MAX", 1)
+    monkeypatch.setattr(dead_letters, "ROWS_MAX", 1)
+    chords, others = 20, (new_cursor(), new_cursor())
+    for _ in range(3):
+        for _ in range(chords):
+            chord([give.s(1), give.s(2)], total.s()).delay()
+        jobs = take(cursor, 2 * chords)
+        write(dead_letter, cursor, *jobs[::2], reason="exhausted")
+        barrier = threading.Barrier(2)
+
+        def settle(other=others[0], mine=jobs[1::2], barrier=barrier):
+            barrier.wait(20)
+            write(ack, other, *mine, result="1")
+
+        def move(other=others[1], ids=[job.id for job in jobs[-2::-2]], barrier=barrier):
+            barrier.wait(20)
+            with other.connection.transaction():
+                if verb == "redrive":
+                    assert chords == len(redrive(other, ids))
+                else:
+                    set_aside(other, ids)
+
+        for each in [pool.submit(settle), pool.submit(move)]:
+            each.result(20)
+        while left := take(cursor):
+            write(ack, cursor, *left, result="1")
+
+    ended = "succeeded" if verb == "redrive" else "cancelled"
+    assert {ended: 3 * chords} == Counter(
+        Workflow.objects.values_list("state", flat=True)
     )
 
 
