@@ -265,6 +265,9 @@ class ActingAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(back)
         if act.said is not None and len(rows) == 1:
             form.initial = act.said(rows[0])
+        form.initial |= {
+            name: request.GET[name] for name in act.from_url if name in request.GET
+        }
         context = {
             **self.page_context(request),
             "title": act.label,

@@ -134,6 +134,7 @@ class Act:
         form: Asked first, on a page of its own; None: done at once.
         warning: Shown above that form.
         said: What somebody has said of a row, by field: the form begins with it.
+        from_url: Fields that the form begins with as a link's query says.
         offered: Whether a row is one that it does something with.
         is_grave: It cannot be taken back; its button is red.
         order: The attribute by which rows are taken: one order, so that two who act on
@@ -150,6 +151,7 @@ class Act:
     form: type[forms.Form] | None = None
     warning: Text = ""
     said: Callable[[Any], dict[str, Any]] | None = None
+    from_url: tuple[str, ...] = ()
     offered: Callable[[Any], bool] = lambda row: True
     is_grave: bool = False
     order: str = "pk"

@@ -51,6 +51,7 @@ MEANINGS = {
     "step-dead": _("Its job gave up: it is a dead letter."),
     "step-cancelled": _("Taken back before it was done."),
     "step-skipped": _("Its condition was not met."),
+    "step-unneeded": _("It never starts: the workflow has ended without it."),
     "step-expired": _("Its time had passed before it ran."),
     "group-beyond": _(
         "What is published lies before its positions. See manage.py pgqueue doctor."

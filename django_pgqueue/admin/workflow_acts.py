@@ -6,12 +6,28 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from django import forms
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, ReasonForm, Work
 from django_pgqueue.exceptions import WorkflowNotFound
 from django_pgqueue.models.workflow import WorkflowKind
-from django_pgqueue.operators.workflows import LIVE_STATES
+from django_pgqueue.operators.workflows import ID_MAX, LIVE_STATES
+
+
+class RestartForm(Confirm):
+    """From which step on."""
+
+    step = forms.IntegerField(
+        label=gettext_lazy("From the step"),
+        required=False,
+        min_value=1,
+        max_value=ID_MAX,
+        help_text=gettext_lazy(
+            "The id of its job. It runs again, with all that comes after it. Empty: "
+            "only what has not succeeded runs."
+        ),
+    )
 
 
 def _cancel(work: Work) -> list[list[int]]:
@@ -64,9 +80,13 @@ def _restart(work: Work) -> list[list[int]]:
 
     done = []
     for key in work.rows:
-        with contextlib.suppress(WorkflowNotFound):
-            if operate.restart(key) is not None:
+        try:
+            if operate.restart(key, step=work.data["step"]) is not None:
                 done.append(key)
+        except WorkflowNotFound:
+            pass  # It is told as one that was left.
+        except LookupError as error:
+            work.problems.append(str(error))
     return [done]
 
 
@@ -181,14 +201,15 @@ RESTART = Act(
         "%(count)d go on, or are sagas or batches.",
         "count",
     ),
-    form=Confirm,
+    form=RestartForm,
+    from_url=("step",),
     warning=gettext_lazy(
         "A new workflow begins with the results that this one has, and runs all else. "
         "It takes over the key. This one stays as it is, with its dead letters: where "
         "the cause of these is gone, retry them instead."
     ),
     offered=lambda row: (
-        row.state in ("failed", "cancelled")
+        row.state in ("succeeded", "failed", "cancelled")
         and row.kind in (WorkflowKind.CANVAS, WorkflowKind.FLOW)
     ),
 )

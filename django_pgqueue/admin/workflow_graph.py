@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue.admin.workflow_folds import Fold, Folded, folded
 from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators import human
-from django_pgqueue.operators.workflows import KINDS
+from django_pgqueue.operators.workflows import KINDS, UNNEEDED, label_of
 from django_pgqueue.queues.workflows import Alike
 
 # The fragment of the table of steps.
@@ -34,7 +34,10 @@ PASSING_HEIGHT = 8
 NAME_CHARACTERS_MAX = 23
 
 # A box of several has the colour of the first of these that one of them has.
-URGENCY = ("dead", "started", "expired", "cancelled", "skipped", "waiting", "succeeded")
+URGENCY = (
+    *("dead", "started", "expired", "cancelled", "skipped", "waiting", UNNEEDED),
+    "succeeded",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,9 @@ def graph(found: Sequence[Alike], *, clock: float, here: int | None) -> Graph:
     )
 
 
-def label_of(state: str) -> str:
-    """Return the word for a step's *state*."""
-    return str(StepState(state).label) if state in StepState.values else state
+def state_in_rows(state: str) -> str:
+    """Return the state that the rows of steps have which are shown in this one."""
+    return StepState.WAITING if state == UNNEEDED else state
 
 
 def _urgency(state: str) -> int:
@@ -145,7 +148,10 @@ def _box(
         query = {"q": fold.name} if fold.name else {}
         title = f"{fold.count:,} \u00d7 {name}"
         lines = [
-            (f"{fold.states[state]:,} {label_of(state)}", _url(query, state=state))
+            (
+                f"{fold.states[state]:,} {label_of(state)}",
+                _url(query, state=state_in_rows(state)),
+            )
             for state in states
         ]
         told = ", ".join(text for text, _ in lines)

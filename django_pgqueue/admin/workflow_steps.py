@@ -19,13 +19,20 @@ from django_pgqueue.admin.cells import badge, name, url_on
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.keyset_list import KeysetList, PagedAdmin
 from django_pgqueue.admin.read_only import column
-from django_pgqueue.admin.workflow_graph import TABLE, label_of
+from django_pgqueue.admin.workflow_graph import TABLE
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step
 from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.operators.workflows import KINDS, STEP_COLUMNS, STEPS, error_of
+from django_pgqueue.operators.workflows import (
+    KINDS,
+    STEP_COLUMNS,
+    STEPS,
+    error_of,
+    label_of,
+    state_of_step,
+)
 
 # Characters of what a step was given and has returned that the table shows, each.
 CHARACTERS_MAX = 1_000
@@ -84,10 +91,20 @@ class WorkflowSteps(PagedAdmin):
     list_display = ("number", "title", "state_badge", "began", "took", "died_of")
     list_reads = STEP_COLUMNS
 
-    def __init__(self, site: AdminSite, workflow: int, *, may_see: bool) -> None:
+    def __init__(
+        self,
+        site: AdminSite,
+        workflow: int,
+        *,
+        may_see: bool,
+        is_over: bool,
+        restart_at: str,
+    ) -> None:
         super().__init__(Step, site)
         self.workflow = workflow
         self.may_see = may_see
+        self.is_over = is_over
+        self.restart_at = restart_at
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the list that leads to jobs."""
@@ -129,19 +146,33 @@ class WorkflowSteps(PagedAdmin):
 
     @admin.display(description=_("step"))
     def title(self, step: Any) -> SafeString | str:
-        """Show its name, and its kind where that is none of the usual."""
+        """Show its name, its kind where that is none of the usual, and a way back."""
         if step.task is None:
             return name(str(_("(gather)")))
         if step.kind not in KINDS:
-            return name(step.name)
+            return self._with_restart(step)
         return format_html(
             '{}<br><span class="quiet">{}</span>', name(step.name), KINDS[step.kind]
         )
 
-    state_badge = column(
-        _("state"),
-        lambda row: badge(row.state, label_of(row.state), f"step-{row.state}"),
-    )
+    def _with_restart(self, step: Any) -> SafeString | str:
+        if not self.restart_at:
+            return name(step.name)
+        return format_html(
+            '{}<br><a class="quiet" href="{}{}step={}">{}</a>',
+            name(step.name),
+            self.restart_at,
+            "&" if "?" in self.restart_at else "?",
+            str(step.pk),
+            _("start anew from here"),
+        )
+
+    @admin.display(description=_("state"))
+    def state_badge(self, step: Any) -> SafeString:
+        """Show the state as a badge."""
+        state = state_of_step(step.state, step.kind, is_over=self.is_over)
+        return badge(state, label_of(state), f"step-{state}")
+
     began = column(_("started"), lambda row: moments.short(row.started_at, row.clock))
 
     @admin.display(description=_("took"))

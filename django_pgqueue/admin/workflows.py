@@ -226,7 +226,13 @@ class WorkflowAdmin(ActingAdmin):
         from django_pgqueue.admin.workflow_page import picture_and_steps
 
         is_renewed = is_live(row) and row.steps <= LIVE_STEPS_MAX
-        shown = picture_and_steps(self.admin_site, request, row)
+        may_restart = RESTART.is_permitted(request) and RESTART.offered(row)
+        shown = picture_and_steps(
+            self.admin_site,
+            request,
+            row,
+            restart_at=self.act_url(request, RESTART.name, row) if may_restart else "",
+        )
         return {
             **shown,
             "media": self.media,

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models.workflow import Workflow, WorkflowState
+from django_pgqueue.models.workflow import StepState, Workflow, WorkflowState
 from django_pgqueue.operators.filters import (
     Meaning,
     equal,
@@ -44,6 +44,10 @@ CALLBACKS = {
     "on_complete": gettext_lazy("in the end"),
 }
 KINDS = {**CALLBACKS, "compensation": gettext_lazy("undo")}
+
+# Of these that never start, since the workflow has ended without them: people read so,
+# while their rows say that they wait.
+UNNEEDED, NOT_NEEDED = "unneeded", gettext_lazy("not needed")
 
 # What the list of either reads: not what a job will be, and not what a step returned.
 WORKFLOW_COLUMNS = (
@@ -98,6 +102,19 @@ def progress(row: Any) -> str:
     """Return how far a workflow is: "990 of 1,000"."""
     numbers = {"ended": f"{ended(row):,}", "steps": f"{row.steps:,}"}
     return _("%(ended)s of %(steps)s") % numbers
+
+
+def state_of_step(state: str, kind: str, *, is_over: bool) -> str:
+    """Return the *state* of a step, or UNNEEDED; *is_over*: its workflow has ended."""
+    is_unneeded = is_over and state == StepState.WAITING and kind in KINDS
+    return UNNEEDED if is_unneeded else state
+
+
+def label_of(state: str) -> str:
+    """Return the word for a step's *state*."""
+    if state == UNNEEDED:
+        return str(NOT_NEEDED)
+    return str(StepState(state).label) if state in StepState.values else state
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,14 @@ from django.views.decorators.http import require_POST, require_safe
 
 from django_pgqueue import WorkflowNotFound, WorkflowResult
 from django_pgqueue.models import Workflow
+from django_pgqueue.queues.workflows import StepRow
 from orders.acceptance import accept_order
 from orders.models import EMAIL_MAX, Order, Product
 
 ROWS_MAX = 50
 OVER = ("succeeded", "compensated")  # No page of such a saga needs to be renewed.
 GONE = "not kept any more"
+NOT_NEEDED = "not needed"
 
 
 class Step(NamedTuple):
@@ -91,17 +93,23 @@ def order(request: HttpRequest, order_id: int) -> HttpResponse:
 def _run(order: Order) -> tuple[str, list[Step]]:
     """Return the state of an order's saga, and its steps in the order of their ids."""
     saga = WorkflowResult(order.saga or 0)
+    state = saga.status  # First: a page of one that is over is not renewed.
     rows = list(saga.steps())
     names = {row.id: row.name for row in rows}
     steps = [
         Step(
             row.name,
             names.get(row.compensates or 0, ""),
-            row.state,
+            NOT_NEEDED if _is_unneeded(row, state) else row.state,
             row.started_at,
             row.finished_at,
             json.loads(row.error).get("message", "") if row.error else "",
         )
         for row in rows
     ]
-    return saga.status, steps
+    return state, steps
+
+
+def _is_unneeded(row: StepRow, state: str) -> bool:
+    """Return whether a compensation never runs, since its saga is over."""
+    return state in OVER and row.kind == "compensation" and row.state == "waiting"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import re
 from datetime import timedelta
 from html import unescape
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core.management import call_command
 from django.db.models.functions import Now
 
-from django_pgqueue import chain, chord, flow, group
+from django_pgqueue import batch, chain, chord, flow, group
 from django_pgqueue.admin import workflows as pages
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
 from django_pgqueue.tasks import operate_workflows
@@ -485,3 +487,65 @@ def test_a_workflow_that_has_failed_is_started_anew(admin_client):
     assert result.id == anew.restarted_from
     states = Step.objects.filter(workflow_id=anew.pk).order_by("id")
     assert ["succeeded", "started"] == list(states.values_list("state", flat=True))
+
+
+def test_a_workflow_is_started_anew_from_a_step(admin_client):
+    """A link beside each step fills in which; one of another workflow is refused."""
+    result = chain(give.s(1), give.s(), give.s()).delay()
+    drain()
+    first, second, third = Step.objects.order_by("id")
+    link = f"{LIST}{result.id}/restart/?step={second.id}"
+    assert link in page_of(admin_client, result)
+    form = admin_client.get(link).content.decode()
+    assert f'name="step" value="{second.id}"' in form
+    said = admin_client.get(f"{LIST}{result.id}/restart/?step=%22%3E<b>&confirmed=1")
+    assert b'value="&quot;&gt;&lt;b&gt;"' in said.content
+    assert 1 == Workflow.objects.count()
+
+    url = f"{LIST}{result.id}/restart/"
+    answer = admin_client.post(url, {**CONFIRMED, "step": "7e9"})
+    assert b"Enter a whole number." in answer.content
+    answer = admin_client.post(url, {**CONFIRMED, "step": first.id + 99}, follow=True)
+    assert f"has no step {first.id + 99}" in answer.content.decode()
+    assert 1 == Workflow.objects.count()
+
+    answer = admin_client.post(link, {**CONFIRMED, "step": second.id}, follow=True)
+    assert "1 workflow was started anew." in answer.content.decode()
+    anew = Workflow.objects.exclude(pk=result.id).get()
+    states = Step.objects.filter(workflow_id=anew.pk).order_by("id")
+    assert ["succeeded", "started", "waiting"] == [each.state for each in states]
+
+
+def test_a_saga_that_ended_well_needs_no_compensation(admin_client):
+    """Neither the picture nor the table says that these wait; nor does `flows`."""
+    result = order.start(order_id=1, amount=2)
+    drain(max_jobs=1)
+    assert "not needed" not in page_of(admin_client, result)
+    drain()
+
+    page = page_of(admin_client, result)
+    steps = page[page.index("pgqueue-steps") :]
+    assert 2 <= steps.count("not needed")
+    assert ("2 not needed", 2) == (
+        re.search(r"\d+ not needed", page).group(),
+        page.count("pgqueue-unneeded pgqueue-undo"),
+    )
+    assert "?state=waiting#pgqueue-steps" in page
+    assert "waiting" not in re.sub(r'"[^"]*"|<option.*?</option>', "", page)
+    out = io.StringIO()
+    call_command("pgqueue", "flows", str(result.id), stdout=out)
+    assert (2, 0) == (
+        out.getvalue().count("not needed"),
+        out.getvalue().count("waiting"),
+    )
+
+
+def test_batches_lead_to_those_in_them_and_around_them(admin_client):
+    """By the pages of both."""
+    with batch(name="outer") as outer, outer.batch(name="inner") as inner:
+        inner.add(give, 1)
+
+    page = page_of(admin_client, outer.result)
+    assert f'{LIST}{inner.result.id}/change/">{inner.result.id}</a>' in page
+    page = page_of(admin_client, inner.result)
+    assert f'{LIST}{outer.result.id}/change/">{outer.result.id}</a>' in page

@@ -30,8 +30,10 @@ from django_pgqueue.operators.human import distance, duration, exact, last_error
 from django_pgqueue.operators.paging import floor_of, in_order
 from django_pgqueue.operators.workflows import (
     LIVE_STATES,
+    NOT_NEEDED,
     STEP_COLUMNS,
     STEPS,
+    UNNEEDED,
     WORKFLOW_COLUMNS,
     WORKFLOWS,
     batches_of,
@@ -40,6 +42,7 @@ from django_pgqueue.operators.workflows import (
     is_of_other_steps,
     of_key,
     progress,
+    state_of_step,
 )
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks import operate_workflows as operate
@@ -286,7 +289,7 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
     )
     out.line()
     if steps:
-        out.table(SHOW, [_step_row(step) for step in steps])
+        out.table(SHOW, [_step_row(step, is_over=not is_live(row)) for step in steps])
     else:
         out.line("No step matches.")
     if onward is not None:
@@ -319,10 +322,11 @@ def _steps(workflow: int, options: dict[str, Any]) -> list[Any]:
         return list(chosen.order_by("pk")[: options["limit"] + 1])
 
 
-def _step_row(step: Any) -> list[object]:
+def _step_row(step: Any, *, is_over: bool) -> list[object]:
+    state = state_of_step(step.state, step.kind, is_over=is_over)
     return [
         "" if step.task is None else step.pk,
-        step.state,
+        NOT_NEEDED if state == UNNEEDED else state,
         step.name if step.kind == "step" else f"{step.name} ({step.kind})",
         distance(step.started_at, step.clock),
         _step_took(step),
