@@ -25,6 +25,7 @@ from tests.harness.factories import (
     make_jobs,
     make_leased_job,
     make_schedule,
+    make_stuck_saga,
     make_task_span,
 )
 from tests.log.rows import make_group, make_message, make_position
@@ -371,3 +372,15 @@ def test_charts_need_the_permission_to_view_jobs(staff):
     html = html_of(staff("view_job"))
     assert "shop.send" in html
     assert "/archivedjob/" not in html
+
+
+def test_sagas_that_need_a_human_are_named_without_keys_to_who_may_not_see_them(staff):
+    """Arguments make keys. The finding leads to the workflows that compensate."""
+    saga = make_stuck_saga(name="order", key="ada@example.org")
+
+    shown = html_of(staff("view_workflow"))
+    assert f"not get on with undoing: order (saga {saga.id}" in shown
+    assert "ada@example.org" not in shown
+    assert 'href="/admin/pgqueue/workflow/?state=compensating"' in shown
+    assert "order ada@example.org" in html_of(staff("view_workflow", "view_payload"))
+    assert "undoing" not in html_of(staff("view_deadletter"))

@@ -344,6 +344,12 @@ def _make_step(
     return _make(Step, using, {**defaults, **told, **links})
 
 
+def make_stuck_saga(undoes: str = "dead", **columns: Any) -> Workflow:
+    """Insert a saga that compensates; *undoes*: the state of what undoes its step."""
+    steps = [{"name": "undo", "kind": "compensation", "state": undoes}]
+    return make_workflow(steps, kind="saga", state="compensating", **columns)
+
+
 def make_topic(*, using: str | None = None, **columns: Any) -> Topic:
     """Insert a topic that keeps its messages as the settings say."""
     return _make(Topic, using, {"name": "orders", **columns})

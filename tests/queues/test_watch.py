@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from django_pgqueue.models import Alert, Lane, Queue, Step, Workflow
+from django_pgqueue.models import Alert, Lane, Queue
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues import watch
@@ -21,6 +21,7 @@ from tests.harness.factories import (
     make_leased_job,
     make_position,
     make_schedule,
+    make_stuck_saga,
     make_topic,
 )
 from tests.harness.notices import heard_until_now
@@ -66,24 +67,6 @@ def halted():
     )
 
 
-def stuck(dead="dead"):
-    """Return a saga of which a compensation is dead, or not yet."""
-    saga = Workflow.objects.create(
-        name="order", kind="saga", state="compensating", steps=1
-    )
-    Step.objects.create(
-        id=-saga.id,
-        workflow_id=saga.id,
-        name="refund",
-        kind="compensation",
-        after=[],
-        next=[],
-        waits=0,
-        state=dead,
-    )
-    return saga
-
-
 def made_wrong():
     """Make one of each; return what undoes it, by kind and subject."""
     lapsed = make_leased_job("gone", queue="mail", visible_at=-HOUR)
@@ -91,7 +74,7 @@ def made_wrong():
     dead = make_dead_letter(task="shop.charge", errors=[{"type": "shop.Refused"}])
     silent = make_schedule(name="nightly", next_tick=-HOUR)
     position = halted()
-    saga = stuck()
+    saga = make_stuck_saga(name="order")
     return {
         ("halted_groups", "orders/audit"): position.delete,
         ("lapsed_leases", "mail"): lapsed.delete,
@@ -138,8 +121,8 @@ def test_what_grows_tenfold_is_said_again(look):
 
 def test_sagas_that_wait_for_nobody_are_not_said(look, cursor):
     """Of those that do, how many of a name do, and the first of them."""
-    stuck("started")
-    first, _second = stuck(), stuck()
+    make_stuck_saga("started", name="order")
+    first, _second = make_stuck_saga(name="order"), make_stuck_saga(name="order")
 
     [said] = watch.look(cursor)
     assert ("stuck_sagas", "order", "begins", 2) == said[:4]
