@@ -57,8 +57,8 @@ settle_stale = Signal()
 # in the worker that leads, within a minute, whoever has looked.
 # sender: None. kind: "lapsed_leases", "unclaimed_jobs", "new_dead_letters",
 # "silent_schedules", "halted_groups" or "stuck_sagas". subject: a queue, a task, a
-# schedule, a topic and a group, or the name of sagas (str). change: "begins", "grows" or "ends". count: int, up to a
-# bound. detail: a sentence (str). since: datetime.
+# schedule, a topic and a group, or the name of sagas (str). change: "begins", "grows"
+# or "ends". count: int, up to a bound. detail: a sentence (str). since: datetime.
 alert_changed = Signal()
 
 # The circuit breaker of a task has opened: no worker begins a job of it until the

@@ -265,9 +265,8 @@ class ActingAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(back)
         if act.said is not None and len(rows) == 1:
             form.initial = act.said(rows[0])
-        form.initial |= {
-            name: request.GET[name] for name in act.from_url if name in request.GET
-        }
+        linked = {name: request.GET.get(name) for name in act.from_url}
+        form.initial = {**form.initial, **linked}
         context = {
             **self.page_context(request),
             "title": act.label,

@@ -129,6 +129,7 @@ class WorkflowAdmin(ActingAdmin):
         )
 
     number = column(_("id"), lambda row: str(row.pk))
+
     @admin.display(description=_("name"))
     def title(self, row: Any) -> SafeString:
         """Show its name, and whether it began with other steps than are declared."""

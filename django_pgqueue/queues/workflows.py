@@ -73,8 +73,8 @@ SELECT s.id, s.name, s.kind, s.task, s.compensates, s.state, s.result::text,
 # transaction, so that no settle starts a step meanwhile.
 LOCK = "SELECT pgqueue_lock_workflows(ARRAY[%(workflow)s::bigint])"
 
-# Locks: those of the workflows that these jobs are steps of, and of the batches that they
-# are in.
+# Locks: the rows of the workflows that these jobs are steps of, and of the batches that
+# those are in.
 LOCK_OF = """
 SELECT pgqueue_lock_workflows(ARRAY(
     SELECT DISTINCT s.workflow_id FROM pgqueue_step s
@@ -391,7 +391,7 @@ class UnderWay(NamedTuple):
 
     name: str
     version: str
-    count: int
+    runs: int
 
 
 def start(
@@ -682,7 +682,7 @@ def members(cursor: Cursor, workflow: int) -> list[int]:
 
 
 def ended(cursor: Cursor, ids: Sequence[int], *, every: bool) -> list[int]:
-    """Return those of the steps *ids* that have ended, in that order; or *every* one."""
+    """Return which steps of *ids* have ended, in that order; or *every* one."""
     cursor.execute(ENDED, {"ids": list(ids), "every": every})
     return [step for (step,) in cursor.fetchall()]
 
@@ -690,9 +690,11 @@ def ended(cursor: Cursor, ids: Sequence[int], *, every: bool) -> list[int]:
 def outcomes(
     cursor: Cursor, ids: Sequence[int]
 ) -> dict[int, tuple[str, str, str | None, str | None]]:
-    """Return the names, states, results and errors, as JSON texts, of the steps *ids*."""
+    """Return name, state, result and error, JSON as texts, of the steps *ids*."""
     cursor.execute(OUTCOMES, {"ids": list(ids)})
-    return {step: (name, state, *rest) for step, name, state, *rest in cursor.fetchall()}
+    return {
+        step: (name, state, *rest) for step, name, state, *rest in cursor.fetchall()
+    }
 
 
 def batches_in(cursor: Cursor, workflow: int) -> list[int]:

@@ -44,7 +44,7 @@ class Pending(ABC, Generic[T]):
 
     @abstractmethod
     def _find(self, some: Collection[int]) -> list[T]:
-        """Return those of *some* that have ended, of which that is told; forget them."""
+        """Return those of *some*, told to have ended, that have; forget them."""
 
     @abstractmethod
     def _ids(self, ended: Iterable[T]) -> list[int]:

@@ -65,5 +65,5 @@ def others_under_way(cursor: Cursor) -> dict[str, int]:
     found: dict[str, int] = {}
     for each in workflows.under_way(cursor):
         if each.version not in here.get(each.name, ()):
-            found[each.name] = found.get(each.name, 0) + each.count
+            found[each.name] = found.get(each.name, 0) + each.runs
     return found

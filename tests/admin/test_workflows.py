@@ -493,7 +493,7 @@ def test_a_workflow_is_started_anew_from_a_step(admin_client):
     """A link beside each step fills in which; one of another workflow is refused."""
     result = chain(give.s(1), give.s(), give.s()).delay()
     drain()
-    first, second, third = Step.objects.order_by("id")
+    first, second, _third = Step.objects.order_by("id")
     link = f"{LIST}{result.id}/restart/?step={second.id}"
     assert link in page_of(admin_client, result)
     form = admin_client.get(link).content.decode()

@@ -386,9 +386,9 @@ def test_batches_are_nested_up_to_ten_deep():
 def test_an_error_in_an_inner_block_stores_nothing():
     """Nor does an inner batch that cannot be stored leave the one around it."""
     taken = batch("taken").start().result.id
-    with pytest.raises(InvalidArgument, match=f"that of batch {taken}"):
-        with batch() as b, b.batch("taken"):
-            pass
+    is_taken = pytest.raises(InvalidArgument, match=f"that of batch {taken}")
+    with is_taken, batch() as b, b.batch("taken"):
+        pass
     with pytest.raises(ZeroDivisionError), batch() as b, b.batch() as inner:
         inner.add(give, 1 / 0)
 

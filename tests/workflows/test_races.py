@@ -139,7 +139,7 @@ def test_settles_of_several_workflows_do_not_deadlock(cursor, new_cursor, pool):
 
 
 def test_settles_of_nested_batches_do_not_deadlock(cursor, new_cursor, pool):
-    """One settles a job deep inside, and the other one beside it and those around it."""
+    """One settles a job deep inside, and the other those beside it and around it."""
     trees, rounds = 10, 5
     others = new_cursor(), new_cursor()
     for _ in range(rounds):
@@ -199,8 +199,9 @@ def test_dead_letters_moved_in_several_statements_do_not_deadlock_with_settles(
             barrier.wait(20)
             write(ack, other, *mine, result="1")
 
-        def move(other=others[1], ids=[job.id for job in jobs[-2::-2]], barrier=barrier):
+        def move(other=others[1], mine=jobs[-2::-2], barrier=barrier):
             barrier.wait(20)
+            ids = [job.id for job in mine]
             with other.connection.transaction():
                 if verb == "redrive":
                     assert chords == len(redrive(other, ids))

@@ -1,4 +1,4 @@
-"""Versions: a saga keeps the steps that it began with, and a deploy says how many do."""
+"""Versions: a saga keeps the steps it began with; a deploy says how many do."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_version_stands_for_the_steps(pack):
 
 
 def test_a_deploy_says_how_many_runs_keep_other_steps(pack, client, admin_user):
-    """The doctor, `flows`, the admin, a migration; and they run by what they began with."""
+    """The doctor, `flows`, the admin, a migration; they run by what they began with."""
     one, two, _undo = pack
     old = declared(one, two)
     runs = [old.start(box=n) for n in range(3)]
@@ -88,7 +88,7 @@ def test_a_deploy_says_how_many_runs_keep_other_steps(pack, client, admin_user):
     assert [{"parcel": 3}, 0] == [told()[1], new.start(box=9).refresh()._read().dead]
 
     assert "parcel (3)" in examined()[1]["saga_versions"]["what"]
-    status, out, err = run("flows")
+    err = run("flows")[2]
     assert "begun with other steps than are declared now: parcel (3)" in err
     assert "began with other steps" in run("flows", str(runs[0].id))[1]
     client.force_login(admin_user)
@@ -141,7 +141,7 @@ def test_the_count_reads_one_row_of_each_version_and_what_is_counted():
         assert [(f"s{n // 2}", f"v{n % 2}", 10) for n in range(10)] == found
         assert [10, 5] == [
             len(workflows.under_way(cursor, names=10)),
-            workflows.under_way(cursor, limit=5)[0].count,
+            workflows.under_way(cursor, limit=5)[0].runs,
         ]
         assert {f"s{n}": 20 for n in range(5)} == versions.others_under_way(cursor)
         cursor.execute("SET LOCAL enable_seqscan = off")

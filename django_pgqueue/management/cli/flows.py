@@ -215,8 +215,8 @@ def _list(options: dict[str, Any], out: Output) -> int:
         more = "More" if is_more else f"{LOOK_ROWS_MAX:,} were looked through"
         out.note(f"{more}: --before {onward}")
     if not out.as_json and others:
-        told = named([f"{name} ({count:,})" for name, count in others.items()])
-        out.note(f"Under way, begun with other steps than are declared now: {told}")
+        names = named([f"{name} ({count:,})" for name, count in others.items()])
+        out.note(f"Under way, begun with other steps than are declared now: {names}")
     is_asked = asked or options["key"] is not None
     return EXIT_DONE if found or not is_asked else EXIT_NOTHING
 
@@ -298,8 +298,9 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
 
 
 def _version(row: Any) -> str | None:
-    other = ": began with other steps than are declared now, and keeps them"
-    return row.version and row.version + (other if is_of_other_steps(row) else "")
+    if not is_of_other_steps(row):
+        return None if row.version is None else str(row.version)
+    return f"{row.version}: began with other steps than are declared now, keeps them"
 
 
 def _batches_in(row: Any) -> str | None:

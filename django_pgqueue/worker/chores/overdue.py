@@ -50,7 +50,7 @@ def _ask_again(link: Link) -> bool:
     Ask those that were passed over; return whether some are left.
 
     A settle that waits for the workflow's row holds that of its job, and may put it
-    back for another attempt. Here no workflow is locked first, so that it comes through.
+    back for another attempt. Here no workflow is locked first: the settle ends.
     """
     connection = link.connection
     with link.cursor() as cursor:

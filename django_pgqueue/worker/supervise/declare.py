@@ -35,7 +35,7 @@ def declare(link: Link) -> None:
     with link.cursor() as cursor:
         for name, count in others_under_way(cursor).items():
             logger.info(
-                "unchanged  saga=%s under_way=%d: began with other steps, and keep them",
+                "unchanged  saga=%s under_way=%d: began with other steps, keep them",
                 name,
                 count,
             )
