@@ -97,7 +97,11 @@ class Saga:
         return versions.version_of([self._shape(step) for step in self._steps.values()])
 
     def _shape(self, step: SagaStep) -> list[object]:
-        shape: list[object] = [step.name, step.task.name, sorted(step.task.parameters.named)]
+        shape: list[object] = [
+            step.name,
+            step.task.name,
+            sorted(step.task.parameters.named),
+        ]
         undo = self._compensations.get(step.compensate or "")
         if undo is None:
             return shape
