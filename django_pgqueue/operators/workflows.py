@@ -21,7 +21,6 @@ from django_pgqueue.operators.filters import (
 )
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.tasks import database
-from django_pgqueue.workflows.versions import is_other
 
 ID_MAX = 2**63 - 1
 
@@ -90,7 +89,11 @@ def is_live(row: Any) -> bool:
 
 def is_of_other_steps(row: Any) -> bool:
     """Return whether a saga goes on that began with other steps than are declared."""
-    return is_live(row) and is_other(row.name, row.version)
+    if row.version is None or not is_live(row):
+        return False
+    from django_pgqueue.workflows.versions import is_other
+
+    return is_other(row.name, row.version)
 
 
 def ended(row: Any) -> int:

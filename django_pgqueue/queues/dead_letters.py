@@ -13,7 +13,6 @@ from typing import Any
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.settle import ARCHIVED_COLUMNS, KEPT_COLUMNS
-from django_pgqueue.queues.workflows import lock_of
 
 # Rows per statement: an operator may select a hundred thousand.
 ROWS_MAX = 1_000
@@ -77,6 +76,8 @@ def _in_chunks(
 ) -> list[int]:
     done: list[int] = []
     if len(ids) > ROWS_MAX:
+        from django_pgqueue.queues.workflows import lock_of
+
         lock_of(cursor, ids)
     for start in range(0, len(ids), ROWS_MAX):
         chunk = list(ids[start : start + ROWS_MAX])

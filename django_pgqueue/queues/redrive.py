@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.settle import KEPT_COLUMNS
-from django_pgqueue.queues.workflows import lock_of
 
 # Rows per statement: an operator may select a hundred thousand.
 REDRIVE_ROWS_MAX = 1_000
@@ -139,6 +138,8 @@ def redrive(
     """
     params = {"queue": queue, "once": once}
     if len(ids) > REDRIVE_ROWS_MAX:
+        from django_pgqueue.queues.workflows import lock_of
+
         lock_of(cursor, ids)
     moved = list(map(Moved._make, _in_chunks(cursor, REDRIVE, ids, params)))
     if len(moved) < len(ids):

@@ -48,9 +48,9 @@ def version_of(shape: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def is_other(name: str, version: str | None) -> bool:
+def is_other(name: str, version: str) -> bool:
     """Return whether a saga began with other steps than are declared here."""
-    return version is not None and all(
+    return all(
         version != saga.version for saga in list(_declared) if saga.name == name
     )
 
