@@ -266,6 +266,7 @@ CREATE OR REPLACE TRIGGER pgqueue_letters_gone AFTER DELETE ON pgqueue_dead_lett
 CREATE OR REPLACE FUNCTION pgqueue_batch_moved() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     was pgqueue_workflow;
+    more_cancelled integer;
     may_end boolean;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
@@ -274,17 +275,23 @@ BEGIN
         SELECT 0, 0, 0, 0, 0, 0, now() INTO was.steps, was.active, was.succeeded,
                was.skipped, was.dead, was.cancelled, was.finished_at;
     END IF;
+    more_cancelled := NEW.cancelled - was.cancelled
+        + (NEW.state = 'cancelled' AND NEW.dead + NEW.cancelled = 0)::int
+        - (was.state IS NOT DISTINCT FROM 'cancelled'
+           AND was.dead + was.cancelled = 0)::int;
+    -- By itself: whoever stores a batch need not be allowed to count what succeeds.
+    IF NEW.succeeded <> was.succeeded OR more_cancelled <> 0 THEN
+        UPDATE pgqueue_workflow p
+           SET succeeded = p.succeeded + NEW.succeeded - was.succeeded,
+               cancelled = p.cancelled + more_cancelled
+         WHERE p.id = NEW.parent_id;
+    END IF;
     UPDATE pgqueue_workflow p
        SET steps = p.steps + NEW.steps - was.steps,
            active = p.active + NEW.active - was.active
                + (NEW.finished_at IS NULL)::int - (was.finished_at IS NULL)::int,
-           succeeded = p.succeeded + NEW.succeeded - was.succeeded,
            skipped = p.skipped + NEW.skipped - was.skipped,
            dead = p.dead + NEW.dead - was.dead,
-           cancelled = p.cancelled + NEW.cancelled - was.cancelled
-               + (NEW.state = 'cancelled' AND NEW.dead + NEW.cancelled = 0)::int
-               - (was.state IS NOT DISTINCT FROM 'cancelled'
-                  AND was.dead + was.cancelled = 0)::int,
            finished_at = CASE WHEN p.state = 'failed' AND NEW.finished_at IS NULL
                               THEN NULL ELSE p.finished_at END,
            state = CASE WHEN p.state <> 'failed' THEN p.state

@@ -69,8 +69,7 @@ GRANT INSERT, SELECT (digest, job_id) ON pgqueue_mail_file_use TO pgqueue_produc
 -- the arguments and the results of steps, which may be others' too; not those of jobs.
 -- Without workflows, leave it out.
 GRANT INSERT, SELECT,
-      UPDATE (ends, steps, is_open, state, active, succeeded, dead, skipped, cancelled,
-              finished_at)
+      UPDATE (ends, steps, is_open, state, active, dead, skipped, finished_at)
     ON pgqueue_workflow TO pgqueue_producer;
 GRANT INSERT, SELECT,
       UPDATE (waits, state, result, error, started_at, finished_at)

@@ -9,7 +9,15 @@ import pytest
 from django.core.mail import EmailMessage
 from django.db import ProgrammingError, connections, transaction
 
-from django_pgqueue import QueueFull, Unique, chord, group, publish, publish_many
+from django_pgqueue import (
+    QueueFull,
+    Unique,
+    batch,
+    chord,
+    group,
+    publish,
+    publish_many,
+)
 from django_pgqueue.topics.publish import message
 from tests.app.accumulate_tasks import by_size
 from tests.app.lane_tasks import limited, step
@@ -169,6 +177,18 @@ def test_it_starts_workflows(producer, owner):
         "SELECT state FROM pgqueue_workflow WHERE id = %s", [result.id]
     )
     assert ("failed",) == found.fetchone()
+
+
+@pytest.mark.usefixtures("producer")
+def test_it_stores_batches_in_batches(owner):
+    """And closes them; what counts above is counted by whoever ends their jobs."""
+    with batch() as outer:
+        outer.add(add, 1, 2)
+        inner = outer.batch(on_success=noop.s()).start()
+    inner.add(add, 3, 4)
+    assert inner.close()
+    found = owner.execute("SELECT steps, active FROM pgqueue_workflow ORDER BY id")
+    assert [(2, 3), (1, 1)] == found.fetchall()
 
 
 def test_sql_enqueues_and_publishes(producer, owner):
