@@ -159,7 +159,7 @@ class WorkflowSteps(PagedAdmin):
         if not self.restart_at:
             return name(step.name)
         return format_html(
-            '{}<br><a class="quiet" href="{}{}step={}">{}</a>',
+            '{}<br><a href="{}{}step={}">{}</a>',
             name(step.name),
             self.restart_at,
             "&" if "?" in self.restart_at else "?",

@@ -140,7 +140,8 @@ class WorkflowAdmin(ActingAdmin):
         )
         if not is_of_other_steps(row):
             return shown
-        return format_html('{}<br><span class="quiet">{}</span>', shown, OTHER_STEPS)
+        other = _("began with other steps")
+        return format_html('{}<br><span class="quiet">{}</span>', shown, other)
 
     @admin.display(description=_("state"))
     def state_badge(self, row: Any) -> SafeString:
