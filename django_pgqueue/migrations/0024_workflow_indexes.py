@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
             model_name="workflow",
             index=models.Index(
                 condition=Q(parent_id__isnull=False),
-                fields=["parent_id"],
+                fields=["parent_id", "id"],
                 name="pgqueue_workflow_parent",
             ),
         ),

@@ -110,7 +110,7 @@ class Workflow(models.Model):
             ),
             # Serves the cancel of a batch, and its page.
             models.Index(
-                fields=["parent_id"],
+                fields=["parent_id", "id"],
                 name="pgqueue_workflow_parent",
                 condition=models.Q(parent_id__isnull=False),
             ),

@@ -78,8 +78,10 @@ def of_key(key: str) -> list[int]:
 
 def batches_of(workflow: int, limit: int) -> list[int]:
     """Return the ids of the batches right in one, the first *limit* of them."""
-    rows = Workflow.objects.using(get_settings().database).filter(parent_id=workflow)
-    return list(rows.order_by("pk").values_list("pk", flat=True)[:limit])
+    rows = Workflow.objects.using(get_settings().database)
+    # A range of one, as Keyset.within says.
+    inner = rows.filter(parent_id__range=(workflow, workflow))
+    return list(inner.order_by("parent_id", "pk").values_list("pk", flat=True)[:limit])
 
 
 def is_live(row: Any) -> bool:

@@ -237,11 +237,17 @@ SELECT s.id FROM pgqueue_step s
  ORDER BY s.workflow_id DESC, s.id DESC LIMIT %(limit)s
 """
 
-# Locks: none. The jobs that the end of some steps has started: of the same workflows.
+# Locks: none. The jobs that the end of some steps has started: of the same workflows,
+# and of the batches that these are in.
 STARTED_BESIDE = """
+WITH RECURSIVE beside(id) AS (
+    SELECT e.workflow_id FROM pgqueue_step e WHERE e.id = ANY(%(ids)s::bigint[])
+    UNION
+    SELECT w.parent_id FROM beside b CROSS JOIN LATERAL (
+           SELECT w.parent_id FROM pgqueue_workflow w WHERE w.id = b.id LIMIT 1) w
+     WHERE w.parent_id IS NOT NULL)
 SELECT s.id FROM pgqueue_step s
- WHERE s.state = 'started' AND s.workflow_id = ANY(ARRAY(
-       SELECT e.workflow_id FROM pgqueue_step e WHERE e.id = ANY(%(ids)s::bigint[])))
+ WHERE s.state = 'started' AND s.workflow_id = ANY(ARRAY(SELECT id FROM beside))
  ORDER BY s.id
 """
 
@@ -658,7 +664,7 @@ def restart(cursor: Cursor, workflow: int, step: int | None) -> int | None:
 
 
 def started_beside(cursor: Cursor, ids: Sequence[int]) -> list[int]:
-    """Return the jobs of all started steps of the workflows that some steps are of."""
+    """Return the jobs of what has started in the workflows of steps, and above these."""
     cursor.execute(STARTED_BESIDE, {"ids": list(ids)})
     return [step for (step,) in cursor.fetchall()]
 

@@ -69,10 +69,10 @@ class Batch:
             RuntimeError: It is not stored yet.
         """
         if self._result is None:
-            of = "that of the one around it" if self._around else "its block"
-            raise RuntimeError(
-                f"batch {self._name!r} is not stored before {of} ends, or start()"
-            )
+            when = "its block ends, or start()"
+            if self._around is not None:
+                when = "the block around it ends, and is not where that one was there"
+            raise RuntimeError(f"batch {self._name!r} is not stored before {when}")
         return self._result
 
     @property
@@ -181,8 +181,15 @@ class Batch:
         Returns:
             False if it was closed before.
         """
-        with connections[get_settings().database].cursor() as cursor:
+        settings = get_settings()
+        with connections[settings.database].cursor() as cursor:
             closed = workflows.close(cursor, self.result.id)
+        if settings.mode == "immediate":
+            from django_pgqueue.tasks.inline import run_steps
+
+            for step in self.result.steps():
+                run_steps(step.id)
+                break
         self.result.refresh()
         return closed
 

@@ -50,9 +50,7 @@ def version_of(shape: object) -> str:
 
 def is_other(name: str, version: str) -> bool:
     """Return whether a saga began with other steps than are declared here."""
-    return all(
-        version != saga.version for saga in list(_declared) if saga.name == name
-    )
+    return all(version != saga.version for saga in list(_declared) if saga.name == name)
 
 
 def others_under_way(cursor: Cursor) -> dict[str, int]:

@@ -249,7 +249,7 @@ def test_a_batch_ends_with_those_in_it():
             first.add_many(give, [(1,), (2,)])
             with first.batch(on_complete=see.s("deep")) as deep:
                 deep.add(give, 3)
-            with pytest.raises(RuntimeError, match="one around it ends"):
+            with pytest.raises(RuntimeError, match="block around it ends"):
                 _ = deep.result
         with b.batch() as second:
             second.add(give, 4)
@@ -393,3 +393,19 @@ def test_an_error_in_an_inner_block_stores_nothing():
         inner.add(give, 1 / 0)
 
     assert [taken] == list(Workflow.objects.values_list("id", flat=True))
+
+
+def test_immediate_mode_runs_the_callbacks_of_all(settings):
+    """Also those of one that is closed once its jobs have ended."""
+    settings.PGQUEUE = {"MODE": "immediate"}
+    with batch(on_success=see.s("outer")) as b:
+        b.add(makes_batches, 1)
+        with b.batch(on_success=see.s("inner")) as inner:
+            inner.add(give, 1)
+
+    assert [1, 0, 0, "inner", "outer"] == SEEN
+    assert {"succeeded"} == set(Workflow.objects.values_list("state", flat=True))
+    b = batch(on_complete=see.s("closed")).start()
+    b.add(give, 1)
+    b.close()
+    assert "closed" == SEEN[-1]
