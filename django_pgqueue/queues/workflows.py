@@ -664,7 +664,7 @@ def restart(cursor: Cursor, workflow: int, step: int | None) -> int | None:
 
 
 def started_beside(cursor: Cursor, ids: Sequence[int]) -> list[int]:
-    """Return the jobs of what has started in the workflows of steps, and above these."""
+    """Return the jobs of what has started in the workflows of steps, and above."""
     cursor.execute(STARTED_BESIDE, {"ids": list(ids)})
     return [step for (step,) in cursor.fetchall()]
 
