@@ -91,8 +91,9 @@ class Saga:
     @property
     def version(self) -> str:
         """
-        What stands for its steps: their order, names, tasks and parameters, and of what
-        undoes them also how long that waits. Twelve hexadecimal digits.
+        Twelve hexadecimal digits that stand for its steps.
+
+        By their order, names, tasks and parameters, and what undoes them when.
         """
         return versions.version_of([self._shape(step) for step in self._steps.values()])
 

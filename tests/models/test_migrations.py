@@ -166,7 +166,7 @@ def test_each_step_can_be_taken_back_and_done_again(scratch_database):
 
 
 def test_what_is_taken_back_to_the_release_is_as_it_was(scratch_database):
-    """Functions, triggers and CHECKs, by what they say, and not by their names alone."""
+    """Functions, triggers and CHECKs, by what they say and not by their names alone."""
     made = []
     for _ in range(2):
         migrate_to(RELEASED)
