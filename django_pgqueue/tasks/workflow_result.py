@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 # Of how many steps a wait is told that they have ended; others are found by looking.
 STEPS_AWAITED = 100
 
+# In how many batches within a batch these are looked for, the latest first.
+BATCHES_AWAITED = 10
+
 # Steps read at a time.
 STEPS_READ = 1_000
 
@@ -253,7 +256,8 @@ class WorkflowResult:
         """Return the jobs of which one is probably the last to end."""
         with connections[get_settings().database].cursor() as cursor:
             found: list[int] = []
-            for workflow in reversed(workflows.batches_in(cursor, self.id)):
+            latest = workflows.batches_in(cursor, self.id)[1:][-BATCHES_AWAITED:]
+            for workflow in (*reversed(latest), self.id):
                 room = STEPS_AWAITED - len(found)
                 if room > 0:
                     found += workflows.last_to_end(cursor, workflow, room)
@@ -299,8 +303,10 @@ class WorkflowResult:
 
     def _first_failure(self) -> str:
         with connections[get_settings().database].cursor() as cursor:
-            every = workflows.batches_in(cursor, self.id)
-        for step in chain.from_iterable(WorkflowResult(each).steps() for each in every):
+            every = workflows.find(cursor, workflows.batches_in(cursor, self.id))
+        failed = [each.id for each in every.values() if each.dead + each.cancelled]
+        found = (WorkflowResult(each).steps() for each in sorted(failed))
+        for step in chain.from_iterable(found):
             if step.state in ("dead", "expired") or (
                 step.state == "cancelled" and step.started_at is not None
             ):
