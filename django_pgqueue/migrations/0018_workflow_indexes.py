@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     atomic = False
 
-    dependencies = [("pgqueue", "0022_workflow_versions")]
+    dependencies = [("pgqueue", "0017_workflow_versions")]
 
     operations = [
         AddIndexConcurrently(
