@@ -21,6 +21,7 @@ BEGIN
          WHERE p.pronamespace = home AND p.proname IN (
                'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_batch_moved',
                'pgqueue_batches_in', 'pgqueue_begin_publish',
+               'pgqueue_capture', 'pgqueue_capture_less',
                'pgqueue_channel', 'pgqueue_close_log_day', 'pgqueue_close_workflow',
                'pgqueue_compensate', 'pgqueue_dedup_key', 'pgqueue_enqueue',
                'pgqueue_failure_of', 'pgqueue_horizons', 'pgqueue_insert_steps',

@@ -54,6 +54,9 @@ USED = {
     "jsonb_array_elements_text": ["jsonb"],
     "jsonb_set": ["jsonb, text[], jsonb"],
     "jsonb_strip_nulls": ["jsonb"],
+    "jsonb_each": ["jsonb"],
+    "to_jsonb": ["anyelement"],
+    "array_to_json": ["anyarray"],
     "left": ["text, integer"],
     "count": [],
 }
@@ -114,6 +117,7 @@ CALLS = [
     "SELECT one.pgqueue_store_message('a.b.c.d.e.f.g', NULL, '{}', '{}')",
     """SELECT one.pgqueue_store_messages('a', '[["a.b", "k", 1, {}]]')""",
     "SELECT one.pgqueue_message_lane('t', '{key,name,payload.a.b}', 'n', 'k', '{}')",
+    """SELECT one.pgqueue_capture_less('{"old": {"a": "x"}, "new": null}', 2)""",
     "SELECT one.pgqueue_horizons()",
     "SELECT one.pgqueue_make_log_day(current_date + 9)",
     "SELECT one.pgqueue_make_archive_day(current_date + 9)",
@@ -199,6 +203,44 @@ def test_no_path_of_the_caller_captures_what_a_function_names(
         ours = re.sub(r"\b(now|clock_timestamp)\(", r"pg_catalog.\1(", ours)
         ours = re.sub(r"_date ([+-]) ", r"_date OPERATOR(pg_catalog.\1) ", ours)
         assert 1 >= len(hostile.execute(ours).fetchall()), call
+
+
+def test_no_path_captures_what_a_trigger_of_a_users_table_names(
+    hostile: psycopg.Connection[Any],
+):
+    """It goes through all that it does: two columns of a key, and a large value."""
+    said = """{"name": "a.b", "on": ["insert", "update", "delete"], "columns": null,
+        "without": ["c"], "when": "true", "wakes": "now", "bytes_max": 200}"""
+    hostile.execute(
+        "CREATE TABLE evil.t (a integer, b text, c text, d text, PRIMARY KEY (a, b))"
+    )
+    for act, rows in (
+        ("INSERT", "NEW TABLE AS pgqueue_new"),
+        ("UPDATE", "OLD TABLE AS pgqueue_old NEW TABLE AS pgqueue_new"),
+        ("DELETE", "OLD TABLE AS pgqueue_old"),
+    ):
+        hostile.execute(
+            f"CREATE TRIGGER {act} AFTER {act} ON evil.t REFERENCING {rows}"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION one.pgqueue_capture('{said}')"
+        )
+    hostile.execute(
+        "INSERT INTO one.pgqueue_subscription (pattern, topic, queue, task)"
+        " VALUES ('a.b.insert', 'a', 'q', 't')"
+    )
+    for statement in (
+        f"INSERT INTO evil.t VALUES (1, 'x', '', '{'y' * 500}'), (2, 'y', '', NULL)",
+        "UPDATE evil.t SET d = 'z'",
+        "UPDATE evil.t SET b = 'z'",
+        "DELETE FROM evil.t",
+    ):
+        hostile.execute(statement)
+    hostile.execute("DELETE FROM one.pgqueue_subscription")
+    found = hostile.execute(
+        "SELECT payload FROM one.pgqueue_message"
+        " ORDER BY id USING OPERATOR(pg_catalog.>) LIMIT 10"
+    ).fetchall()
+    assert 10 == len(found)
+    assert ["d"] == found[-1][0]["left_out"]
 
 
 def test_rows_go_to_the_schema_of_the_function(to: Connect):

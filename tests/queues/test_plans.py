@@ -99,6 +99,7 @@ VALUES = {
     "floor": NOON,
     "functions": ["pgqueue_make_log_day(date)"],
     "acts": ["SELECT"],
+    "actor": "user:7",
     "floors": [NOON],
     "have_run": [True],
     "headers": "{}",
@@ -612,6 +613,7 @@ EXPLAINED = {
     *(f"workflows.{name}" for name in ("DEAD", "OF_KEY", "SHAPE")),
     "log.backfill.HAS_OLDER_SNAPSHOT",
     *(f"log.browse.{name}" for name in ("NEWEST", "OLDEST")),
+    *(f"log.captures.{name}" for name in ("FIND_ALL", "HAS_FUNCTION", "SET_ACTOR")),
     *("log.closed_days.CLOSED", "log.closed_days.READ_BY"),
     *(f"log.days.{name}" for name in ("MAKE", "FIRST_OPEN", "HIGHEST", "HAS_DAYS")),
     *(f"log.days.{name}" for name in ("PATIENCE", "CLOSE")),
@@ -699,6 +701,7 @@ UTILITY = {
     *(f"log.read.{name}" for name in ("PLAIN", "BOUNDED", "CONTAINING", "WHERE")),
     *(f"log.positions.{name}" for name in ("CLAIMS", "ADVANCES")),
     # Of a table that is named when they are run.
+    *(f"log.captures.{name}" for name in ("CREATE", "DROP", "TRY")),
     "exports.CONTENT",
     "exports.COUNT",
     *(f"log.retain.{name}" for name in ("PRESENT", "DELETE")),

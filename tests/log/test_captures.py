@@ -1,0 +1,312 @@
+"""Captures: what the triggers publish of rows that were written, whoever wrote them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace as changed
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.log.captures import ACTS, Capture, replace
+from tests.app.models import EveryField, Order
+from tests.harness.captures import capture, captures, published
+from tests.harness.waiting import wait_for
+
+__all__ = ["captures"]
+
+BLOCKED = """
+SELECT count(*)::integer FROM pg_stat_activity
+ WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+pytestmark = pytest.mark.django_db
+
+
+def execute(statement: str, *params: Any) -> None:
+    """Run SQL that no ORM has written."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params or None)
+
+
+def changes() -> list[tuple[Any, ...]]:
+    """Return of each message the last word of its name, its key, and both rows."""
+    return [
+        (name.rpartition(".")[2], key, payload["old"], payload["new"])
+        for name, key, payload, _ in published()
+    ]
+
+
+def attach(table: str, **said: Any) -> None:
+    """Capture a table that no model has."""
+    made = Capture(
+        name=table,
+        on=ACTS,
+        columns=None,
+        without=(),
+        when=None,
+        wakes="on_commit",
+        bytes_max=1_048_576,
+    )
+    with connection.schema_editor() as editor:
+        replace(editor, table, table, before=(), capture=changed(made, **said))
+
+
+def test_each_row_is_told_whoever_writes_it():
+    """Of a model's own save, a bulk update, raw SQL and a delete."""
+    capture("testapp.Order", topic="orders.changes", fields=["name"])
+    orders = Order.objects.bulk_create([Order(name="a"), Order(name="b")])
+    first, second = (str(order.pk) for order in orders)
+    Order.objects.update(name="c")
+    execute("UPDATE testapp_order SET name = 'd' WHERE id = %s", first)
+    execute("UPDATE testapp_order SET receipt = 7")  # It is not captured.
+    execute("UPDATE testapp_order SET name = name")
+    orders[1].delete()
+
+    assert [
+        ("orders.changes.insert", first, None, {"name": "a"}, ["name"]),
+        ("orders.changes.insert", second, None, {"name": "b"}, ["name"]),
+        ("orders.changes.update", first, {"name": "a"}, {"name": "c"}, ["name"]),
+        ("orders.changes.update", second, {"name": "b"}, {"name": "c"}, ["name"]),
+        ("orders.changes.update", first, {"name": "c"}, {"name": "d"}, ["name"]),
+        ("orders.changes.delete", second, {"name": "c"}, None, ["name"]),
+    ] == [
+        (name, key, payload["old"], payload["new"], payload["changed"])
+        for name, key, payload, _ in published()
+    ]
+    _, _, payload, headers = published()[0]
+    assert ("testapp_order", int(first), {}) == (
+        payload["table"],
+        payload["pk"],
+        headers,
+    )
+
+
+def test_what_else_writes_rows_is_told():
+    """ON CONFLICT, COPY, two in one WITH; of a row that a trigger changes, the last."""
+    capture("testapp.Order", fields=["name"])
+    execute(
+        """CREATE FUNCTION pg_temp.shout() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN NEW.name := upper(NEW.name); RETURN NEW; END $$;
+           CREATE TRIGGER shouts BEFORE INSERT OR UPDATE ON testapp_order
+           FOR EACH ROW EXECUTE FUNCTION pg_temp.shout()"""
+    )
+    execute(
+        """INSERT INTO testapp_order (id, name) VALUES (1, 'a');
+           INSERT INTO testapp_order (id, name) VALUES (1, 'b'), (2, 'c')
+           ON CONFLICT (id) DO UPDATE SET name = excluded.name"""
+    )
+    copying = "COPY testapp_order (id, name) FROM STDIN"
+    with connection.cursor() as cursor, cursor.copy(copying) as copy:
+        copy.write("3\td\n")
+    execute(
+        """WITH gone AS (DELETE FROM testapp_order WHERE id = 3 RETURNING id)
+           UPDATE testapp_order SET name = 'e' FROM gone WHERE testapp_order.id = 2"""
+    )
+
+    told = changes()
+    assert [
+        ("insert", "1", None, {"name": "A"}),
+        ("update", "1", {"name": "A"}, {"name": "B"}),
+        ("insert", "2", None, {"name": "C"}),
+        ("insert", "3", None, {"name": "D"}),
+    ] == told[:4]
+    assert ("delete", "3", {"name": "D"}, None) in told[4:]
+    assert ("update", "2", {"name": "C"}, {"name": "E"}) in told[4:]
+    assert 6 == len(told)
+
+
+def test_rows_that_a_foreign_key_takes_along_are_told():
+    """A cascade of the database is a statement like others."""
+    execute(
+        """CREATE TABLE part (id integer PRIMARY KEY,
+               order_id bigint REFERENCES testapp_order ON DELETE CASCADE);
+           INSERT INTO testapp_order (id, name) VALUES (1, ''), (2, ''), (3, '');
+           INSERT INTO part VALUES (10, 1), (20, 2), (21, 2), (30, 3)"""
+    )
+    attach("part")
+    execute("DELETE FROM testapp_order WHERE id < 3")
+
+    assert {"10", "20", "21"} == {key for _, key, _, _ in changes()}
+    assert 3 == len(changes())
+
+
+def test_a_row_is_found_by_its_primary_key():
+    """One that changes is the delete of a key and the insert of another."""
+    attach("testapp_order", columns=("name",))
+    execute("INSERT INTO testapp_order (id, name) VALUES (1, 'a'), (2, 'b')")
+    execute("UPDATE testapp_order SET id = id + 1, name = 'c' WHERE id = 2")
+
+    assert {
+        ("insert", "1", "None", "{'name': 'a'}"),
+        ("insert", "2", "None", "{'name': 'b'}"),
+        ("delete", "2", "{'name': 'b'}", "None"),
+        ("insert", "3", "None", "{'name': 'c'}"),
+    } == {(act, key, str(old), str(new)) for act, key, old, new in changes()}
+
+
+def test_several_columns_are_one_key():
+    """A JSON array, in the order of the primary key."""
+    execute("CREATE TABLE seat (n integer, car text, note text, PRIMARY KEY (car, n))")
+    attach("seat", columns=("note",))
+    execute("INSERT INTO seat VALUES (7, 'a', 'x')")
+    execute("UPDATE seat SET note = 'y'")
+
+    assert [
+        ("insert", '["a", 7]', None, {"note": "x"}),
+        ("update", '["a", 7]', {"note": "x"}, {"note": "y"}),
+    ] == changes()
+    assert ["a", 7] == published()[0][2]["pk"]
+
+
+def test_a_column_that_is_made_when_it_is_read_is_not_told():
+    """No trigger sees it; one that is stored is told."""
+    kinds = {"kept": "STORED", "made": "VIRTUAL"}
+    if connection.pg_version < 180_000:
+        kinds = {"kept": "STORED"}
+    columns = [f"{name} int GENERATED ALWAYS AS (a) {kinds[name]}" for name in kinds]
+    execute(f"CREATE TABLE sum (a integer PRIMARY KEY, {', '.join(columns)})")
+    attach("sum")
+    execute("INSERT INTO sum VALUES (1)")
+
+    assert [("insert", "1", None, {"a": 1, "kept": 1})] == changes()
+
+
+def test_a_table_may_have_many_columns():
+    """More than a function of PostgreSQL takes arguments."""
+    columns = [f"c{number}" for number in range(120)]
+    execute(
+        f"CREATE TABLE wide (id integer PRIMARY KEY, {' text, '.join(columns)} text)"
+    )
+    attach("wide", without=("id",))
+    execute("INSERT INTO wide (id, c7) VALUES (1, 'a')")
+
+    assert [("insert", "1", None, {**dict.fromkeys(columns), "c7": "a"})] == changes()
+
+
+def test_a_table_may_change():
+    """Columns are picked by name: of those that are told, one may go, or be renamed."""
+    attach("testapp_order", without=("receipt",))
+    execute("INSERT INTO testapp_order (id, name) VALUES (1, 'a')")
+    execute("ALTER TABLE testapp_order ADD COLUMN paid boolean DEFAULT false")
+    execute("UPDATE testapp_order SET paid = true")
+    execute("ALTER TABLE testapp_order DROP COLUMN paid")
+    execute("ALTER TABLE testapp_order RENAME COLUMN name TO title")
+    execute("UPDATE testapp_order SET title = 'b'")
+
+    assert [
+        ("insert", "1", None, {"id": 1, "name": "a"}),
+        (
+            "update",
+            "1",
+            {"id": 1, "name": "a", "paid": False},
+            {"id": 1, "name": "a", "paid": True},
+        ),
+        ("update", "1", {"id": 1, "title": "a"}, {"id": 1, "title": "b"}),
+    ] == changes()
+
+
+def test_a_large_row_is_written_and_its_large_values_are_left_out():
+    """By name: the write does not fail, and the message is within the limit."""
+    attach("testapp_everyfield", columns=("char", "text"), bytes_max=2_000)
+    EveryField.objects.create(char="é" * 60, text="x" * 5_000)
+    EveryField.objects.update(text="y")
+
+    (_, _, first, _), (_, _, second, _) = published()
+    assert {"char": "é" * 60} == first["new"]
+    assert (None, ["text"]) == (first["old"], first["left_out"])
+    assert ["char", "text"] == first["changed"]
+    assert ({"char": "é" * 60}, ["text"]) == (second["new"], second["changed"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_changes_of_a_row_are_told_in_their_order(
+    captures: None, new_cursor: Callable[..., Any], in_thread: Callable[..., Any]
+):
+    """Two who write one row wait for one another; who is cut off has told nothing."""
+    attach("testapp_order", columns=("name",))
+    first, second, third, looks = (new_cursor() for _ in range(4))
+    first.execute("INSERT INTO testapp_order (id, name) VALUES (1, 'a')")
+    update = "UPDATE testapp_order SET name = name || %s"
+    third.execute("BEGIN")
+    third.execute(update, ["lost"])
+    first_writes = in_thread(first.execute, update, ["b"])
+    wait_until_blocked(looks, 1)
+    looks.execute(
+        "SELECT pg_terminate_backend(%s)", [third.connection.info.backend_pid]
+    )
+    first_writes.join()
+    first.execute("BEGIN")
+    first.execute(update, ["c"])
+    second_writes = in_thread(second.execute, update, ["d"])
+    wait_until_blocked(looks, 1)
+    first.execute("COMMIT")
+    second_writes.join()
+
+    assert [
+        ("insert", "1", None, {"name": "a"}),
+        ("update", "1", {"name": "a"}, {"name": "ab"}),
+        ("update", "1", {"name": "ab"}, {"name": "abc"}),
+        ("update", "1", {"name": "abc"}, {"name": "abcd"}),
+    ] == changes()
+
+
+def wait_until_blocked(cursor: Any, count: int) -> None:
+    """Wait until so many sessions wait for a lock."""
+    wait_for(
+        lambda: cursor.execute(BLOCKED).fetchone() == (count,), what="a blocked session"
+    )
+
+
+def test_many_rows_are_published_in_parts():
+    """So many as fit into one value, were each as large as a message may be."""
+    attach("testapp_order", columns=("name",), bytes_max=60_000_000)
+    execute("INSERT INTO testapp_order (name) SELECT n FROM generate_series(1, 5) n")
+    execute("UPDATE testapp_order SET name = 'a'")
+    execute("DELETE FROM testapp_order")
+
+    told = changes()
+    assert [*"12345"] == [new["name"] for act, _, _, new in told if act == "insert"]
+    assert {"insert": 5, "update": 5, "delete": 5} == Counter(act for act, *_ in told)
+    assert 5 == len({key for _, key, _, _ in told})
+
+
+def test_a_condition_picks_rows():
+    """Of both rows; those that there are not are NULL."""
+    attach(
+        "testapp_order", columns=("name",), when="new.name > coalesce(old.name, 'm')"
+    )
+    execute("INSERT INTO testapp_order (id, name) VALUES (1, 'a'), (2, 'z')")
+    execute("UPDATE testapp_order SET name = 'b'")
+    execute("DELETE FROM testapp_order")
+
+    assert [
+        ("insert", "2", None, {"name": "z"}),
+        ("update", "1", {"name": "a"}, {"name": "b"}),
+    ] == changes()
+
+
+def test_a_partitioned_table_is_captured_where_it_is_written_itself():
+    """A row that moves to another partition has one message; TRUNCATE has none."""
+    execute(
+        """CREATE TABLE day (id integer, at integer, note text, PRIMARY KEY (id, at))
+               PARTITION BY RANGE (at);
+           CREATE TABLE day_1 PARTITION OF day FOR VALUES FROM (0) TO (10);
+           CREATE TABLE day_2 PARTITION OF day FOR VALUES FROM (10) TO (20)"""
+    )
+    attach("day", columns=("note",))
+    execute("INSERT INTO day VALUES (1, 5, 'a')")
+    execute("UPDATE day SET note = 'b'")
+    execute("UPDATE day SET at = 15")
+    execute("UPDATE day_2 SET note = 'c'")  # Past the table that is captured.
+    execute("TRUNCATE day")
+
+    told = changes()
+    assert [("insert", "[1, 5]"), ("update", "[1, 5]")] == [
+        each[:2] for each in told[:2]
+    ]
+    assert {("delete", "[1, 5]"), ("insert", "[1, 15]")} == {
+        each[:2] for each in told[2:]
+    }
