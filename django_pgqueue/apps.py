@@ -10,6 +10,7 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core import checks
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
@@ -48,6 +49,7 @@ class PgQueueConfig(AppConfig):
 
         _register_checks()
         post_migrate.connect(_declare, sender=self)
+        connection_created.connect(_attend)
         modules = readable_settings().task_modules
         import_modules([*modules, PIPELINES])
         if stores_mail():
@@ -79,6 +81,18 @@ def _register_checks() -> None:
     checks.register(named("check_deployment"), CHECKS_TAG, deploy=True)
     # Not by our own tag: Django would run it without being told a database.
     checks.register(named("check_database"), checks.Tags.database)
+
+
+def _attend(*, connection: Any, **told: Any) -> None:
+    """Let a connection to the jobs' database hear of changes that are captured."""
+    from django_pgqueue.conf import readable_settings
+
+    is_ours = connection.alias == readable_settings().database
+    # Not psycopg 2, of which a check tells.
+    if is_ours and hasattr(connection.connection, "add_notice_handler"):
+        from django_pgqueue.topics.captured import attend
+
+        attend(connection)
 
 
 def _declare(

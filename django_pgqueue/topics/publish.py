@@ -206,6 +206,19 @@ def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
         raise
 
 
+def wake_all(connection: Any, names: Iterable[str]) -> None:
+    """
+    Wake after the commit whoever serves queues, lanes or topics.
+
+    Args:
+        connection: Django's, on which messages were stored.
+        names: What is notified: queues, what stands for jobs in lanes, and HINT with
+            the name of a topic.
+    """
+    for name in sorted(names):
+        wake_after_commit(connection, name, tells_age=name == LANES_HINT)
+
+
 def _is_one_statement(batches: Mapping[str, Sequence[Items]]) -> bool:
     """Whether all are stored by one statement, which needs no transaction around it."""
     parts = [part for items in batches.values() for part in items]
@@ -246,10 +259,9 @@ def _store_many(connection: Any, topic: str, items: Sequence[Items]) -> storage.
 
 def _tell(connection: Any, topic: str, stored: storage.Stored) -> None:
     """Wake whom new messages concern, after the commit, and send the signal."""
-    for queue in sorted(stored.queues):
-        wake_after_commit(connection, queue, tells_age=queue == LANES_HINT)
-    if stored.has_groups:
-        wake_after_commit(connection, HINT + topic)
+    wake_all(
+        connection, stored.queues | ({HINT + topic} if stored.has_groups else set())
+    )
     telemetry.send(
         signals.messages_published,
         None,

@@ -18,6 +18,7 @@ from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.postgres.clock import with_moment
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.testing import assert_enqueued, capture, drain, freeze, immediate
+from django_pgqueue.topics.captured import Captured
 from tests.app.models import Order
 from tests.app.tasks import fails, make_order, noop
 from tests.harness.factories import make_job
@@ -138,7 +139,7 @@ def test_connections_opened_meanwhile_are_told_too():
         thread.join()
 
     assert [LONG_AGO, LONG_AGO] == found
-    assert [] == connection.execute_wrappers
+    assert [Captured] == [*map(type, connection.execute_wrappers)]
     assert server_now() > LONG_AGO
 
 
@@ -159,7 +160,7 @@ def test_it_ends_with_an_exception():
 
     assert timezone.now() > LONG_AGO
     assert timezone.datetime is datetime
-    assert [] == connection.execute_wrappers
+    assert [Captured] == [*map(type, connection.execute_wrappers)]
 
 
 # Jobs --------------------------------------------------------------------------------

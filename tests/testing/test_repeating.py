@@ -9,6 +9,7 @@ from django.test import TestCase
 from django_pgqueue import JobFailed, Reject, Snooze, signals, task
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.testing import crash_once, drain, freeze, immediate, redeliver
+from django_pgqueue.topics.captured import Captured
 from tests.app.models import Order
 from tests.app.tasks import Unlucky, make_order, noop
 
@@ -443,4 +444,4 @@ def test_nothing_of_it_stays(again):
     original = charge
     again(noop)
     assert charge is original
-    assert [] == connection.execute_wrappers
+    assert [Captured] == [*map(type, connection.execute_wrappers)]

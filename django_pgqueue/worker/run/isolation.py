@@ -45,6 +45,7 @@ from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.postgres import session
+from django_pgqueue.topics.captured import Captured
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -332,8 +333,9 @@ def _watch(sender: Any, connection: Any, **fields: Any) -> None:
 def _clean(connection: Any) -> None:
     if connection.connection is None:
         return
-    if connection.execute_wrappers:
-        connection.execute_wrappers.clear()
+    wrappers = connection.execute_wrappers
+    if any(not isinstance(wrapper, Captured) for wrapper in wrappers):
+        wrappers[:] = [each for each in wrappers if isinstance(each, Captured)]
     if not connection.in_atomic_block and _is_idle(connection.connection):
         if _is_as_it_was(connection):
             _close_cursors(connection)

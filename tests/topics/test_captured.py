@@ -1,0 +1,163 @@
+"""Captured writes: who is woken after the commit, and who has acted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, transaction
+
+from django_pgqueue import InvalidOption, consume, subscribe
+from django_pgqueue.topics.captured import Captured, capture_actor
+from django_pgqueue.topics.sync import sync_groups
+from tests.app.models import Order
+from tests.harness.captures import capture, captures, published
+from tests.topics.conftest import deploy
+
+__all__ = ["captures"]
+
+Heard = Callable[[], list[str]]
+
+
+def listens() -> None:
+    """A queue and a group want what is captured."""
+    subscribe("orders", queue="search", name="shop.on_order")(lambda message: None)
+    consume("orders", group="audit", name="shop.audit")(lambda messages: None)
+    deploy()
+    with transaction.atomic(), connection.cursor() as cursor:
+        sync_groups(cursor)
+
+
+def rolled_back(write: Callable[[], object]) -> None:
+    """Write what a savepoint takes back."""
+    with transaction.atomic():
+        write()
+        transaction.set_rollback(True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_are_woken_after_the_commit_of_djangos_write(
+    captures: None, heard: Heard
+):
+    """With a transaction and without; by the ORM and by raw SQL; once for many."""
+    listens()
+    capture("testapp.Order", topic="orders")
+
+    Order.objects.create()
+    assert ["!topic orders", "search"] == sorted(heard())
+    with transaction.atomic():
+        Order.objects.create()
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE testapp_order SET name = 'b'")
+        assert [] == heard()
+    assert ["!topic orders", "search"] == sorted(heard())
+    Order.objects.update(name="b")
+    assert [] == heard()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_is_woken_for_what_was_rolled_back(captures: None, heard: Heard):
+    """Neither for a savepoint, nor for a statement that has failed."""
+    listens()
+    capture("testapp.Order", topic="orders")
+    with transaction.atomic():
+        rolled_back(Order.objects.create)
+    with connection.cursor() as cursor, pytest.raises(Exception, match="by zero"):
+        cursor.execute("INSERT INTO testapp_order (name) VALUES (''); SELECT 1 / 0")
+    assert not Order.objects.exists()
+    assert [] == heard()
+    Order.objects.create()
+    assert ["!topic orders", "search"] == sorted(heard())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_writes_past_django_wakes_by_option_alone(
+    captures: None, heard: Heard, other_cursor
+):
+    """A notification inside the transaction: commits wait for one another then."""
+    listens()
+    capture("testapp.Order", topic="orders")
+    insert = "INSERT INTO testapp_order (name) VALUES ('')"
+    other_cursor.execute(insert)
+    assert [] == heard()
+    capture("testapp.Order", topic="orders", wakes="now")
+    other_cursor.execute(insert)
+    assert ["!topic orders", "search"] == sorted(heard())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_messages_say_who_has_acted(captures: None):
+    """In a transaction, without one, within another's, and past a savepoint."""
+    capture("testapp.Order", topic="orders", fields=["name"])
+    with capture_actor("user:7"):
+        order = Order.objects.create(name="a")
+        with transaction.atomic():
+            Order.objects.update(name="b")
+            with capture_actor("user:8"):
+                Order.objects.update(name="c")
+            Order.objects.update(name="d")
+            with capture_actor("user:9"):
+                rolled_back(lambda: Order.objects.update(name="lost"))
+            Order.objects.update(name="e")
+        with capture_actor(None):
+            Order.objects.update(name="f")
+    with transaction.atomic():
+        with capture_actor("user:7"):
+            Order.objects.update(name="g")
+        Order.objects.update(name="h")
+    order.delete()
+
+    told = [
+        ((payload["new"] or {}).get("name"), headers.get("actor"))
+        for _, _, payload, headers in published()
+    ]
+    assert [
+        *(("a", "user:7"), ("b", "user:7"), ("c", "user:8"), ("d", "user:7")),
+        *(("e", "user:7"), ("f", None), ("g", "user:7"), ("h", None), (None, None)),
+    ] == told
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_actor_of_async_code_is_told(captures: None):
+    """The ORM writes in a thread, which knows the context."""
+    capture("testapp.Order", topic="orders", fields=["name"])
+
+    async def write() -> None:
+        with capture_actor("user:7"):
+            await Order.objects.acreate(name="a")
+
+    async_to_sync(write)()
+    assert ["user:7"] == [headers["actor"] for *_, headers in published()]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_actor_costs_a_query_for_each_transaction_that_writes(
+    captures: None, django_assert_num_queries
+):
+    """And none where nothing is written."""
+    with transaction.atomic(), capture_actor("user:7"):
+        with django_assert_num_queries(1):
+            Order.objects.count()
+        with django_assert_num_queries(3):
+            Order.objects.create()
+            Order.objects.create()
+
+
+@pytest.mark.parametrize("actor", ["", 7, "x" * 256, "a\x00"])
+def test_an_actor_is_a_short_text(actor):
+    """Refused before SQL is sent."""
+    said = capture_actor(actor)
+    with pytest.raises(InvalidOption, match="in 1 to 255 characters"), said:
+        pass
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_has_one_wrapper_whoever_adds_another():
+    """Also one that was opened within somebody's own, and one that was opened anew."""
+    connection.close()
+    with connection.execute_wrapper(lambda execute, *told: execute(*told)):
+        connection.ensure_connection()
+    connection.close()
+    connection.ensure_connection()
+    assert [Captured] == list(map(type, connection.execute_wrappers))
