@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.unique import Unique
     from django_pgqueue.tasks.workflow_result import WorkflowResult
+    from django_pgqueue.topics.captured import capture_actor
+    from django_pgqueue.topics.changes import Change
     from django_pgqueue.topics.consume import consume
     from django_pgqueue.topics.publication import Publication
     from django_pgqueue.topics.publish import (
@@ -97,6 +99,8 @@ _HOMES = {
     "every": "schedules.declare",
     "subscribe": "topics.subscribe",
     "consume": "topics.consume",
+    "capture_actor": "topics.captured",
+    "Change": "topics.changes",
     "topic": "topics.topic",
     "publish": "topics.publish",
     "publish_many": "topics.publish",
@@ -161,6 +165,7 @@ __all__ = [
     "Breaker",
     "Call",
     "Cancel",
+    "Change",
     "DeclarationError",
     "DuplicateJob",
     "EmbeddedServerError",
@@ -215,6 +220,7 @@ __all__ = [
     "asignal",
     "batch",
     "batch_of",
+    "capture_actor",
     "chain",
     "chord",
     "consume",

@@ -11,13 +11,22 @@ database, so that those who publish know nothing of it.
 
 # Without postponed annotations: the rows of the table are read here.
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
+    NamedTuple,
     ParamSpec,
     Protocol,
     Self,
@@ -62,6 +71,10 @@ from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.declare import DeclaresWithContext, declare_task
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.topics.lanes import check_of_queue, check_of_task, check_parts
+
+if TYPE_CHECKING:
+    # Loaded where a model is subscribed to.
+    from django_pgqueue.topics.changes import OfModel
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,7 +122,36 @@ class MessageLaneKeywords(TypedDict, total=False):
     ]
 
 
-class SubscribeKeywords(OneByOneKeywords, MessageLaneKeywords, total=False):
+class ChangeKeywords(TypedDict, total=False):
+    """What is said of a model, in place of a pattern."""
+
+    on: Annotated[
+        Collection[Literal["insert", "update", "delete"]] | None,
+        Option(
+            'Of a model: which of "insert", "update" and "delete"; all. Each is a '
+            "subscription of its own."
+        ),
+    ]
+    fields: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Of a model: only updates that change one of these fields, besides inserts "
+            "and deletes. The database looks for one field; of several, the job of an "
+            "update that changes none ends without a call."
+        ),
+    ]
+    topic: Annotated[
+        str | None,
+        Option(
+            "Of a model: as its CaptureChanges() says; by default the label in lower "
+            'case, "shop.order".'
+        ),
+    ]
+
+
+class SubscribeKeywords(
+    OneByOneKeywords, MessageLaneKeywords, ChangeKeywords, total=False
+):
     """What @subscribe takes besides takes_context."""
 
     where: Annotated[
@@ -135,6 +177,7 @@ OF_SUBSCRIBE = options_of(SubscribeKeywords, ContextKeywords)
 # What a subscription says of its jobs, and not of their task.
 OF_JOBS = options_of(JobKeywords)
 OF_LANE = options_of(MessageLaneKeywords)
+OF_CHANGE = options_of(ChangeKeywords)
 
 
 class Subscribes(Protocol):
@@ -164,6 +207,8 @@ class Declaration:
     tags: tuple[str, ...] = ()
     # Where its jobs wait for one another; None: nowhere.
     lane: Lane | None = None
+    # What it wants of a model.
+    changes: "OfModel | None" = None
 
     @property
     def route(self) -> tuple[str, str]:
@@ -219,7 +264,8 @@ def subscribe(pattern: Any, **options: Any) -> Any:
 
     Args:
         pattern: "orders": every message of that topic, "orders.created": those of that
-            name, ``*`` for a word: ``"orders.*"``, ``"*.created"``; or a topic().
+            name, ``*`` for a word: ``"orders.*"``, ``"*.created"``; or a topic(). Or
+            a model, whose changes a migration captures: the function gets a Change.
         options: Those of the table; help() and the reference tell each. Above a task,
             what is said of the jobs alone.
 
@@ -230,32 +276,43 @@ def subscribe(pattern: Any, **options: Any) -> Any:
             option is wrong, as in task(); one of the task stands above a task; that
             task has unique, debounce, throttle or accumulate, which do not hold for
             jobs that are made in the database; or a lane has a key that is none of a
-            message.
+            message; on, fields or topic is said of a pattern, or a model of a task.
     """
-    selects = Pattern.parse(getattr(pattern, "name", pattern))
-    contains = checked_where(options.pop("where", None))
+    selected = list(_selected(pattern, options))
     begins = Start.parse(options.pop("start", LATEST))
     lane = _own_lane(options)
 
     def declare_it(function: Any) -> Task[Any, Any]:
         own: dict[str, Any] = {}
+        changes = selected[0].changes
         if isinstance(function, Task):
             _refuse_options_of_task(function, options)
             task, own = function, _own_options(options)
+            if changes is not None:
+                raise DeclarationError(
+                    f"@subscribe({changes.label}) stands above the task {task.name}: "
+                    f"it goes on a function, which gets a Change."
+                )
+        elif changes is not None:
+            from django_pgqueue.topics.changes import takes_change
+
+            task = declare_task(takes_change(function, changes.columns), options)
         else:
             task = declare_task(function, options)
         _check_task(task)
         queue = own.pop("queue", None) or task.options.queue or QUEUE_DEFAULT
-        declaration = Declaration(
-            task=task,
-            pattern=selects,
-            queue=queue,
-            where=contains,
-            start=begins,
-            lane=_lane_for(task, queue, lane),
-            **own,
-        )
-        _add(declaration)
+        for each in selected:
+            declaration = Declaration(
+                task=task,
+                pattern=each.pattern,
+                queue=queue,
+                where=each.where,
+                start=begins,
+                lane=_lane_for(task, queue, lane),
+                changes=each.changes,
+                **own,
+            )
+            _add(declaration)
         return task
 
     return declare_it
@@ -268,6 +325,49 @@ def declared() -> list[Declaration]:
         for name in sorted(_declared)
         for route in sorted(_declared[name].by_route)
     ]
+
+
+class _Selected(NamedTuple):
+    """Which messages one row selects."""
+
+    pattern: Pattern
+    where: str | None
+    changes: "OfModel | None" = None
+
+
+def _selected(pattern: Any, options: dict[str, Any]) -> Iterator[_Selected]:
+    """Take out of *options* what says which messages are wanted; yield it by rows."""
+    where = options.pop("where", None)
+    said = {name: options.pop(name, None) for name in OF_CHANGE}
+    if isinstance(pattern, type) and hasattr(pattern, "_meta"):
+        from django_pgqueue.topics.changes import wanted_changes
+
+        for each in wanted_changes(pattern, **said):
+            both = each.where if where is None else _joined(where, each)
+            yield _Selected(Pattern.parse(each.pattern), checked_where(both), each)
+        return
+    for name, value in said.items():
+        if value is not None:
+            raise DeclarationError(
+                f"@subscribe({name}=…) is said of a model, and {shown(pattern)} is a "
+                f"pattern. Say where=…, of what is in the payload."
+            )
+    yield _Selected(
+        Pattern.parse(getattr(pattern, "name", pattern)), checked_where(where)
+    )
+
+
+def _joined(where: Any, changes: "OfModel") -> Any:
+    """Return what a user wants of a change, and what makes it one of the model."""
+    if not isinstance(where, Mapping):
+        return where  # It is refused.
+    for name in changes.where:
+        if name in where:
+            raise TopicError(
+                f"@subscribe({changes.label}, where=…) has {name!r}, which the model "
+                f"and fields=[…] say."
+            )
+    return {**where, **changes.where}
 
 
 def _add(declaration: Declaration) -> None:
@@ -293,7 +393,7 @@ def _content(declaration: Declaration) -> tuple[Any, ...]:
     each = declaration
     return (
         *(each.task.name, each.route, each.where, each.start),
-        *(each.priority, each.max_attempts, each.tags, each.lane),
+        *(each.priority, each.max_attempts, each.tags, each.lane, each.changes),
     )
 
 
