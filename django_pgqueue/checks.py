@@ -37,11 +37,13 @@ from django_pgqueue.exceptions import (
     SettingsError,
     did_you_mean,
 )
+from django_pgqueue.log.captures import Installed, find_all
 from django_pgqueue.log.days import closed_early
 from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.connect import DEFAULTS
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import missing_indexes
+from django_pgqueue.redaction.names import Names
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
 from django_pgqueue.tasks.modules import failed_modules, import_problem
@@ -49,8 +51,14 @@ from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.plain import TAG
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.topics.overlaps import overlaps
+from django_pgqueue.topics.subscribe import declared as subscriptions
 
 ENGINE = "django.db.backends.postgresql"
+
+ADD_CAPTURE = (
+    "Add a migration with CaptureChanges(…), of django_pgqueue.operations, which says "
+    "the same."
+)
 
 # What PgBouncer listens on unless told otherwise.
 POOLER_PORT = "6432"
@@ -72,6 +80,7 @@ def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found += _subscriptions()
     found += _types(settings)
     found += _contract(settings)
+    found += _changes()
     return found
 
 
@@ -143,6 +152,7 @@ def check_database(
         missing = missing_indexes(cursor)
         early = closed_early(cursor)
         granted = rights(cursor)
+        captures = find_all(cursor)
     found = [
         _warning(
             13,
@@ -165,7 +175,32 @@ def check_database(
         )
     if granted.trouble:
         found.append(_warning(18, granted.trouble, f"{granted.way_out}."))
-    return found
+    return [*found, *_captures(captures)]
+
+
+def _captures(captures: Sequence[Installed]) -> Iterator[CheckMessage]:
+    """Check what triggers tell of rows."""
+    secret = Names(readable_settings().redact)
+    for each in captures:
+        told = [name for name in each.captured_columns if secret.hides(name)]
+        if told:
+            yield _warning(
+                28,
+                f"The capture of {each} tells {', '.join(told)}, which "
+                f"PGQUEUE['REDACT'] hides: messages stand in the log for whoever may "
+                f"read it.",
+                "Say fields=[…] without them in a CaptureChanges() of the same topic; "
+                "or silence this.",
+            )
+        if each.gone_columns:
+            yield _warning(
+                29,
+                f"The capture of {each} names columns that the table does not have: "
+                f"{', '.join(each.gone_columns)}. Messages lack them, and an update of "
+                f"the others alone is told.",
+                "Say in a migration what is captured now, with a CaptureChanges() of "
+                "the same topic.",
+            )
 
 
 def _settings() -> Iterator[CheckMessage]:
@@ -523,6 +558,39 @@ def _contract(settings: Settings) -> Iterator[CheckMessage]:
             30,
             f"{each.subject}: {each.problem}.",
             f"{each.way_out}. If it is meant: {WRITE} > {settings.contract}",
+        )
+
+
+def _changes() -> Iterator[CheckMessage]:
+    """Check that migrations capture what code subscribes to."""
+    wanted = [each for each in subscriptions() if each.changes is not None]
+    if not wanted:
+        return
+    # Reading all migrations takes a while.
+    from django_pgqueue.operations import declared_captures
+
+    captured = declared_captures()
+    for each in wanted:
+        if (changes := each.changes) is None:
+            continue
+        captures = captured.get(changes.label_lower, {})
+        capture = captures.get(changes.topic)
+        if capture is None:
+            known = ", ".join(f"topic={topic!r}" for topic in captures)
+            lacks = f"as {changes.topic!r}"
+            way_out = f"Captured it is with {known}: say so." if known else ADD_CAPTURE
+        elif changes.act not in capture.on:
+            lacks, way_out = f"on {changes.act!r}", ADD_CAPTURE
+        elif missing := set(changes.fields) - set(capture.fields or changes.fields):
+            lacks = f"with the field {min(missing)!r}"
+            way_out = ADD_CAPTURE
+        else:
+            continue
+        yield _error(
+            18,
+            f"{each.task.name} is subscribed to changes of {changes.label}, and no "
+            f"migration captures them {lacks}: it gets none.",
+            way_out,
         )
 
 

@@ -27,8 +27,12 @@ from django_pgqueue.schedules import declare
 from django_pgqueue.tasks import modules, registry
 from django_pgqueue.topics import consume as consume_module
 from django_pgqueue.topics import subscribe as subscribe_module
+from tests.app.models import Order
 from tests.app.tasks import noop
+from tests.harness.captures import capture, migrations
 from tests.harness.mail_server import EMAIL, mail_settings
+
+__all__ = ["migrations"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(django_pgqueue.checks.__file__).read_text(encoding="utf-8")
@@ -362,6 +366,55 @@ def test_one_task_that_gets_a_message_twice():
     subscribe("*.paid")(subscribe("orders", name="shop.one")(plain))
     text = found("E011")
     assert "shop.one ('*.paid') and shop.one ('orders')" in text
+
+
+@pytest.mark.usefixtures("_no_subscriptions", "migrations")
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        (
+            {},
+            "captures them as 'testapp.order': it gets none. Captured it is with topi",
+        ),
+        ({"topic": "orders.all"}, "captures them on 'delete'"),
+        (
+            {"topic": "orders.all", "on": ["update"], "fields": ["name"]},
+            "captures them with the field 'name'",
+        ),
+    ],
+)
+def test_changes_that_no_migration_captures(said, told):
+    """By what the last of them says, whether it is applied or not."""
+    subscribe(Order, name="shop.on_change", **said)(lambda change: None)
+    count = len(check_configuration(None))
+    assert told in found(*["E018"] * count)
+
+
+@pytest.mark.usefixtures("_no_subscriptions", "migrations")
+def test_changes_that_a_migration_captures():
+    """Nothing is told of them."""
+    subscribe(Order, name="shop.on_change", topic="orders.all", on=["update"])(
+        lambda change: None
+    )
+    assert "" == found()
+
+
+def test_what_a_capture_tells_of_secrets_and_of_columns_that_are_gone(db, settings):
+    """Of those that were named; of all columns, secret ones are left out."""
+    capture("testapp.Order", topic="orders.some", fields=["name"])
+    capture("auth.User")
+    assert "" == found(by=check_database, databases=["default"])
+    settings.PGQUEUE = {"REDACT": ["name"]}
+    both = check_database(None, databases=["default"])
+    assert "auth_user to auth.user tells username, first_name" in both[0].msg
+    settings.PGQUEUE = {"REDACT": ["^name"]}
+    assert "orders.some tells name," in found(
+        "W028", by=check_database, databases=["default"]
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE testapp_order RENAME COLUMN name TO title")
+    text = found("W029", by=check_database, databases=["default"])
+    assert "columns that the table does not have: name." in text
 
 
 async def async_middleware(context, call_next):

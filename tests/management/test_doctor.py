@@ -21,6 +21,7 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
 from tests.app import tasks
+from tests.harness.captures import capture, captures, migrations
 from tests.harness.factories import (
     make_dead_letter,
     make_declared,
@@ -29,6 +30,8 @@ from tests.harness.factories import (
     make_schedule,
 )
 from tests.harness.minutes import in_minutes
+
+__all__ = ["captures", "migrations"]
 
 LONG_AGO = timedelta(minutes=-10)
 
@@ -69,6 +72,7 @@ CHECKS = {
     *("groups_unserved", "groups_stale"),
     *("stale", "subscribed_tasks", "patterns"),
     *("backfills_behind", "backfills_lost"),
+    *("captures", "captured_columns"),
 }
 
 
@@ -130,7 +134,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 49 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 51 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 
@@ -561,3 +565,27 @@ def test_schedules_of_a_task_that_is_not_declared_are_found():
     make_schedule(name="b", task="no.such.task", paused_at=LONG_AGO)
 
     assert ["a"] == trouble("schedule_tasks")["value"]
+
+
+@pytest.mark.usefixtures("captures", "migrations")
+def test_changes_that_are_not_captured_any_more():
+    """Triggers that are gone, or disabled, and columns that were renamed."""
+    capture("testapp.Order", topic="orders.one", fields=["name"])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """DROP TRIGGER "pgqueue_capture_orders.one_insert" ON testapp_order;
+               ALTER TABLE testapp_order
+                   DISABLE TRIGGER "pgqueue_capture_orders.one_update";
+               ALTER TABLE testapp_order RENAME COLUMN name TO title"""
+        )
+    try:
+        assert [
+            "testapp_order to orders.one (no trigger of insert)",
+            "testapp_order to orders.one (its trigger of update is disabled)",
+            "testapp_order to orders.all (no trigger at all)",
+        ] == trouble("captures")["value"]
+        found = examined()[1]["captured_columns"]
+        assert ["testapp_order to orders.one: name"] == found["value"]
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE testapp_order RENAME COLUMN title TO name")

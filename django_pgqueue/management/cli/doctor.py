@@ -15,6 +15,7 @@ import psycopg
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.management.cli import (
+    examine_captures,
     examine_counters,
     examine_depths,
     examine_export,
@@ -108,6 +109,7 @@ def _examine(settings: Settings) -> list[Finding]:
             examine_topics.topics,
             examine_groups.groups,
             examine_subscriptions.subscriptions,
+            examine_captures.captures,
             examine_export.export,
         ):
             found += _try(examination, cursor, settings)
