@@ -52,8 +52,10 @@ ALSO = {
 PART_ALSO = {
     *("published", "read", "p99/p50", "p99/plain"),
     *("adds", "adds_to_admin", "first_job_after", "pages"),
+    *("one_us", "many_us"),
 }
 UNITS = {
+    "capture": "rows/s",
     "contend": "tx/s",
     "fair_latency": "ms",
     "idle": "goals",

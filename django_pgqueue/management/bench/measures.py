@@ -6,6 +6,7 @@ import fnmatch
 
 from django_pgqueue.management.bench.asynchronous import ASYNC
 from django_pgqueue.management.bench.backlog import BACKLOG
+from django_pgqueue.management.bench.capture import CAPTURED
 from django_pgqueue.management.bench.contend import CONTEND
 from django_pgqueue.management.bench.drain import (
     DRAIN,
@@ -64,6 +65,7 @@ MEASURES: dict[str, Measure] = {
         IDLE,
         START,
         TOPICS,
+        CAPTURED,
         LANES_PARKED,
         LANES_ORDER,
         LANES_LIMIT,

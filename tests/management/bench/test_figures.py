@@ -33,6 +33,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 ALSO = {
     "backlog": ["claim_buffers"],
+    "capture": ["one_us", "many_us"],
     "idle": ["cpu_percent", "rss_mb", "queries_per_second"],
     "lanes_parked": ["claim_buffers"],
     "lanes_snapshot": ["pages"],
