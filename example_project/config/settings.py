@@ -60,10 +60,10 @@ INSTALLED_APPS = [
 # (3) Every key has a good default; see django_pgqueue/conf.py. A worker that is told
 # to stop gives the mails that it is sending this long.
 # Tasks stand in tasks.py and reminders.py, those that run by themselves in nightly.py,
-# and those that are steps of a saga in saga.py.
+# those that are steps of a saga in saga.py, and what reads changes in audit.py.
 PGQUEUE = {
     "GRACE_SECONDS": 20,
-    "TASK_MODULES": ["tasks", "reminders", "nightly", "saga"],
+    "TASK_MODULES": ["tasks", "reminders", "nightly", "saga", "audit"],
 }
 
 # (4) What the tasks themselves need; here, where mail goes. Seconds to connect, and for

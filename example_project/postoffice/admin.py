@@ -1,7 +1,25 @@
 from django.contrib import admin
 from django.http import HttpRequest
 
-from postoffice.models import EmailMessage
+from postoffice.models import EmailMessage, MailChange
+
+
+class MailChangeInline(admin.TabularInline):  # type: ignore[type-arg]
+    """What became of a mail, change by change."""
+
+    model = MailChange
+    fields = ("at", "before", "after", "error", "actor")
+    ordering = ("id",)
+    extra = 0
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
 
 
 @admin.register(EmailMessage)
@@ -12,6 +30,7 @@ class EmailMessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_filter = ("status",)
     search_fields = ("subject", "error")
     show_full_result_count = False
+    inlines = (MailChangeInline,)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -140,3 +140,24 @@ class EmailMessage(models.Model):
     def recipients(self) -> list[str]:
         """Everybody who gets it, in the order to, cc, bcc."""
         return [*self.to, *self.cc, *self.bcc]
+
+
+class MailChange(models.Model):
+    """A change of a mail's status, as it was captured: see audit.py."""
+
+    # Without a constraint: a mail may be gone before its change is noted.
+    mail = models.ForeignKey(
+        EmailMessage, models.CASCADE, related_name="changes", db_constraint=False
+    )
+    at = models.DateTimeField()
+    before = models.CharField(max_length=9)
+    after = models.CharField(max_length=9)
+    error = models.TextField(blank=True, default="")
+    # Who has made it, where somebody has said so.
+    actor = models.CharField(max_length=255, blank=True, default="")
+
+    class Meta:
+        verbose_name = "change"
+
+    def __str__(self) -> str:
+        return f"{self.before} → {self.after}"
