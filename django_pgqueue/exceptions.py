@@ -51,7 +51,7 @@ class SettingsError(PgQueueError, ValueError):
 
 
 class DeclarationError(PgQueueError, TypeError):
-    """A function or its options cannot be declared as a task."""
+    """A function or its options cannot be declared as a task, or a capture be made."""
 
 
 class ScheduleError(PgQueueError, ValueError):

@@ -92,12 +92,13 @@ GRANT USAGE, SELECT ON SEQUENCE pgqueue_message_id_seq TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
     pgqueue_publish, pgqueue_store_message, pgqueue_store_messages,
     pgqueue_begin_publish, pgqueue_make_log_day, pgqueue_message_lane,
-    pgqueue_patterns_of, pgqueue_pattern_selects
+    pgqueue_patterns_of, pgqueue_pattern_selects, pgqueue_capture, pgqueue_capture_less
     TO pgqueue_producer;
 
--- Producer, where publish_many() is called for topics that have subscriptions, or names
--- of messages have more than six words: they read back what they store, so that whoever
--- may call them can read all messages. Not granted unless you take the dashes away.
+-- Producer, where publish_many() is called for topics that have subscriptions, or rows
+-- are written that are captured for them, or names of messages have more than six words:
+-- these read back what they store, so that whoever may call them can read all messages.
+-- Not granted unless you take the dashes away.
 -- GRANT SELECT (name, key, payload, headers) ON pgqueue_message TO pgqueue_producer;
 
 -- Worker: all rows, and the days to come. It cannot drop days: for retention let it be
@@ -127,7 +128,8 @@ GRANT USAGE, SELECT ON SEQUENCE
 GRANT SELECT ON django_migrations TO pgqueue_worker;
 GRANT EXECUTE ON FUNCTION
     pgqueue_add_steps, pgqueue_advance, pgqueue_batch_moved, pgqueue_batches_in,
-    pgqueue_begin_publish, pgqueue_channel, pgqueue_check_job, pgqueue_close_log_day, pgqueue_close_workflow,
+    pgqueue_begin_publish, pgqueue_capture, pgqueue_capture_less, pgqueue_channel,
+    pgqueue_check_job, pgqueue_close_log_day, pgqueue_close_workflow,
     pgqueue_compensate, pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
     pgqueue_horizons, pgqueue_insert_steps, pgqueue_installation, pgqueue_job_place,
     pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_lock_workflows,

@@ -45,6 +45,12 @@ INSERT INTO pgqueue_subscription (topic, pattern, task)
 VALUES ('orders', 'orders.paid', 't')
 """
 
+# What the file has in a comment.
+(GRANT,) = re.findall(
+    r"^-- (GRANT SELECT .*;)$", ROLES.read_text("utf-8"), re.MULTILINE
+)
+REVOKE = GRANT.replace("GRANT", "REVOKE").replace(" TO ", " FROM ")
+
 
 @pytest.fixture
 def producer(log_in):
@@ -142,6 +148,36 @@ def test_it_publishes_to_subscribers_and_into_a_day_that_nobody_has_made(
     assert (1, 1) == (count(owner, "pgqueue_message"), count(owner))
 
 
+def test_it_writes_captured_rows_with_the_same_rights(producer, owner):
+    """The trigger runs as the writer: without them, the write fails."""
+    said = """{"name": "orders", "on": ["insert"], "columns": null, "without": [],
+        "when": null, "wakes": "on_commit", "bytes_max": 20}"""
+    table = owner.execute(
+        "SELECT format('%s.shop_order', relnamespace::regnamespace) FROM pg_class"
+        " WHERE oid = 'pgqueue_job'::regclass"
+    ).fetchone()[0]
+    owner.execute(
+        f"""CREATE TABLE {table} (id integer PRIMARY KEY);
+            CREATE TRIGGER captures AFTER INSERT ON {table}
+                REFERENCING NEW TABLE AS pgqueue_new
+                FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_capture('{said}');
+            GRANT INSERT ON {table} TO pgqueue_producer"""
+    )
+    try:
+        with connections[producer].cursor() as cursor:
+            cursor.execute(f"INSERT INTO {table} VALUES (1)")
+            assert 1 == count(owner, "pgqueue_message")
+            owner.execute(SUBSCRIBE.replace("orders.paid", "orders"))
+            with pytest.raises(ProgrammingError, match="permission denied for table"):
+                cursor.execute(f"INSERT INTO {table} VALUES (2)")
+            owner.execute(GRANT)
+            cursor.execute(f"INSERT INTO {table} VALUES (2)")
+        assert (2, 1) == (count(owner, "pgqueue_message"), count(owner))
+    finally:
+        owner.execute(REVOKE)
+        owner.execute(f"DROP TABLE {table}")
+
+
 def test_it_publishes_many_once_it_may_read_messages(producer, owner):
     """Refused by the file as it is; granted by the line that it has in a comment."""
     owner.execute(SUBSCRIBE)
@@ -149,12 +185,11 @@ def test_it_publishes_many_once_it_may_read_messages(producer, owner):
     with pytest.raises(ProgrammingError, match="denied for table pgqueue_message"):
         publish_many(many)
 
-    (grant,) = re.findall(r"^-- (GRANT SELECT .*;)$", ROLES.read_text(), re.MULTILINE)
-    owner.execute(grant)
+    owner.execute(GRANT)
     try:
         publish_many(many)
     finally:
-        owner.execute(grant.replace("GRANT", "REVOKE").replace(" TO ", " FROM "))
+        owner.execute(REVOKE)
     assert (2, 1) == (count(owner, "pgqueue_message"), count(owner))
 
 
