@@ -16,6 +16,9 @@ QUEUE_DEFAULT = "default"
 
 TASK_NAME_MAX = 255
 
+# The task that messages of pull queues have, and no function. SQL has it as text, too.
+PULL_TASK = "pgqueue.pull"
+
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 PRIORITY_DEFAULT = 0
 

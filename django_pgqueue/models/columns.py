@@ -25,6 +25,17 @@ CLOCK = Func(
 )
 
 
+class LaneHash(Func):
+    """
+    A number that a lane's name is hashed to, of all that eight bytes hold.
+
+    Where a place among lanes is drawn by lot, it is one of these.
+    """
+
+    function = "hashtextextended"
+    output_field = models.BigIntegerField()
+
+
 class TextArray(models.Field):  # type: ignore[type-arg]
     """A list of texts. From 6.1 on, ArrayField asks for an app more to be installed."""
 

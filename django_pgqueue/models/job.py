@@ -9,8 +9,9 @@ from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.live_states import REST, TESTS
-from django_pgqueue.models.columns import CLOCK, JobColumns
+from django_pgqueue.models.columns import CLOCK, JobColumns, LaneHash
 
 
 class LiveState(models.TextChoices):
@@ -189,6 +190,15 @@ class Job(JobColumns):
                 fields=["queue", "lane", "lane_due_at"],
                 name="pgqueue_job_fair",
                 condition=Q(visible_at__isnull=True, lane_policy="fair"),
+            ),
+            # Serves sql/pull_heads.sql: of a pull queue, the lanes and their messages.
+            models.Index(
+                F("queue"),
+                LaneHash("lane", Value(0)),
+                F("lane"),
+                F("id"),
+                name="pgqueue_job_pull",
+                condition=Q(visible_at__isnull=True, task=PULL_TASK),
             ),
             # Serves queues/lanes.py: lanes with jobs that have become due. After fair
             # ones, claims look themselves.

@@ -10,7 +10,8 @@ from django_pgqueue.models.columns import CLOCK
 
 class Queue(models.Model):
     """
-    A row exists from the first time a worker claims from the queue.
+    A row exists from the first time a worker claims from the queue; that of a pull
+    queue from when it was declared.
 
     Jobs name their queue as text, without a foreign key: an enqueue needs no row here
     and never waits for one.
@@ -18,6 +19,15 @@ class Queue(models.Model):
 
     name = models.CharField(_("name"), max_length=63, primary_key=True)
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
+
+    # "tasks": workers run what is in it. "pull": clients receive it, and no worker.
+    kind = models.CharField(_("kind"), max_length=10, db_default="tasks")
+    # Of a pull queue: for how long a message is its receiver's, and how often it is
+    # received at most. NULL: 30, and 5; see sql/pull_queue.sql.
+    visibility_seconds = models.FloatField(
+        _("visibility in seconds"), null=True, blank=True
+    )
+    max_receives = models.IntegerField(_("maximum receives"), null=True, blank=True)
 
     # NULL: not paused. Workers leave the jobs of a paused queue alone.
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)

@@ -10,7 +10,8 @@
 -- of errors are said, never what an error or a job says.
 --
 -- Of each band, the oldest rows are looked at, so that a look costs the same in any
--- table. A queue or task that is paused waits on purpose. Of more than in_limit changes
+-- table. A queue or task that is paused waits on purpose. That a lease of a message has
+-- lapsed is no alert: receivers of pull queues give up so. Of more than in_limit changes
 -- the log has the number.
 --
 -- Locks: an advisory lock, until the transaction ends; while somebody else looks, a call
@@ -53,7 +54,8 @@ BEGIN
                 ORDER BY j.queue, j.priority DESC LIMIT 1)
                LIMIT 1) next),
     due AS MATERIALIZED (
-        SELECT old.queue, old.leased_by IS NOT NULL AS is_leased,
+        SELECT old.queue, old.task = 'pgqueue.pull' AS is_pull,
+               old.leased_by IS NOT NULL AND old.task <> 'pgqueue.pull' AS is_leased,
                moment - old.visible_at AS age
           FROM band
          CROSS JOIN LATERAL (
@@ -85,9 +87,12 @@ BEGIN
           FROM due d WHERE d.is_leased AND d.age > in_lapsed GROUP BY d.queue
         UNION ALL
         SELECT 'unclaimed_jobs', d.queue, count(*)::integer,
-               format('%s jobs have been due for more than %s, the first for %s; %s '
-                      'living workers serve the queue', count(*), in_waits,
-                      date_trunc('second', max(d.age)),
+               format(CASE WHEN bool_and(d.is_pull)
+                           THEN '%s messages have been due for more than %s, the first '
+                                'for %s: nobody receives them'
+                           ELSE '%s jobs have been due for more than %s, the first for '
+                                '%s; %s living workers serve the queue' END,
+                      count(*), in_waits, date_trunc('second', max(d.age)),
                       (SELECT count(*) FROM live
                         WHERE live.queues = '[]' OR live.queues ? d.queue))
           FROM due d WHERE NOT d.is_leased AND d.age > in_waits GROUP BY d.queue
