@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from django_pgqueue.options.breaker import Breaker
     from django_pgqueue.options.lanes import Group, Limit, Rate
     from django_pgqueue.options.retry import Retry
+    from django_pgqueue.pull.message import PullMessage
+    from django_pgqueue.pull.queue import PullQueue, queue
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.as_completed import as_completed
@@ -95,6 +97,9 @@ _HOMES = {
     "saga": "workflows.saga",
     "Signature": "tasks.canvas",
     "WorkflowResult": "tasks.workflow_result",
+    "queue": "pull.queue",
+    "PullQueue": "pull.queue",
+    "PullMessage": "pull.message",
     "cron": "schedules.declare",
     "every": "schedules.declare",
     "subscribe": "topics.subscribe",
@@ -188,6 +193,8 @@ __all__ = [
     "PipelineBusy",
     "PipelineStopped",
     "Publication",
+    "PullMessage",
+    "PullQueue",
     "QueueFull",
     "Rate",
     "Reject",
@@ -231,6 +238,7 @@ __all__ = [
     "group",
     "publish",
     "publish_many",
+    "queue",
     "saga",
     "signal",
     "subscribe",

@@ -113,6 +113,7 @@ def _declare(
     from django_pgqueue.schedules.sync import sync as sync_schedules
     from django_pgqueue.schedules.sync import tell_workers
     from django_pgqueue.tasks.modules import failed_modules, import_problem
+    from django_pgqueue.tasks.pull_queues import sync_queues
     from django_pgqueue.topics.sync import sync_groups, sync_subscriptions, sync_topics
     from django_pgqueue.workflows.versions import others_under_way
 
@@ -135,6 +136,7 @@ def _declare(
             done.append(("Subscription", subscribed.added, "added"))
             done.append(("Subscription", subscribed.changed, "changed"))
             done.append(("Consumer group", sync_groups(cursor), "added"))
+            sync_queues(cursor)
         if SCHEDULES in tables:
             synced = sync_schedules(cursor, migrates=True)
             if synced.changed or synced.withdrawn:

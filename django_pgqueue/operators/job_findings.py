@@ -65,7 +65,10 @@ def of_queues(
     unserved = [
         queue
         for queue in stats
-        if queue.ready and queue.paused_at is None and not is_served(queue.name, plans)
+        if queue.ready
+        and queue.paused_at is None
+        and queue.kind == "tasks"
+        and not is_served(queue.name, plans)
     ]
     for queue in unserved:
         yield Finding(

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import NamedTuple
 
-from django_pgqueue.bounds import LANE_CAPACITY_MAX
+from django_pgqueue.bounds import LANE_CAPACITY_MAX, PULL_TASK
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, BANDS_SEEN, LIVE_QUEUES
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
@@ -100,9 +100,11 @@ SELECT leased.*, candidate.due_at, candidate.cancel_requested
 # that is due in the claim index instead, if it takes the table for an empty one.
 IS_DUE = "coalesce(j.visible_at <= statement_timestamp(), false)"
 
-# The rows of a band that may be claimed. Of none that runs alone; see above.
-DUE = """
+# The rows of a band that may be claimed. Of none that runs alone; see above. And no
+# message of a pull queue: claimers know of such queues, but one may be new since.
+DUE = f"""
 j.queue = band.queue AND j.priority = band.priority AND NOT j.runs_alone
+              AND j.task <> '{PULL_TASK}'
               AND j.visible_at <= statement_timestamp()
               AND j.id <> ALL(%(barred)s::bigint[])
 """
@@ -251,12 +253,17 @@ IS_PAUSED = """
 (q.paused_at IS NOT NULL
  AND coalesce(q.paused_until > statement_timestamp(), true))"""
 
+# Likewise one from which workers claim nothing: it is paused, or for others to receive.
+# Of a queue without a row, too.
+IS_CLOSED = f"({IS_PAUSED} OR coalesce(q.kind <> 'tasks', false))"
+
 # Locks: none. All queues that have a job of any state, by the same loose scan, and
-# those of which an operator has said that they are paused or have a limit; and whether
-# jobs of fair lanes are parked there. And the names of held tasks, of which nothing
-# else is said but when a pause ends; a breaker holds its task until it is closed.
+# those of which an operator has said that they are paused or have a limit, or that no
+# worker claims from; and whether jobs of fair lanes are parked there. And the names of
+# held tasks, of which nothing else is said but when a pause ends; a breaker holds its
+# task until it is closed.
 SAID = f"""
-{IS_PAUSED}, num_nonnulls(q.concurrency, q.rate_spacing) > 0,
+{IS_CLOSED}, num_nonnulls(q.concurrency, q.rate_spacing) > 0,
 CASE WHEN {IS_PAUSED}
      THEN extract(epoch FROM q.paused_until - statement_timestamp())::float8 END"""
 KNOWN_QUEUES = f"""
@@ -268,7 +275,7 @@ SELECT live.queue, q.name IS NOT NULL, {SAID},
   FROM live LEFT JOIN pgqueue_queue q ON q.name = live.queue
 UNION ALL
 SELECT q.name, true, {SAID}, false FROM pgqueue_queue q
- WHERE ({IS_PAUSED} OR num_nonnulls(q.concurrency, q.rate_spacing) > 0)
+ WHERE ({IS_CLOSED} OR num_nonnulls(q.concurrency, q.rate_spacing) > 0)
    AND q.name <> ALL(ARRAY(SELECT queue FROM live))
 UNION ALL
 SELECT l.name, NULL, NULL, NULL,
@@ -354,7 +361,7 @@ class KnownQueue(NamedTuple):
 
     name: str
     has_row: bool
-    is_paused: bool
+    is_paused: bool  # Or a pull queue: nothing is claimed from it.
     is_limited: bool = False  # An operator says how many are claimed.
     pause_seconds: float | None = None  # Until the pause ends by itself.
     has_turns: bool = False  # Jobs of fair lanes are parked there.

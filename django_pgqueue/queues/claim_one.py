@@ -12,13 +12,13 @@ from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.claim import IS_PAUSED, LEASE_CANDIDATES, Claimed
+from django_pgqueue.queues.claim import IS_CLOSED, LEASE_CANDIDATES, Claimed
 from django_pgqueue.queues.held import WAITS
 
 # Locks: a row lock on the job, until the statement's transaction ends. SKIP LOCKED: a
 # worker that is claiming it at this moment has it. A paused queue gives nothing, as it
-# gives nothing to a worker; nor does a held task. Limits of queues are for workers:
-# nothing waits for one here, and no place is taken.
+# gives nothing to a worker, and a pull queue neither; nor does a held task. Limits of
+# queues are for workers: nothing waits for one here, and no place is taken.
 CLAIM_ONE = f"""
 WITH candidate AS MATERIALIZED (
     SELECT j.id, j.visible_at AS due_at,
@@ -26,7 +26,7 @@ WITH candidate AS MATERIALIZED (
       FROM pgqueue_job j
      WHERE j.id = %(id)s AND j.visible_at <= statement_timestamp()
        AND NOT EXISTS (SELECT 1 FROM pgqueue_queue q
-                        WHERE q.name = j.queue AND {IS_PAUSED})
+                        WHERE q.name = j.queue AND {IS_CLOSED})
        AND NOT {WAITS}
        FOR UPDATE OF j SKIP LOCKED),
 {LEASE_CANDIDATES}

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.bands import ALL_BANDS
 
 # Locks: none; so have all of these.
 # Leases that ran out and whose job nobody has taken: workers that died, and none that
-# lives. Of each band, the oldest due rows.
+# lives. Of each band, the oldest due rows. A receiver of a pull queue gives a message
+# up in that way.
 LAPSED = f"""
 WITH RECURSIVE {ALL_BANDS}
 SELECT count(due.leased_by),
@@ -25,7 +27,9 @@ SELECT count(due.leased_by),
                FILTER (WHERE due.leased_by IS NOT NULL))::float8
   FROM band
  CROSS JOIN LATERAL (
-       SELECT j.leased_by, j.visible_at FROM pgqueue_job j
+       SELECT CASE WHEN j.task <> '{PULL_TASK}' THEN j.leased_by END AS leased_by,
+              j.visible_at
+         FROM pgqueue_job j
         WHERE j.queue = band.queue AND j.priority = band.priority
           AND j.visible_at <= statement_timestamp()
         ORDER BY j.visible_at LIMIT %(limit)s) due

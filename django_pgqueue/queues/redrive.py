@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.settle import KEPT_COLUMNS
@@ -37,6 +38,13 @@ headers - 'pgqueue.unknown_since'
 # What a rule may redrive: what none has redriven, by the row as it is when locked.
 MAY = "NOT (%(once)s::boolean AND headers ? 'pgqueue.reprocessed_at')"
 
+# Nobody would take a message in a queue of tasks, or a job in one of messages.
+FITS = f"""
+(%(queue)s::text IS NULL
+ OR (task = '{PULL_TASK}') = EXISTS (SELECT FROM pgqueue_queue q
+                                      WHERE q.name = %(queue)s AND q.kind = 'pull'))
+"""
+
 # Locks: row locks on the chosen dead letters; SKIP LOCKED, so that two operators (or
 # the purge) share them without waiting. Those that have no dedup key.
 # promotion: its id is older than those that are stored now; see sql/promote.sql.
@@ -46,7 +54,7 @@ REDRIVE = f"""
 WITH chosen AS MATERIALIZED (
     SELECT id FROM pgqueue_dead_letter
      WHERE id = ANY(%(ids)s::bigint[]) AND dedup_key IS NULL AND queued_key IS NULL
-       AND {MAY}
+       AND {MAY} AND {FITS}
        FOR UPDATE SKIP LOCKED),
 gone AS (
     DELETE FROM pgqueue_dead_letter
@@ -68,7 +76,7 @@ WITH chosen AS MATERIALIZED (
     SELECT * FROM pgqueue_dead_letter
      WHERE id = ANY(%(ids)s::bigint[])
        AND coalesce(queued_key, dedup_key) IS NOT NULL
-       AND {MAY}
+       AND {MAY} AND {FITS}
        FOR UPDATE SKIP LOCKED),
 moved AS (
     INSERT INTO pgqueue_job ({MOVED}, dedup_key, queued_key, queue, attempt, crashes,
@@ -127,7 +135,8 @@ def redrive(
     Args:
         cursor: An open cursor; the caller commits, and sends hints() then.
         ids: Of dead letters.
-        queue: None: to where each one came from.
+        queue: None: to where each one came from. Messages go to pull queues alone, and
+            jobs to no such.
         once: Note on each that a rule has redriven it, and pass over what has that
             note.
 

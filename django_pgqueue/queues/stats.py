@@ -83,7 +83,7 @@ QUEUES = f"""
 SELECT asked.name, dead.letters, held.paused_at, held.paused_until, held.paused_by,
        held.pause_reason,
        extract(epoch FROM held.paused_until - statement_timestamp())::float8,
-       q.concurrency, q.rate_spacing, q.rate_burst
+       q.concurrency, q.rate_spacing, q.rate_burst, coalesce(q.kind, 'tasks')
   FROM unnest(%(queues)s::text[]) AS asked(name)
   LEFT JOIN pgqueue_queue q ON q.name = asked.name
   LEFT JOIN LATERAL (
@@ -99,7 +99,7 @@ SELECT asked.name, dead.letters, held.paused_at, held.paused_until, held.paused_
 # What an operator has said, by the names of attributes.
 SAID = (
     *("paused_at", "paused_until", "paused_by", "pause_reason", "pause_seconds"),
-    *("concurrency", "rate_spacing", "rate_burst"),
+    *("concurrency", "rate_spacing", "rate_burst", "kind"),
 )
 
 
@@ -127,6 +127,7 @@ class QueueStats:
             said so, and the settings hold.
         rate_spacing: Seconds from one job to the next, in the same way.
         rate_burst: How many may be ahead of that.
+        kind: "tasks"; or "pull", whose jobs are messages: running means received.
         count_max: How far each number was counted; one that is equal to it means "this
             many, or more".
         depth: How many live jobs it holds, of a queue with a limit; one more than that
@@ -153,6 +154,7 @@ class QueueStats:
     concurrency: int | None = None
     rate_spacing: float | None = None
     rate_burst: int | None = None
+    kind: str = "tasks"
     count_max: int = COUNT_MAX
     is_partial: bool = False
     depth: int | None = None

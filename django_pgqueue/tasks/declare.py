@@ -17,7 +17,7 @@ from typing import (
 
 from asgiref.sync import iscoroutinefunction
 
-from django_pgqueue.bounds import TASK_NAME_MAX
+from django_pgqueue.bounds import PULL_TASK, TASK_NAME_MAX
 from django_pgqueue.exceptions import DeclarationError, shown
 from django_pgqueue.options.checks import Middleware
 from django_pgqueue.options.lanes import as_lane
@@ -326,5 +326,10 @@ def _checked_text(what: str, name: object) -> str:
     if not name.isprintable():
         raise DeclarationError(
             f"@task: the {what} {shown(name)} must be printable text."
+        )
+    if name == PULL_TASK:
+        raise DeclarationError(
+            f"@task: the {what} {name!r} is that of messages in pull queues; choose "
+            f"another."
         )
     return name

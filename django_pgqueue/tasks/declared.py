@@ -77,7 +77,12 @@ class DeclaredTask:
             check_names(options.lane, self.parameters)
 
     def resolve(self, queue: str, settings: Settings) -> ResolvedOptions:
-        """Return what holds for this task's jobs in *queue*; kept for the next job."""
+        """
+        Return what holds for this task's jobs in *queue*; kept for the next job.
+
+        Raises:
+            InvalidOption: No worker claims from *queue*: it is a pull queue.
+        """
         kept = self._resolved.get(queue)
         # The same object for as long as the setting does not change.
         if kept is not None and kept[0] is settings:

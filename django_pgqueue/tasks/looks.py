@@ -50,17 +50,22 @@ class Looks:
         # Whether a look was at or after the end.
         self.is_over = False
 
-    def looked(self, *, hears: bool, took: float = 0.0) -> None:
+    def looked(
+        self, *, hears: bool, took: float = 0.0, due_in: float | None = None
+    ) -> None:
         """
         Note a look, from which the next one follows.
 
         Args:
             hears: Whether the end of what is waited for would be told.
             took: Seconds.
+            due_in: In how many seconds the next look is due at the latest.
         """
         if hears is not self._hears:
             self._hears, self._pauses = hears, _pauses(hears=hears)
         pause = max(next(self._pauses), took * PAUSES_PER_LOOK)
+        if due_in is not None:
+            pause = min(pause, due_in)
         now = self._clock()
         self._due_at, self.is_over = now + pause, now >= self._ends_at
 

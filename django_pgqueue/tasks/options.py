@@ -173,8 +173,11 @@ class TaskOptions(Declared):
         Return what holds for a job of this task in the queue *name*.
 
         Raises:
-            InvalidOption: A middleware of the settings does not fit the task.
+            InvalidOption: A middleware of the settings does not fit the task; or *name*
+                is a pull queue.
         """
+        if problem := problem_of_queue(name):
+            raise InvalidOption(f"queue={name!r}: {problem}")
         layers = settings.queues.get(name, {}), settings.defaults
         held = {
             option: self._first(option, row, layers)
@@ -212,6 +215,20 @@ class TaskOptions(Declared):
             if layer.get(option) is not None:
                 return row.check(layer[option])
         return row.default
+
+
+# Queues that code declares as those of messages: pull/queue.py adds them.
+pull_queues: set[str] = set()
+
+
+def problem_of_queue(queue: str | None) -> str | None:
+    """Return why no job can be in *queue*; None: one can."""
+    if queue not in pull_queues:
+        return None
+    return (
+        f"{queue!r} is a pull queue, whose messages clients receive and no worker "
+        f"runs. Choose another queue for the task, or send a message: queue.send(…)."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,7 @@ class Pending(ABC, Generic[T]):
         if told is None or self._looks.is_due:
             ended = self._look_at_all(wait.hears)
         else:
-            ended = self._find(told & self._pending.keys())
+            ended = self._find(self._pending.keys() & told)
         if by is not None:
             by.ended(wait, self._ids(ended))
         return ended

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_pgqueue.exceptions import DeclarationError, UnknownTask
+from django_pgqueue.tasks.options import problem_of_queue
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.declared import DeclaredTask
@@ -25,8 +26,12 @@ def declare(task: DeclaredTask) -> None:
     Declaring the same function again, as a reload of its module does, replaces it.
 
     Raises:
-        DeclarationError: Another function has the name already; nothing is declared.
+        DeclarationError: Another function has the name already, or its queue is a pull
+            queue; nothing is declared.
     """
+    problem = problem_of_queue(task.options.queue)
+    if problem:
+        raise DeclarationError(f"@task {task.name}: {problem}")
     names = (task.name, *task.aliases)
     for name in names:
         other = tasks.get(name)

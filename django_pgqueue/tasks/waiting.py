@@ -1,6 +1,9 @@
 """
 Waiting: how a process hears of the end of the jobs that its callers wait for.
 
+And of messages in pull queues, of which wakes tell: whoever waits for these names the
+queue, by its hint, in place of ids.
+
     the first wait     a thread opens a connection, and LISTENs
     each wait          its ids are announced to the workers, then looked at once more
     a job has ended    its worker tells the id, and whoever waits for it looks
@@ -29,6 +32,7 @@ from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link, is_pooled
 from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import waited
+from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.looks import Looks
 from django_pgqueue.tasks.open_transaction import has_test_case
@@ -48,34 +52,38 @@ IDS_ANNOUNCED_MAX = 20_000
 RETRY_SECONDS = 1.0
 
 
+# The id of a job, or PULL_HINT and a queue.
+Key = int | str
+
+
 class Wait:
     """
     What one caller waits for.
 
     Args:
-        ids: Of jobs.
+        ids: Of jobs; or what is notified of pull queues.
         wake: Ends his rest; any thread may call it, and it does not wait.
     """
 
-    def __init__(self, ids: Iterable[int], wake: Callable[[], None]) -> None:
+    def __init__(self, ids: Iterable[Key], wake: Callable[[], None]) -> None:
         self.ids = dict.fromkeys(ids)
         self._wake = wake
         self._lock = threading.Lock()
-        self._told: set[int] = set()
+        self._told: set[Key] = set()
         # Whether everything is to be looked at.
         self._is_new = False
         # Whether ends are told, but for those of the last moments.
         self.hears = False
 
-    def take(self) -> set[int] | None:
+    def take(self) -> set[Key] | None:
         """Return which jobs have been told of since; None: look at all."""
         with self._lock:
             told, self._told = self._told, set()
             is_new, self._is_new = self._is_new, False
         return None if is_new else told
 
-    def tell(self, ids: Collection[int]) -> None:
-        """Say that *ids* have ended."""
+    def tell(self, ids: Collection[Key]) -> None:
+        """Say that *ids* have ended, or have got messages."""
         with self._lock:
             self._told.update(ids)
         self._wake()
@@ -117,7 +125,9 @@ class Ear:
         self._alias = alias
         self._lock = threading.Lock()
         self._waits: dict[Wait, None] = {}
-        self._by_id: dict[int, dict[Wait, None]] = {}
+        self._by_id: dict[Key, dict[Wait, None]] = {}
+        # Whether anybody has waited for a queue.
+        self._hears_wakes = False
         # Not announced yet.
         self._fresh: list[Wait] = []
         self._announce_all_at = 0.0
@@ -135,8 +145,9 @@ class Ear:
                 return
             self._waits[wait] = None
             self._fresh.append(wait)
-            for job_id in wait.ids:
-                self._by_id.setdefault(job_id, {})[wait] = None
+            for key in wait.ids:
+                self._by_id.setdefault(key, {})[wait] = None
+                self._hears_wakes = self._hears_wakes or isinstance(key, str)
             if self._wakeup is None:
                 self._start()
             self._wake_up()
@@ -155,7 +166,7 @@ class Ear:
         if self._wakeup is not None:
             self._wakeup.set()
 
-    def ended(self, wait: Wait, ids: Collection[int]) -> None:
+    def ended(self, wait: Wait, ids: Collection[Key]) -> None:
         """Announce these no more: *wait* knows of their end."""
         with self._lock:
             self._forget(wait, ids)
@@ -175,7 +186,7 @@ class Ear:
             if not _idle_seconds():
                 self._wake_up()
 
-    def _forget(self, wait: Wait, ids: Collection[int]) -> None:
+    def _forget(self, wait: Wait, ids: Collection[Key]) -> None:
         for job_id in ids:
             wait.ids.pop(job_id, None)
             waits = self._by_id.get(job_id)
@@ -191,6 +202,7 @@ class Ear:
         # What arrives during a statement is read by that.
         came: list[str] = []
         listening_on: object = None
+        heard_on: object = None
         while (seconds := self._seconds()) is not None:
             try:
                 connection = link.connection
@@ -202,12 +214,16 @@ class Ear:
                         wake.listen(cursor, [waited.channel(cursor)])
                     connection.add_notify_handler(lambda it: came.append(it.payload))
                     listening_on, self._has_said = connection, False
+                if self._hears_wakes and heard_on is not connection:
+                    with link.cursor() as cursor:
+                        wake.listen(cursor, [wake.channel(cursor)])
+                    heard_on = connection
                 self._announce(link)
                 self._hear(connection, came)
                 wakeup.wait(seconds, connection.fileno())
                 wakeup.clear()
             except Exception as error:
-                listening_on = None
+                listening_on = heard_on = None
                 link.drop()
                 if not self._lost(error):
                     break
@@ -235,11 +251,12 @@ class Ear:
         now = time.monotonic()
         with self._lock:
             waits, self._fresh = self._fresh, []
-            ids: Iterable[int] = (job_id for wait in waits for job_id in wait.ids)
+            ids: Iterable[Key] = (key for wait in waits for key in wait.ids)
             if now >= self._announce_all_at:
                 waits, ids = list(self._waits), self._by_id
                 self._announce_all_at = now + ANNOUNCE_SECONDS
-            some = list(islice(ids, IDS_ANNOUNCED_MAX))
+            jobs = (key for key in ids if isinstance(key, int))
+            some = list(islice(jobs, IDS_ANNOUNCED_MAX))
         if some:
             with link.cursor() as cursor:
                 waited.announce(cursor, some)
@@ -254,14 +271,16 @@ class Ear:
         pgconn.consume_input()
         while (notice := pgconn.notifies()) is not None:
             came.append(notice.extra.decode(errors="replace"))
-        ids: set[int] = set()
+        ids: set[Key] = set()
         while came:
-            ids |= waited.ids_of(came.pop())
-        told: dict[Wait, list[int]] = {}
+            payload = came.pop()
+            # A redriven message is told of as a job is, by the queue alone.
+            ids |= {payload, f"{PULL_HINT}{payload}", *waited.ids_of(payload)}
+        told: dict[Wait, list[Key]] = {}
         with self._lock:
-            for job_id in ids & self._by_id.keys():
-                for wait in self._by_id[job_id]:
-                    told.setdefault(wait, []).append(job_id)
+            for key in ids & self._by_id.keys():
+                for wait in self._by_id[key]:
+                    told.setdefault(wait, []).append(key)
         for wait, some in told.items():
             wait.tell(some)
 
@@ -326,7 +345,7 @@ def ear() -> Ear | None:
 
 @contextmanager
 def waiting(
-    by: Ear | None, ids: Iterable[int], wake: Callable[[], None]
+    by: Ear | None, ids: Iterable[Key], wake: Callable[[], None]
 ) -> Iterator[Wait]:
     """Wait for *ids*, for as long as the block lasts."""
     wait = Wait(ids, wake)
@@ -356,16 +375,25 @@ def _forget_parent() -> None:
 os.register_at_fork(after_in_child=_forget_parent)
 
 
+def _never() -> float | None:
+    return None
+
+
 def wait_until(
-    ids: Collection[int], timeout: Duration | None, has_ended: Callable[[], bool]
+    ids: Collection[Key],
+    timeout: Duration | None,
+    has_ended: Callable[[], bool],
+    due_in: Callable[[], float | None] = _never,
 ) -> None:
     """
     Return once *has_ended* says so, or the time is over.
 
     Args:
-        ids: Of the jobs whose ends are told.
+        ids: Of the jobs whose ends are told; or PULL_HINT and a queue.
         timeout: A duration; 0: look once; None: without end.
         has_ended: Looks; what it raises ends the wait.
+        due_in: In how many seconds there is something that nobody will tell of; None:
+            there is nothing such.
     """
     looks = Looks(timeout)
     if has_ended():
@@ -380,13 +408,14 @@ def wait_until(
             woken.clear()
             if has_ended():
                 return
-            looks.looked(hears=wait.hears)
+            looks.looked(hears=wait.hears, due_in=due_in())
 
 
 async def await_until(
-    ids: Collection[int],
+    ids: Collection[Key],
     timeout: Duration | None,  # noqa: ASYNC109 - As wait_until().
     has_ended: Callable[[], bool],
+    due_in: Callable[[], float | None] = _never,
 ) -> None:
     """Return once *has_ended*, which looks in Django's thread; as wait_until()."""
     looks = Looks(timeout)
@@ -401,4 +430,4 @@ async def await_until(
             await woken.wait(looks.seconds)
             if await in_thread(has_ended):
                 return
-            looks.looked(hears=wait.hears)
+            looks.looked(hears=wait.hears, due_in=await in_thread(due_in))

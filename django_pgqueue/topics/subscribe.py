@@ -69,6 +69,7 @@ from django_pgqueue.options.table import (
 from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.declare import DeclaresWithContext, declare_task
+from django_pgqueue.tasks.options import problem_of_queue
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.topics.lanes import check_of_queue, check_of_task, check_parts
 
@@ -301,6 +302,8 @@ def subscribe(pattern: Any, **options: Any) -> Any:
             task = declare_task(function, options)
         _check_task(task)
         queue = own.pop("queue", None) or task.options.queue or QUEUE_DEFAULT
+        if problem := problem_of_queue(queue):
+            raise DeclarationError(f"@subscribe of {task.name}: {problem}")
         for each in selected:
             declaration = Declaration(
                 task=task,

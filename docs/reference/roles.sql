@@ -5,6 +5,8 @@
 --   the owner         migrates, and removes days that are over. Nobody else needs it.
 --   pgqueue_producer  enqueues and publishes; reads no arguments, leases no job
 --   pgqueue_worker    what pgqueue_worker does, and acts of the admin and of commands
+--   pgqueue_client    sends to pull queues and receives from them, and nothing else;
+--                     reads no table
 --   pgqueue_viewer    lists and numbers of the admin and of commands; arguments, too
 --
 -- Nobody logs in by these. Grant them to whoever does:
@@ -21,7 +23,8 @@ DECLARE
     wanted text;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY[
-        'pgqueue_producer', 'pgqueue_worker', 'pgqueue_viewer'] LOOP
+        'pgqueue_producer', 'pgqueue_worker', 'pgqueue_client',
+        'pgqueue_viewer'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
         END IF;
@@ -100,6 +103,20 @@ GRANT EXECUTE ON FUNCTION
 -- these read back what they store, so that whoever may call them can read all messages.
 -- Not granted unless you take the dashes away.
 -- GRANT SELECT (name, key, payload, headers) ON pgqueue_message TO pgqueue_producer;
+
+-- Client: pull queues, by these functions alone, which run as the owner of the tables.
+-- Of any pull queue, since a function is granted or not. So that nobody's functions are
+-- run for the owner: of the schema, nobody else may CREATE in it.
+GRANT EXECUTE ON FUNCTION
+    pgqueue_channel,
+    pgqueue_declare_queue, pgqueue_send, pgqueue_send_many, pgqueue_receive,
+    pgqueue_due_in, pgqueue_extend, pgqueue_ack, pgqueue_nack, pgqueue_reject
+    TO pgqueue_client, pgqueue_worker;
+
+-- Producer, where it sends to pull queues.
+GRANT EXECUTE ON FUNCTION
+    pgqueue_declare_queue, pgqueue_send, pgqueue_send_many
+    TO pgqueue_producer;
 
 -- Worker: all rows, and the days to come. It cannot drop days: for retention let it be
 -- a member of the owner, or drop them yourself (see "Deploy workers").

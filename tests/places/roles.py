@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 ROLES = Path(__file__).parents[2] / "docs" / "reference" / "roles.sql"
-KINDS = ("producer", "worker", "viewer")
+KINDS = ("producer", "worker", "client", "viewer")
 
 
 @contextmanager

@@ -63,6 +63,32 @@ QUEUE_LIMITS = (
     *("HOLD", "ROOM", "TAKE_OVER", "PERMIT", "PAY", "SET_CONCURRENCY", "SET_RATE"),
 )
 
+# Of a queue that the statement makes itself, or none.
+PULLED = (
+    *("DECLARE", "SEND", "SEND_MANY", "RECEIVE", "EXTEND", "ACK", "NACK", "REJECT"),
+    "DUE_IN",
+)
+PULLING = {
+    "queue": "pulled",
+    "visibility": 60,
+    "max_receives": 5,
+    "changes": True,
+    "payload": "{}",
+    "payloads": "[1, 2]",
+    "delay": 1,
+    "lane": "a",
+    "lanes": '["a", null]',
+    "dedup_key": None,
+    "headers": "{}",
+    "priority": 0,
+    "expires": 9,
+    "limit": 10,
+    "receiver": "me",
+    "receipts": "7:1 8:2",
+    "error": "no",
+    "reason": "no",
+}
+
 WORKFLOWS = (
     *("RESULTS", "STEPS", "CLOSE", "LOCK", "COMPENSATE", "STUCK", "LAST_TO_END"),
     *("BATCHES_IN", "MEMBERS"),
@@ -294,6 +320,9 @@ VALUES = {
 EMPTY = f"{{{','.join('0' * BUCKETS)}}}"
 JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
+    **{f"pull.{name}": PULLING for name in PULLED},
+    "pull.WAITING": {"queues": ["default"], "limit": 10},
+    "pull.LETTERS": {"queue": "default", "after": 0, "limit": 10},
     "lanes.PROMOTE": promotion(["one", "none"], floors=[Floor(1, 5, NOON), Floor()]),
     "fair.CLAIM_FAIR": {
         "queue": "default",
@@ -564,6 +593,7 @@ EXPLAINED = {
     "partitions.MAKE",
     "pause.PAUSE",
     "pause.RESUME",
+    *(f"pull.{name}" for name in (*PULLED, "WAITING", "LETTERS", "HAS_PULL_QUEUES")),
     "purge.DEAD_LETTERS",
     "purge.DEDUP_WINDOWS",
     "purge.RESULTS",

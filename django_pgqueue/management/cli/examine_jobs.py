@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.conf import Settings
 from django_pgqueue.operators.findings import NAMES_MAX, Finding, finding, named
 from django_pgqueue.operators.human import age, duration
@@ -81,7 +82,7 @@ def modules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 def tasks(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do jobs wait whose task nobody declares?"""
     seen = doctor.tasks_in_use(cursor, limit=TASK_ROWS_MAX)
-    unknown = [name for name in seen if name not in registry.tasks]
+    unknown = [name for name in seen if name not in {PULL_TASK, *registry.tasks}]
     yield finding(
         check="tasks",
         wrong=unknown,

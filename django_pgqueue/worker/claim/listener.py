@@ -30,6 +30,7 @@ from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.held import HINT as HELD_HINT
 from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.queues.waited import HINT as WAITED_HINT
 from django_pgqueue.queues.watch import HINT as ALERT_HINT
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
@@ -134,6 +135,8 @@ class Wakes:
         elif hint.startswith(FREED_HINT):
             if self._on_freed is not None:
                 self._on_freed([hint.removeprefix(FREED_HINT)])
+        elif hint.startswith(PULL_HINT):
+            pass  # Of messages, for those who receive them.
         else:
             return False
         return True

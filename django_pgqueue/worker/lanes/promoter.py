@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
-from django_pgqueue.bounds import LANE_SEPARATOR
+from django_pgqueue.bounds import LANE_SEPARATOR, PULL_TASK
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import lanes
@@ -36,6 +36,9 @@ LEADER_SECONDS = 5.0
 LOCKED_SECONDS = 0.05
 
 REST_SECONDS = 60.0
+
+# What the names of lanes of pull queues begin with.
+PULL_LANES = f"{PULL_TASK}{LANE_SEPARATOR}"
 
 
 class Promoter(Service):
@@ -249,7 +252,13 @@ class Promoter(Service):
                     self._resumed.setdefault(task, on)
 
     def _promote(self, names: Collection[str], *, is_ours: bool = False) -> None:
-        """Promote lanes; of those with a rate, is_ours: their next turn is for us."""
+        """
+        Promote lanes; of those with a rate, is_ours: their next turn is for us.
+
+        None of pull queues: who receives takes from these himself, and may have their
+        locks for as long as his transaction is open.
+        """
+        names = [name for name in names if not name.startswith(PULL_LANES)]
         for chunk in lanes.in_chunks(names):
             with self.link.steady_cursor() as cursor:
                 floors = self._floors.of(cursor, chunk)

@@ -1,0 +1,1 @@
+"""Pull queues: messages that clients send and receive themselves, without a task."""

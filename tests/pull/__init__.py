@@ -1,0 +1,1 @@
+"""Pull queues, by Python and by SQL alone."""

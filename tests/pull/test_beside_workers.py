@@ -1,0 +1,115 @@
+"""Beside workers of all queues: they leave messages alone, and nobody is alarmed."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import DeclarationError, InvalidOption, subscribe, task
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.examine_jobs import leases, tasks, workers
+from django_pgqueue.models import Job
+from django_pgqueue.postgres.wakeup import Wakeup
+from django_pgqueue.pull.queue import queue
+from django_pgqueue.queues import claim
+from django_pgqueue.tasks import operate
+from django_pgqueue.testing import drain
+from django_pgqueue.worker.claim.listener import Wakes
+from django_pgqueue.worker.queue_plan import QueuePlan
+from tests.app.tasks import noop
+from tests.harness.factories import LEASE, make_dead_letter, make_jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def parcels(declared_anew):
+    parcels = queue("parcels", visibility="60s")
+    parcels.send_many([1, 2, 3], group=lambda it: None if it < 3 else "g")
+    return parcels
+
+
+def test_a_claim_passes_messages_by(parcels, cursor):
+    """Even one that does not know yet that the queue is a pull queue."""
+    for statement in ("known", "unknown"):
+        names = ["parcels", "default"] if statement == "unknown" else ["default"]
+        make_jobs(1)
+        jobs = claim.claim(cursor, queues=names, worker="w", limit=10, lease=LEASE)
+        assert ["default"] == [job.queue for job in jobs]
+    assert 3 == len(parcels.receive(10))
+
+
+def test_workers_know_the_queue_as_closed(parcels, cursor):
+    """As a paused one: no round looks there, and nothing is drained."""
+    known = {each.name: each for each in claim.known_queues(cursor)}
+    assert known["parcels"].is_paused
+    assert not known["parcels"].pause_seconds
+    assert 0 == drain()
+    assert 3 == Job.objects.filter(deliveries=0).count()
+
+
+def test_a_wake_of_a_pull_queue_flags_nothing():
+    """A thousand sends a second cost a worker a glance each."""
+    wakes = Wakes(QueuePlan(), Wakeup())
+    assert wakes.take() is None
+    wakes.flag("!pull:parcels")
+    assert not wakes.pending
+
+
+def test_nobody_is_alarmed(parcels, cursor):
+    """By a queue without workers, a task that nobody declares, a lease that ended."""
+    parcels.receive(1)
+    with connection.cursor() as session:
+        session.execute(
+            "UPDATE pgqueue_job SET visible_at = now() - interval '1 h'"
+            " WHERE visible_at IS NOT NULL"
+        )
+    found = [
+        *workers(cursor, get_settings()),
+        *leases(cursor, get_settings()),
+        *tasks(cursor, get_settings()),
+    ]
+    by = {finding.check: finding.severity for finding in found}
+    assert {"ok"} == {by["unserved"], by["leases"], by["tasks"]}
+    said = cursor.execute("SELECT kind, detail FROM pgqueue_watch()").fetchall()
+    assert ["unclaimed_jobs"] == [kind for kind, _ in said]
+    assert "nobody receives them" in said[0][1]
+
+
+def test_no_task_goes_to_a_pull_queue(parcels):
+    """Nobody would run it: the declaration, the call and the subscription refuse."""
+    with pytest.raises(InvalidOption, match="'parcels' is a pull queue"):
+        noop.using(queue="parcels").delay()
+    with pytest.raises(DeclarationError, match="is a pull queue"):
+        task(queue="parcels")(lambda_like)
+    with pytest.raises(DeclarationError, match="is a pull queue"):
+        subscribe("orders.*", queue="parcels")(noop)
+    with pytest.raises(DeclarationError, match="that of messages"):
+        task(name="pgqueue.pull")(lambda_like)
+
+
+def test_a_queue_of_tasks_becomes_no_pull_queue(cursor, declared_anew):
+    """Its jobs would never run; in SQL the database refuses it, too."""
+    make_jobs(1, queue="busy")
+    with pytest.raises(Exception, match="has jobs of tasks"):
+        queue("busy").send(1)
+    with pytest.raises(Exception, match="no pull queue is called nowhere"):
+        cursor.execute("SELECT pgqueue_send('nowhere', '1')")
+    with pytest.raises(Exception, match="queue of tasks"):
+        cursor.execute("SELECT pgqueue_declare_queue('default')")
+
+
+def lambda_like():
+    """A function to declare."""
+
+
+def test_a_dead_letter_goes_where_somebody_takes_it(parcels):
+    """A message to pull queues alone, and a job to none of them."""
+    queue("letters").send("there")
+    message = parcels.receive()[0]
+    message.reject()
+    assert [] == operate.redrive([message.id], queue="default")
+    assert [message.id] == operate.redrive([message.id], queue="letters")
+    job = make_dead_letter(queue="default")
+    assert [] == operate.redrive([job.pk], queue="parcels")
+    assert [job.pk] == operate.redrive([job.pk], queue="other")
