@@ -53,6 +53,7 @@ PART_ALSO = {
     *("published", "read", "p99/p50", "p99/plain"),
     *("adds", "adds_to_admin", "first_job_after", "pages"),
     *("one_us", "many_us"),
+    *("send/PGMQ", "receive/PGMQ", "ack/PGMQ"),
 }
 UNITS = {
     "capture": "rows/s",
@@ -64,6 +65,7 @@ UNITS = {
     "latency": "ms",
     "latency_mixed": "ms",
     "latency_trickle": "ms",
+    "pull": "msg/s",
     "results": "ms",
     "start": "ms",
     "topics": "msg/s",

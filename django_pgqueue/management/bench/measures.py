@@ -32,6 +32,7 @@ from django_pgqueue.management.bench.latency import LATENCY
 from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
 from django_pgqueue.management.bench.latency_trickle import LATENCY_TRICKLE
 from django_pgqueue.management.bench.measure import Measure
+from django_pgqueue.management.bench.pull import PULL
 from django_pgqueue.management.bench.results import RESULTS
 from django_pgqueue.management.bench.sagas import WORKFLOWS_SAGAS
 from django_pgqueue.management.bench.start import START
@@ -73,6 +74,7 @@ MEASURES: dict[str, Measure] = {
         LANES_SNAPSHOT,
         FAIR_DRAIN,
         FAIR_LATENCY,
+        PULL,
         WORKFLOWS_CHAIN,
         WORKFLOWS_CHORD,
         WORKFLOWS_NONE,

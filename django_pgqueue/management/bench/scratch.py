@@ -21,7 +21,11 @@ from django.db.migrations.executor import MigrationExecutor
 from psycopg import sql
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.bench import yardstick, yardstick_log
+from django_pgqueue.management.bench import (
+    yardstick,
+    yardstick_log,
+    yardstick_pull,
+)
 from django_pgqueue.management.bench.place import Place, isolated
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.cursor import Cursor, one_row
@@ -33,6 +37,7 @@ JOB_TABLES = (
     *("pgqueue_workflow", "pgqueue_step"),
 )
 LOG_TABLES = ("pgqueue_message", *yardstick_log.TABLES)
+YARDSTICKS = (yardstick.TABLE, *yardstick_pull.TABLES)
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -79,7 +84,7 @@ class Scratch:
     def empty(self) -> None:
         """Remove all jobs and messages, and the rows of the yardsticks."""
         with connections[self.alias].cursor() as cursor:
-            empty(cursor, [*JOB_TABLES, *LOG_TABLES, yardstick.TABLE])
+            empty(cursor, [*JOB_TABLES, *LOG_TABLES, *YARDSTICKS])
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -182,6 +187,7 @@ def _migrate(made: Scratch) -> None:
     with made.connect() as connection:
         yardstick.create(connection)
         yardstick_log.create(connection)
+        yardstick_pull.create(connection)
 
 
 def _drop_beside(alias: str, place: Place) -> None:
