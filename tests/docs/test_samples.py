@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from django_pgqueue import conf, signals
 from django_pgqueue.schedules import declare as schedules
 from django_pgqueue.spark import job as pipelines
-from django_pgqueue.tasks import registry
+from django_pgqueue.tasks import options, pull_queues, registry
 from django_pgqueue.topics import consume, subscribe
 from django_pgqueue.topics import registry as topics
 from tests.docs import reader, shop, spark_reader
@@ -90,6 +90,9 @@ class Project:
         """Nothing is declared but the tasks and pipeline jobs of the suite."""
         for module in (subscribe, consume, topics, schedules):
             self.patch.setattr(module, "_declared", {})
+        self.patch.setattr(pull_queues, "_declared", {})
+        self.patch.setattr(options, "pull_queues", set())
+        self.patch.setattr(pull_queues, "pull_queues", options.pull_queues)
         self.patch.setattr(schedules, "_entries", {})
         self.patch.setattr(registry, "tasks", dict(registry.tasks))
         self.patch.setattr(pipelines, "_jobs", dict(pipelines._jobs))
