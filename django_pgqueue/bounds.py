@@ -48,6 +48,8 @@ KEY_CHARACTERS_MAX = 255
 LANE_CHARACTERS_MAX = 255
 # Between a lane's task and the values of its key.
 LANE_SEPARATOR = ":"
+# What the names of lanes of pull queues begin with: a queue and a group follow.
+PULL_LANES = f"{PULL_TASK}{LANE_SEPARATOR}"
 # The policy of lanes that take turns.
 FAIR = "fair"
 # How many jobs one of them has in a turn.

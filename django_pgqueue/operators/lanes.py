@@ -6,7 +6,7 @@ from django.contrib.humanize.templatetags.humanize import ordinal
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN
+from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN, PULL_TASK
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.operators.pausable import paused_for
 from django_pgqueue.postgres.cursor import Cursor
@@ -162,6 +162,8 @@ def does(head: Head) -> str:
         if head.is_paused:
             return _("due for %(time)s, in the paused queue %(queue)s") % told
         return _("due for %(time)s, waits for its turn") % told
+    if head.state == "parked" and head.task == PULL_TASK:
+        return _("due for %(time)s, not received") % told
     if head.state == "parked":
         return _("due for %(time)s, not let through") % told
     if head.is_paused:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX
+from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, PULL_LANES
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import along_index
@@ -374,7 +374,13 @@ class LaneStats:
 
     @property
     def has_room(self) -> bool:
-        """Whether it could let another one through; of a fair lane, claims do."""
+        """
+        Whether it could let another one through.
+
+        Of a fair lane claims do that, and of one of a pull queue receivers.
+        """
+        if self.name.startswith(PULL_LANES):
+            return False
         is_full = self.let_through >= min(self.takes, self.count_max)
         is_held = self.is_paused or self.task_pause is not None or self.is_fair
         return not is_full and not is_held and self.turn_seconds <= 0

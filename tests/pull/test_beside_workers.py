@@ -8,6 +8,7 @@ from django.db import connection
 from django_pgqueue import DeclarationError, InvalidOption, subscribe, task
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.examine_jobs import leases, tasks, workers
+from django_pgqueue.management.cli.examine_lanes import lanes_held
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.pull.queue import queue
@@ -61,16 +62,17 @@ def test_nobody_is_alarmed(parcels, cursor):
     parcels.receive(1)
     with connection.cursor() as session:
         session.execute(
-            "UPDATE pgqueue_job SET visible_at = now() - interval '1 h'"
-            " WHERE visible_at IS NOT NULL"
+            "UPDATE pgqueue_job SET visible_at = visible_at - interval '1 h',"
+            " lane_due_at = lane_due_at - interval '1 h'"
         )
     found = [
         *workers(cursor, get_settings()),
         *leases(cursor, get_settings()),
         *tasks(cursor, get_settings()),
+        *lanes_held(cursor, get_settings()),
     ]
     by = {finding.check: finding.severity for finding in found}
-    assert {"ok"} == {by["unserved"], by["leases"], by["tasks"]}
+    assert {"ok"} == {by["unserved"], by["leases"], by["tasks"], by["lanes_held"]}
     said = cursor.execute("SELECT kind, detail FROM pgqueue_watch()").fetchall()
     assert ["unclaimed_jobs"] == [kind for kind, _ in said]
     assert "nobody receives them" in said[0][1]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
-from django_pgqueue.bounds import LANE_SEPARATOR, PULL_TASK
+from django_pgqueue.bounds import LANE_SEPARATOR, PULL_LANES
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import lanes
@@ -36,9 +36,6 @@ LEADER_SECONDS = 5.0
 LOCKED_SECONDS = 0.05
 
 REST_SECONDS = 60.0
-
-# What the names of lanes of pull queues begin with.
-PULL_LANES = f"{PULL_TASK}{LANE_SEPARATOR}"
 
 
 class Promoter(Service):
