@@ -113,6 +113,13 @@ GRANT EXECUTE ON FUNCTION
     pgqueue_due_in, pgqueue_extend, pgqueue_ack, pgqueue_nack, pgqueue_reject
     TO pgqueue_client, pgqueue_worker;
 
+-- What they are made of, which runs as whoever calls it.
+GRANT EXECUTE ON FUNCTION
+    pgqueue_check_send, pgqueue_pull_answer, pgqueue_pull_archive, pgqueue_pull_bury,
+    pgqueue_pull_errors, pgqueue_pull_heads, pgqueue_pull_lane, pgqueue_pull_queue,
+    pgqueue_pull_receipts
+    TO pgqueue_worker;
+
 -- Producer, where it sends to pull queues.
 GRANT EXECUTE ON FUNCTION
     pgqueue_declare_queue, pgqueue_send, pgqueue_send_many
