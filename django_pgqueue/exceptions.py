@@ -329,6 +329,29 @@ class LeaseLost(PgQueueError, RuntimeError):
         self.delivery = delivery
 
 
+class PositionLost(PgQueueError, RuntimeError):
+    """
+    A partition that receive() had leased is somebody else's by now, or may be.
+
+    The lease was over, somebody sought, or retention has removed what comes next.
+    Nothing was written: what was not committed comes again.
+
+    Attributes:
+        group: Its topic and its name, as "clicks/stats".
+        partition: Which one.
+    """
+
+    def __init__(self, group: str, partition: int) -> None:
+        super().__init__(
+            f"The partition {partition} of the group {group} is leased to the caller "
+            f"no more: the lease was over, or somebody sought. Nothing has moved, and "
+            f"others get its messages. A longer lease, extend() or fewer messages at a "
+            f"time help where handling them takes long.",
+        )
+        self.group = group
+        self.partition = partition
+
+
 class TaskTimeout(PgQueueError, TimeoutError):
     """Raised inside a task that has run longer than its timeout."""
 

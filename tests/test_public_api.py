@@ -45,6 +45,7 @@ PUBLIC_NAMES = [
     "PgQueueError",
     "PipelineBusy",
     "PipelineStopped",
+    "PositionLost",
     "Publication",
     "PullMessage",
     "PullQueue",

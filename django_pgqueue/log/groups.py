@@ -32,19 +32,23 @@ SELECT id, partitions, removed_to FROM pgqueue_topic WHERE name = %(topic)s FOR 
 
 # Locks: a row lock on the group's row until the caller's transaction ends; who
 # declares the same group waits for it. is_new: xmax is 0 in a row that no UPDATE made.
+# One without a task is read by whoever asks: no code declares it, so that it is never
+# stale, and it does not take a group away from the task that has it.
 DECLARE = """
 INSERT INTO pgqueue_consumer_group AS g
        (topic_id, topic, name, task, queue, batch, lease_seconds, is_atomic,
         payload_filter, on_error, max_attempts, start, last_declared_at)
-VALUES (%(topic_id)s, %(topic)s, %(name)s, %(task)s, %(queue)s, %(batch)s,
+VALUES (%(topic_id)s, %(topic)s, %(name)s, %(task)s::text, %(queue)s, %(batch)s,
         %(lease_seconds)s, %(is_atomic)s, %(where)s::jsonb, %(on_error)s,
-        %(max_attempts)s, %(start)s, statement_timestamp())
+        %(max_attempts)s, %(start)s,
+        CASE WHEN %(task)s::text <> '' THEN statement_timestamp() END)
 ON CONFLICT (topic_id, name) DO UPDATE
    SET topic = EXCLUDED.topic, task = EXCLUDED.task, queue = EXCLUDED.queue,
        batch = EXCLUDED.batch, lease_seconds = EXCLUDED.lease_seconds,
        is_atomic = EXCLUDED.is_atomic, payload_filter = EXCLUDED.payload_filter,
        on_error = EXCLUDED.on_error, max_attempts = EXCLUDED.max_attempts,
        last_declared_at = EXCLUDED.last_declared_at
+ WHERE EXCLUDED.task <> '' OR g.task = ''
 RETURNING id, xmax = 0
 """
 
@@ -179,6 +183,11 @@ class GroupRow:
     # Declared by code, and for a week no more.
     is_stale: bool
 
+    @property
+    def is_pulled(self) -> bool:
+        """Whether no task reads for it, and no worker: whoever asks does."""
+        return not self.task
+
     def __str__(self) -> str:
         return f"{self.topic}/{self.name}"
 
@@ -205,6 +214,7 @@ class Declaration:
 
     topic: str
     name: str
+    # "": no worker reads for it.
     task: str
     queue: str = "default"
     batch: int = 500
@@ -232,6 +242,7 @@ def declare(cursor: Cursor, declaration: Declaration) -> Declared:
 
     Raises:
         MessagesLost: It starts at a time of which retention has removed messages.
+        TopicError: It has no task, and a task reads as this group.
     """
     topic = topic_of(cursor, declaration.topic)
     start = _start(cursor, declaration)
@@ -261,7 +272,14 @@ def declare(cursor: Cursor, declaration: Declaration) -> Declared:
             "start": start,
         },
     )
-    group_id, is_new = one_row(cursor)
+    row = cursor.fetchone()
+    if row is None:
+        raise TopicError(
+            f"The topic {declaration.topic!r} has a consumer group "
+            f"{declaration.name!r} for which workers read, by the task that @consume "
+            f"declares: give yours another name."
+        )
+    group_id, is_new = row
     if is_new and starts:
         cursor.execute(
             MAKE_POSITIONS,
@@ -338,7 +356,8 @@ def find(cursor: Cursor, topic: str, name: str) -> GroupRow:
         raise TopicError(
             f"The topic {topic!r} has no consumer group {name!r}; it has "
             f"{_listed(others)}. A group is made when code that declares it with "
-            f"@consume is migrated, or by a worker that starts."
+            f"@consume is migrated, or by a worker that starts; one for receive(), by "
+            f"topic({topic!r}).group({name!r}).create()."
         )
     return GroupRow(*row)
 

@@ -168,7 +168,7 @@ def read(
     rows, is_cut = _cut(cursor.fetchall(), max_bytes)
     is_full = is_cut or len(rows) == limit
     to, has_more = (rows[-1][0], True) if is_full else (bound, False)
-    batch = _batch(rows, topic, partition, to, has_more, decode)
+    batch = as_batch(rows, topic, partition, to, has_more, decode)
     return batch._replace(is_cut=is_cut)
 
 
@@ -194,7 +194,7 @@ def _read_where(
         to, has_more = params["bound"], False
     else:
         to, has_more = last, True
-    batch = _batch(found, topic, params["partition"], to, has_more, decode)
+    batch = as_batch(found, topic, params["partition"], to, has_more, decode)
     return batch._replace(is_cut=is_cut)
 
 
@@ -208,7 +208,7 @@ def _cut(
     return [row[:-1] for row in rows], is_cut
 
 
-def _batch(
+def as_batch(
     rows: list[tuple[Any, ...]],
     topic: str,
     partition: int,

@@ -12,10 +12,11 @@ import random as random_module
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
+from django_pgqueue.options.retry import Retry
 from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
-from django_pgqueue.topics.consume import Consumer
 
 # How often a batch is tried before its messages are handed over one by one.
 BATCH_ATTEMPTS = 2
@@ -28,6 +29,22 @@ AT_ONCE = timedelta(0)
 
 # When a back-off function of the user's raises, it must not cost the message.
 BACKOFF_FAILED = timedelta(minutes=1)
+
+
+class Policy(Protocol):
+    """What a group says about messages that fail: a Consumer, or its row."""
+
+    @property
+    def on_error(self) -> str:
+        """What is done after the last attempt: "skip", "retry" or "halt"."""
+
+    @property
+    def retry(self) -> Retry:
+        """How many attempts, and when."""
+
+    @property
+    def ack_policy(self) -> str:
+        """When the position moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ After = Moved | Again | Skipped | Halted
 
 
 def decide(
-    consumer: Consumer,
+    consumer: Policy,
     *,
     messages: int,
     failures: int,
@@ -105,7 +122,7 @@ def decide(
     return Skipped(_reason(consumer, error))
 
 
-def _reason(consumer: Consumer, error: BaseException) -> str:
+def _reason(consumer: Policy, error: BaseException) -> str:
     if isinstance(error, UndecodablePayload):
         return "undecodable"
     if consumer.ack_policy == "reject_on_error":
@@ -114,7 +131,7 @@ def _reason(consumer: Consumer, error: BaseException) -> str:
 
 
 def decide_before(
-    consumer: Consumer, *, messages: int, failures: int, has_lapsed: bool = False
+    consumer: Policy, *, messages: int, failures: int, has_lapsed: bool = False
 ) -> After | None:
     """
     Say what is done instead of reading a batch; None: it is read, and handed over.
@@ -143,7 +160,7 @@ def decide_before(
 
 
 def _after_many(
-    consumer: Consumer,
+    consumer: Policy,
     failures: int,
     error: BaseException,
     random: Callable[[], float],
@@ -158,7 +175,7 @@ def _after_many(
 
 
 def _delay(
-    consumer: Consumer,
+    consumer: Policy,
     attempt: int,
     error: BaseException,
     random: Callable[[], float],

@@ -4,11 +4,14 @@ Group: a consumer group, to be asked and moved.
     stats = topic("clicks").group("stats")
     stats.lag()
     stats.seek("2026-01-01T00:00+00:00")
+
+Or read, where no task is to: create() makes such a group, and receive() reads it.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
@@ -17,10 +20,16 @@ from django_pgqueue.log import groups
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
 from django_pgqueue.log.names import check_topic
+from django_pgqueue.log.pull import MESSAGES_DEFAULT
 from django_pgqueue.log.seek import Sought
+from django_pgqueue.log.start import LATEST
+from django_pgqueue.options.durations import Duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups
+
+if TYPE_CHECKING:
+    from django_pgqueue.topics.receive import Received
 
 
 class Group:
@@ -116,10 +125,103 @@ class Group:
         """
         return operate_groups.read_on(self.row(), partition)
 
+    def create(
+        self,
+        *,
+        start: str | datetime | timedelta = LATEST,
+        lease: Duration = "60s",
+        on_error: str = "retry",
+        max_attempts: int = 5,
+    ) -> bool:
+        """
+        Make a group that receive() reads, and no worker; one that exists is changed.
+
+        Where one that exists has read to does not change, whatever *start* says.
+
+        Args:
+            start: With which message it begins: "latest", "earliest", a datetime, or
+                "60 days ago", as in @consume.
+            lease: For how long receive() leases a partition, 1 s to 1 day.
+            on_error: What follows a message that has failed each attempt: "retry": it
+                is tried for ever; "halt": its partition waits for read_on() or a seek.
+            max_attempts: 1 to 32,767, before "halt".
+
+        Returns:
+            Whether it is new.
+
+        Raises:
+            MessagesLost: It starts at a time of which retention has removed messages.
+            TopicError: A value is out of its range, or workers read for this group.
+        """
+        from django_pgqueue.topics.receive import create
+
+        return create(
+            self.topic,
+            self.name,
+            start=start,
+            lease=lease,
+            on_error=on_error,
+            max_attempts=max_attempts,
+        )
+
+    async def acreate(self, **options: Any) -> bool:
+        """As create(), from async code."""
+        return await sync_to_async(self.create)(**options)
+
+    def receive(
+        self, n: int = MESSAGES_DEFAULT, *, wait: Duration | None = None
+    ) -> Received:
+        """
+        Lease a partition that has something to read, and return its next messages.
+
+            with transaction.atomic():
+                for message in batch:
+                    ...
+                batch.commit()
+
+        Partitions have their turn, and each is one caller's at a time. In no
+        transaction, since the lease has to be committed.
+
+        Args:
+            n: The most messages, 1 to 10,000; fewer where they have more than 16 MiB
+                of text together.
+            wait: How long to wait for the first, up to an hour; None: not at all.
+
+        Returns:
+            Messages to commit; none, if nothing came.
+
+        Raises:
+            TopicError: A value is out of its range, there is no such group, workers
+                read for it, or a transaction is open.
+        """
+        from django_pgqueue.topics import receive
+
+        seconds = receive.check(n, wait)
+        return receive.receive(self._pulled_row, n, seconds)
+
+    async def areceive(
+        self, n: int = MESSAGES_DEFAULT, *, wait: Duration | None = None
+    ) -> Received:
+        """As receive(), from async code."""
+        from django_pgqueue.topics import receive
+
+        seconds = receive.check(n, wait)
+        return await receive.areceive(self._pulled_row, n, seconds)
+
     def row(self) -> GroupRow:
         """Return what its row says; raises as lag()."""
         with database.cursor() as cursor:
             return self._row(cursor)
+
+    def _pulled_row(self) -> GroupRow:
+        row = self.row()
+        if not row.is_pulled:
+            raise TopicError(
+                f"Workers read for the group {self}: its task {row.task} would not get "
+                f"what is received here. Make a group of your own: "
+                f"{Group(self.topic, 'other')!r}.create()"
+            )
+        return row
 
     def _row(self, cursor: Cursor) -> GroupRow:
         return groups.find(cursor, self.topic, self.name)

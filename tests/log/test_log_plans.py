@@ -5,7 +5,7 @@ import json
 import pytest
 from django.db import connection
 
-from django_pgqueue.log import lag, positions, read, seek
+from django_pgqueue.log import lag, positions, pull, read, seek
 from django_pgqueue.models import Topic
 from django_pgqueue.postgres.connect import Link
 from tests.log.log import LEASE, make_group
@@ -33,6 +33,7 @@ BUFFERS_MAX = {
     "forward": 1_500,
     "read": 500,
     "read where": 4_000,
+    "pull": 700,
     "lag": 8_000,
     "before": 4_000,
     "first": 2_000,
@@ -109,6 +110,11 @@ def test_readers_touch_few_pages_of_a_large_log(log):
             name: used(explain(cursor, statement, params, how=how))
             for name, (statement, params) in asked.items()
         }
+        cursor.execute("UPDATE pgqueue_consumer_group SET task = ''")
+        asks = {"group": "clicks/g", "limit": 100}
+        # Once for the plans of the function's statements.
+        cursor.execute(pull.READ, asks)
+        found["pull"] = used(explain(cursor, pull.READ, asks, how=how))
         # Everything is read, and another topic has published much since.
         with connection.cursor() as plain:
             plain.execute("UPDATE pgqueue_position SET position = %s", [high - 20])

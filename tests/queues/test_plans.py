@@ -437,6 +437,8 @@ SPECIAL = {
     "log.overview.COUNT": {"topics": [1], "first": 1},
     "log.overview.ENDS": {"topic": 1, "partitions": 16},
     "log.positions.FAIL": {"delay": LEASE},
+    "log.pull.COMMIT": {"receipt": "1 1 7 pull:1/a"},
+    "log.pull.READ": {"group": "clicks/stats"},
     "log.positions.SKIP": {"ran": 0.1},
     **{
         f"failures.{name}": {
@@ -667,6 +669,7 @@ EXPLAINED = {
     *(f"log.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
     *(f"log.positions.{name}" for name in ("FORWARD", "LOWEST", "RELEASE")),
     *(f"log.positions.{name}" for name in ("LOSE", "HURRY")),
+    *(f"log.pull.{name}" for name in ("READ", "COMMIT", "EXTEND", "FAILURES")),
     *(f"log.read.{name}" for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")),
     *(f"log.retain.{name}" for name in ("TOPICS", "HOLD_TOPIC")),
     *(f"log.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
