@@ -172,7 +172,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
         gettext_lazy("oldest unread"), lambda row: human.age(row.behind.seconds)
     )
     task_name = column(gettext_lazy("task"), lambda row: name(row.task))
-    queue_name = column(gettext_lazy("queue"), lambda row: name(row.queue))
+    queue_name = column(gettext_lazy("queue"), lambda row: name(_queue(row)))
 
     # The page of one -------------------------------------------------------------
 
@@ -189,11 +189,11 @@ class ConsumerGroupAdmin(SeekableAdmin):
             (_("Group"), row.name),
             (_("Lag"), row.behind.shown),
             (_("Oldest unread"), human.age(row.behind.seconds)),
-            (_("Task"), row.task),
-            (_("Queue"), row.queue),
+            (_("Task"), row.task or _("none: read by receive() or SQL")),
+            (_("Queue"), _queue(row)),
             (_("Dead letters"), self._letters(row)),
-            (_("Messages per batch"), str(row.batch)),
-            (_("Atomic"), _("yes") if row.is_atomic else _("no")),
+            (_("Messages per batch"), str(row.batch) if row.task else None),
+            (_("Atomic"), _atomic(row)),
             (_("Where"), format_html("<code>{}</code>", where) if where else None),
             (_("On error"), row.get_on_error_display()),
             (_("Maximum attempts"), str(row.max_attempts)),
@@ -258,7 +258,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
         return self.link(Message, str(each.position), topic=row.topic, **asked)
 
     def _letters(self, row: Any) -> SafeString | str | None:
-        if not self.has_page(DeadLetter):
+        if not row.task or not self.has_page(DeadLetter):
             return None
         return self.link(DeadLetter, _("of its task"), queue=row.queue, q=row.task)
 
@@ -267,6 +267,18 @@ HALTED_FOR = {
     "error": gettext_lazy("by an error,"),
     "retention": gettext_lazy("by retention,"),
 }
+
+
+def _atomic(row: Any) -> Any:
+    """Return whether its task and its position are one transaction."""
+    if not row.task:
+        return None
+    return _("yes") if row.is_atomic else _("no")
+
+
+def _queue(row: Any) -> str:
+    """Return which workers read for a group; of one without a task, none do."""
+    return str(row.queue) if row.task else ""
 
 
 def _notes(row: Any) -> list[Note]:

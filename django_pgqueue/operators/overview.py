@@ -34,7 +34,7 @@ from django_pgqueue.operators.saga_findings import (
     of_sagas,
 )
 from django_pgqueue.operators.schedule_findings import of_schedules
-from django_pgqueue.operators.states import Behind, behind_of
+from django_pgqueue.operators.states import Behind, behind_of, has_reader
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.doctor import Died, new_dead_letters, stuck_sagas
 from django_pgqueue.queues.leased import Leased
@@ -42,7 +42,7 @@ from django_pgqueue.queues.stats import QueueStats, all_names, queue_stats
 from django_pgqueue.schedules.store import ScheduleRow, database_now
 from django_pgqueue.schedules.ticks import coming
 from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.serving import WORKERS_MAX, is_served, plans_of
+from django_pgqueue.worker.serving import WORKERS_MAX, plans_of
 
 # What can be asked for.
 PARTS = ("jobs", "dead_letters", "workers", "groups", "schedules", "workflows")
@@ -185,9 +185,7 @@ def _groups(
     unserved = {
         row: found[row.id]
         for row in rows
-        if row.paused_at is None
-        and not row.is_stale
-        and not is_served(row.queue, plans)
+        if row.paused_at is None and not row.is_stale and not has_reader(row, plans)
     }
     halted = [each for row in rows for each in _halted(row, found[row.id], clock)]
     return behind, [*of_unserved(unserved, limit=limit), of_halted(halted)]

@@ -31,7 +31,7 @@ class Behind:
     seconds: float | None
     halted: list[int]
     partitions: int
-    # Whether a living worker serves its queue.
+    # Whether a living worker serves its queue, or none is to.
     is_served: bool
 
     @property
@@ -51,12 +51,12 @@ def behind_of(
     Return what a group does, and how far it is behind.
 
     Args:
-        row: Of the group, with paused_at and queue.
+        row: Of the group, with paused_at, queue and task.
         lags: Of its partitions.
         plans: What living workers serve.
         limit: Up to which messages were counted in each partition.
     """
-    has_worker = is_served(row.queue, plans)
+    has_worker = has_reader(row, plans)
     states = {partition_state(each, is_served=has_worker) for each in lags}
     if row.paused_at is not None:
         states.add("paused")
@@ -69,6 +69,11 @@ def behind_of(
         partitions=len(lags),
         is_served=has_worker,
     )
+
+
+def has_reader(row: Any, plans: Collection[QueuePlan]) -> bool:
+    """Whether a living worker reads for a group; of one without a task, none is to."""
+    return not row.task or is_served(row.queue, plans)
 
 
 def partition_state(each: PartitionLag, *, is_served: bool) -> str:

@@ -10,7 +10,10 @@ from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 
 from django_pgqueue import PositionLost, TopicError, topic
+from django_pgqueue.log.groups import find_all
+from django_pgqueue.log.lag import lag
 from django_pgqueue.models import ConsumerGroup, LogDay, Position, Queue
+from django_pgqueue.operators.states import behind_of
 from tests.log.log import make_group, make_topic, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -218,6 +221,12 @@ def test_workers_and_receivers_leave_each_other_s_groups_alone(cursor):
     assert not group.create(lease="5m")
     row = ConsumerGroup.objects.get(name="g")
     assert ("", None, 300.0) == (row.task, row.last_declared_at, row.lease_seconds)
+    put(cursor, 1)
+    states = {
+        row.name: behind_of(row, lag(cursor, row.id), set()).state
+        for row in find_all(cursor)
+    }
+    assert {"g": "waiting", "stats": "unserved"} == states
 
 
 def test_a_paused_group_gives_nothing(cursor):

@@ -10,9 +10,10 @@ from django_pgqueue.log.lag import lags
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.operators.findings import Finding, finding, named
 from django_pgqueue.operators.group_findings import of_unserved
+from django_pgqueue.operators.states import has_reader
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics.consume import declared
-from django_pgqueue.worker.serving import is_served, living_plans
+from django_pgqueue.worker.serving import living_plans
 
 # Messages counted of each partition of a group that nobody reads for.
 UNREAD_MESSAGES_MAX = 1_000
@@ -32,7 +33,7 @@ def groups(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 def _unserved(cursor: Cursor, rows: list[GroupRow]) -> Iterator[Finding]:
     plans = living_plans(cursor)
     unserved = [
-        row for row in rows if row.paused_at is None and not is_served(row.queue, plans)
+        row for row in rows if row.paused_at is None and not has_reader(row, plans)
     ]
     found = lags(cursor, [row.id for row in unserved], limit=UNREAD_MESSAGES_MAX)
     yield from of_unserved(

@@ -137,7 +137,7 @@ def _row(row: GroupRow, behind: Behind) -> list[object]:
         age(behind.seconds),
         behind.partitions,
         len(behind.halted) or "",
-        row.queue,
+        row.queue if row.task else "",
         row.task,
         "" if row.paused_at is None else f"paused{by_whom(row)}",
     ]
