@@ -71,48 +71,61 @@ SELECT count(*), max(seen.id)
          ORDER BY m.id LIMIT %(messages)s) seen
 """
 
-# Locks: a row lock on the subscription; a second leader that has read the same position
-# waits for it, and then finds another one. The jobs and the position are of one commit.
-# The topic is asked for by name, so that no plan walks over the index of its log, where
-# ids of one partition stand together.
-FILL = """
-WITH mine AS MATERIALIZED (
-    SELECT s.* FROM pgqueue_subscription s
-     WHERE s.id = %(id)s AND s.backfill_position = %(position)s
-       AND s.disabled_at IS NULL
-       FOR UPDATE
-), found AS MATERIALIZED (
+# What a job gets as its argument: the message stays in the log.
+MESSAGE = """jsonb_build_object(
+               '__pgqueue__', 'message',
+               'value', jsonb_build_array(found.id, found.published_at))"""
+
+# What of a message concerns its jobs, and whether *mine*, a subscription or what is
+# read as one, wants it. The topic is asked for by name, so that no plan walks over the
+# index of its log, where ids of one partition stand together.
+FOUND = """
     SELECT m.id, m.published_at, m.headers,
            CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
                s.task, s.lane_by, m.name, m.key, m.payload) END AS lane
       FROM mine s, pgqueue_message m
      WHERE m.id > %(position)s AND m.id <= %(last)s
        AND m.published_at >= %(since)s::timestamptz
-       AND m.epoch < s.since_epoch
+       AND {condition}
        AND (s.topic IS NULL OR split_part(m.name, '.', 1) = s.topic)
        AND (s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))
        AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
        AND m.id > (SELECT t.removed_to FROM pgqueue_topic t WHERE t.id = m.topic_id)
      ORDER BY m.id LIMIT %(jobs)s
-), job AS (
+"""
+
+# The jobs of what was found, as fan-out makes them, in the order of the messages.
+JOBS = """
     INSERT INTO pgqueue_job
            (queue, task, args, headers, priority, max_attempts, message_id,
             lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
-    SELECT s.queue, s.task,
-           jsonb_build_array(jsonb_build_object(
-               '__pgqueue__', 'message',
-               'value', jsonb_build_array(found.id, found.published_at))),
-           found.headers || s.headers, s.priority, s.max_attempts, found.id,
+    SELECT s.queue, s.task, {args}, found.headers || {headers}, s.priority,
+           s.max_attempts, found.id,
            found.lane, s.lane_capacity, s.lane_spacing, s.lane_burst, s.lane_policy
       FROM mine s, found
      ORDER BY found.id
     RETURNING message_id, lane, lane_policy
-), reached AS (
+"""
+
+# How many jobs were made and how many of them in lanes, and up to which id all is done.
+REACHED = """
     SELECT count(*) AS jobs, count(lane) AS in_lanes,
            count(lane) FILTER (WHERE lane_policy = 'fair') AS in_turn,
            CASE WHEN count(*) = %(jobs)s THEN max(message_id) ELSE %(to)s END AS id
       FROM job
-)
+"""
+
+# Locks: a row lock on the subscription; a second leader that has read the same position
+# waits for it, and then finds another one. The jobs and the position are of one commit.
+FILL = f"""
+WITH mine AS MATERIALIZED (
+    SELECT s.* FROM pgqueue_subscription s
+     WHERE s.id = %(id)s AND s.backfill_position = %(position)s
+       AND s.disabled_at IS NULL
+       FOR UPDATE
+), found AS MATERIALIZED ({FOUND.format(condition="m.epoch < s.since_epoch")}),
+job AS ({JOBS.format(args=f"jsonb_build_array({MESSAGE})", headers="s.headers")}),
+reached AS ({REACHED})
 UPDATE pgqueue_subscription s
    SET backfill_position = CASE WHEN reached.id < coalesce(%(final)s, reached.id + 1)
                                 THEN reached.id END,

@@ -277,16 +277,14 @@ def starts_of(
     if to == LATEST:
         return dict.fromkeys(partitions, bound)
     if isinstance(to, int) and not isinstance(to, bool):
-        _check_position(cursor, to, removed_to, bound)
+        check_position(to, removed_to, bound)
         return dict.fromkeys(partitions, to)
     moment = as_moment(to)
-    low = _before(cursor, moment, removed_to, bound)
-    if removed_to and low <= removed_to:
-        _refuse_lost(cursor, moment, removed_to)
+    low = before(cursor, moment, removed_to, bound)
     params = {
         "topic_id": topic_id,
         "partitions": list(partitions),
-        "low": max(low, removed_to),
+        "low": low,
         "time": moment,
     }
     cursor.execute(FIRST, params)
@@ -329,16 +327,36 @@ SELECT m.id, m.published_at FROM pgqueue_message m WHERE m.id > %(removed_to)s
 """
 
 
-def _before(cursor: Cursor, moment: datetime, low: int, high: int) -> int:
+def before(cursor: Cursor, moment: datetime, removed_to: int, bound: int) -> int:
+    """
+    Return an id below which everything was published before *moment*, of any topic.
+
+    Args:
+        cursor: On the primary.
+        moment: With its zone.
+        removed_to: Of the topic's row.
+        bound: The highest id that is looked at.
+
+    Raises:
+        MessagesLost: Retention has removed messages of the topic after that.
+    """
     cursor.execute(
         BEFORE,
-        {"low": low, "high": high, "time": moment, "disorder": DISORDER_SECONDS},
+        {
+            "low": removed_to,
+            "high": bound,
+            "time": moment,
+            "disorder": DISORDER_SECONDS,
+        },
     )
     (found,) = one_row(cursor)
-    return int(found)
+    if removed_to and found <= removed_to:
+        _refuse_lost(cursor, moment, removed_to)
+    return max(int(found), removed_to)
 
 
-def _check_position(cursor: Cursor, to: int, removed_to: int, bound: int) -> None:
+def check_position(to: int, removed_to: int, bound: int) -> None:
+    """Raise MessagesLost or TopicError if nothing is to be read after the id *to*."""
     if to < removed_to:
         raise MessagesLost(
             f"Retention has removed this topic's messages up to the id {removed_to:,}, "

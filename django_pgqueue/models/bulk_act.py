@@ -19,6 +19,8 @@ class BulkVerb(models.TextChoices):
     RETRY = "retry", _("retry now")
     SET_ASIDE = "set_aside", _("set aside")
     CANCEL = "cancel", _("cancel")
+    # Of messages, and not of rows of a list: topics/replay.py.
+    REPLAY = "replay", _("replay")
 
 
 # What asking for each takes, and stopping it.
@@ -27,6 +29,7 @@ PERMISSIONS: Mapping[str, str] = {
     BulkVerb.RETRY: "retry",
     BulkVerb.SET_ASIDE: "cancel",
     BulkVerb.CANCEL: "cancel",
+    BulkVerb.REPLAY: "seek",
 }
 
 
@@ -53,7 +56,7 @@ class BulkAct(models.Model):
 
     id = models.BigAutoField(_("id"), primary_key=True)
     verb = models.CharField(_("verb"), max_length=9, choices=BulkVerb.choices)
-    # In the words of operators/filters.py.
+    # In the words of operators/filters.py; of a replay, in those of topics/replay.py.
     filters: models.JSONField[Any, Any] = models.JSONField(
         _("filters"), db_default=JSON_OBJECT
     )

@@ -33,6 +33,7 @@ from django_pgqueue.queues import bulk_acts as store
 from django_pgqueue.queues.bulk_acts import HINT, Taken
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database, operate
+from django_pgqueue.topics import replay
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -290,11 +291,14 @@ def step() -> bool:
     """Do the chunk that is due; False: none is."""
     act = None
     try:
-        with database.transaction() as (_connection, cursor):
+        with database.transaction() as (connection, cursor):
             act = store.take(cursor)
             if act is None:
                 return False
-            _do(cursor, act)
+            if act.verb == BulkVerb.REPLAY:
+                _replay(connection, cursor, act)
+            else:
+                _do(cursor, act)
     except Exception as error:
         if act is None:
             raise
@@ -335,6 +339,29 @@ def _do(cursor: Any, act: Taken) -> None:
         done=done,
         passed=taken - done,
         pause=timedelta(seconds=taken / act.per_second if act.per_second else 0),
+        is_over=is_over,
+        error=error,
+    )
+    if is_over:
+        logger.info("ended      bulk act=%d %s by=%s", act.id, act.verb, act.by)
+
+
+def _replay(connection: Any, cursor: Any, act: Taken) -> None:
+    chunk = replay.step(connection, cursor, act)
+    is_over = chunk.position >= act.top
+    error = ""
+    if chunk.removed_to > act.position:
+        error = (
+            f"Retention has removed messages up to the id {chunk.removed_to} before "
+            f"they were replayed."
+        )
+    store.note(
+        cursor,
+        act.id,
+        position=chunk.position,
+        done=chunk.jobs,
+        passed=0,
+        pause=timedelta(seconds=chunk.jobs / act.per_second if act.per_second else 0),
         is_over=is_over,
         error=error,
     )

@@ -83,7 +83,7 @@ JOBS: Mapping[str, Meaning] = {
 }
 
 # Those of them whose values are times.
-TIMES = ("since", "older")
+TIMES = ("since", "until", "older")
 
 
 def narrow(

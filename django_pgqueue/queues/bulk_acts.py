@@ -22,9 +22,9 @@ PURGE_ROWS_MAX = 500
 # Locks: none but of the row that is new.
 CREATE = """
 INSERT INTO pgqueue_bulk_act (verb, filters, asked_by, reason, per_second, counted,
-                              is_more, top, shown_at)
+                              is_more, top, shown_at, position)
 VALUES (%(verb)s, %(filters)s::jsonb, %(by)s, %(reason)s, %(per_second)s, %(counted)s,
-        %(is_more)s, %(top)s, %(shown_at)s)
+        %(is_more)s, %(top)s, %(shown_at)s, %(position)s)
 RETURNING id
 """
 
@@ -80,6 +80,12 @@ UPDATE pgqueue_bulk_act
 RETURNING id
 """
 
+# Locks: none.
+PROGRESS = """
+SELECT state, done, counted, position, top, error
+  FROM pgqueue_bulk_act WHERE id = %(id)s
+"""
+
 # Locks: the rows that go; SKIP LOCKED, for two who lead.
 PURGE = """
 DELETE FROM pgqueue_bulk_act WHERE id = ANY(ARRAY(
@@ -115,6 +121,7 @@ def create(
     is_more: bool,
     top: int,
     shown_at: datetime,
+    position: int = 0,
 ) -> int:
     """Store an act, and return its id; the caller commits, and sends HINT then."""
     params = {
@@ -127,6 +134,7 @@ def create(
         "is_more": is_more,
         "top": top,
         "shown_at": shown_at,
+        "position": position,
     }
     cursor.execute(CREATE, params)
     return int(one_row(cursor)[0])
@@ -207,6 +215,13 @@ def stop(cursor: Cursor, act: int, *, by: str) -> bool:
     """End an act where it is; False: it has ended."""
     cursor.execute(STOP, {"id": act, "by": by})
     return cursor.fetchone() is not None
+
+
+def progress(cursor: Cursor, act: int) -> tuple[str, int, int, int, int, str] | None:
+    """Return state, done, counted, position, top and error; None: it is deleted."""
+    cursor.execute(PROGRESS, {"id": act})
+    found: tuple[str, int, int, int, int, str] | None = cursor.fetchone()
+    return found
 
 
 def purge(cursor: Cursor, *, keep: timedelta) -> int:

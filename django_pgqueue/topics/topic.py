@@ -8,7 +8,8 @@ Topic: where messages are published.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, overload
 
 from asgiref.sync import sync_to_async
 
@@ -32,6 +33,9 @@ from django_pgqueue.topics.group import Group
 from django_pgqueue.topics.publication import Publication
 from django_pgqueue.topics.registry import Declared, declare, schema_of
 from django_pgqueue.topics.schema import check_schema, from_payload
+
+if TYPE_CHECKING:
+    from django_pgqueue.topics.replay import Replay
 
 # Payloads that are written as JSON together, as in tasks/enqueuer.py.
 TOGETHER = 250
@@ -194,6 +198,56 @@ class Topic:
             TopicError: No group can be called so.
         """
         return Group(self.name, name)
+
+    def replay(
+        self,
+        *,
+        to: Any,
+        since: int | str | datetime | timedelta,
+        until: int | str | datetime | timedelta | None = None,
+        where: Mapping[str, Any] | None = None,
+        rate: int | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Replay:
+        """
+        Have messages of the log once more, as jobs of somebody who exists.
+
+            clicks.replay(to="subscription:mail/clicks.*", since="2 days ago")
+
+        The worker that leads makes the jobs, in the order of the messages, each once.
+        They run beside what is published meanwhile, and in no order among themselves
+        but that of their lanes: where order matters, let a group read again by seek().
+        Their headers have "pgqueue.replay", the number of this replay.
+
+        Args:
+            to: "subscription:QUEUE/PATTERN", or the function of @subscribe: it gets a
+                job for each message that it wants. "group:NAME", a Group, or the
+                function of @consume: its task gets a job with a list of one message,
+                as of a dead letter, and its position does not move.
+            since: The first message: its id, "earliest", a datetime, or "2 days ago".
+            until: The last message, by its id; or a time before which it was published.
+                None: what is published by now.
+            where: Only messages whose payload contains this JSON object.
+            rate: So many messages a second at most, 1 to 100,000; None: as fast as it
+                goes.
+            by: Who asks; at most 150 characters.
+            reason: Why; at most 2,000 characters.
+
+        Raises:
+            InvalidOption: A text is too long.
+            MessagesLost: Retention has removed messages of the range.
+            TopicError: There is no such topic, place or receiver.
+        """
+        from django_pgqueue.topics import replay
+
+        replay.check_rate(rate)
+        meant = replay.plan(self.name, to, since=since, until=until, where=where)
+        return replay.begin(meant, by=by, reason=reason, per_second=rate)
+
+    async def areplay(self, **said: Any) -> Replay:
+        """As replay(), from async code."""
+        return await sync_to_async(self.replay)(**said)
 
     def read(self, message: Message) -> Any:
         """

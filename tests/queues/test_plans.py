@@ -345,7 +345,9 @@ SPECIAL = {
         "is_more": False,
         "top": 1,
         "shown_at": NOON,
+        "position": 0,
     },
+    "bulk_acts.PROGRESS": {"id": 1},
     "bulk_acts.FAIL": {"tries_max": 10, "pause": LEASE},
     "bulk_acts.NOTE": {
         "is_over": False,
@@ -403,6 +405,24 @@ SPECIAL = {
         "to": 1_000,
         "final": 2_000,
         "since": "-infinity",
+    },
+    **{
+        f"log.replay.{name}": {
+            "since": "-infinity",
+            "until": "infinity",
+            "where": None,
+            "name": "stats",
+            "task": "shop.send",
+            "position": 0,
+            "last": 1_000,
+            "to": 1_000,
+            "jobs": 1_000,
+            "headers": "{}",
+        }
+        for name in (
+            *("INTO_SUBSCRIPTION", "COUNT_SUBSCRIPTION"),
+            *("INTO_GROUP", "COUNT_GROUP"),
+        )
     },
     "log.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
     "log.declare.DECLARE": {"partitions": 16},
@@ -589,7 +609,7 @@ EXPLAINED = {
     "limits.RESTORE_SORTS",
     "limits.UNSORTED",
     *(f"bulk_acts.{name}" for name in ("CREATE", "DUE", "TAKE", "NOTE", "FAIL")),
-    *("bulk_acts.STOP", "bulk_acts.PURGE"),
+    *("bulk_acts.STOP", "bulk_acts.PURGE", "bulk_acts.PROGRESS"),
     *(f"mail_files.{name}" for name in ("HOLD", "STORE", "USE", "FETCH")),
     *(f"mail_files.{name}" for name in ("PURGE_USES", "DUE", "PURGE")),
     "partitions.MAKE",
@@ -671,6 +691,8 @@ EXPLAINED = {
     *(f"log.positions.{name}" for name in ("LOSE", "HURRY")),
     *(f"log.pull.{name}" for name in ("READ", "COMMIT", "EXTEND", "FAILURES")),
     *(f"log.read.{name}" for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")),
+    *(f"log.replay.{name}" for name in ("INTO_SUBSCRIPTION", "COUNT_SUBSCRIPTION")),
+    *(f"log.replay.{name}" for name in ("INTO_GROUP", "COUNT_GROUP")),
     *(f"log.retain.{name}" for name in ("TOPICS", "HOLD_TOPIC")),
     *(f"log.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
     *(f"log.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
@@ -732,6 +754,8 @@ UTILITY = {
     *("counters.SEQUENCE", "counters.SET_SEQUENCE"),
     # Of what others are made.
     *(f"log.read.{name}" for name in ("PLAIN", "BOUNDED", "CONTAINING", "WHERE")),
+    *(f"log.backfill.{name}" for name in ("FOUND", "JOBS", "REACHED")),
+    *(f"log.replay.{name}" for name in ("SUBSCRIPTION", "GROUP", "REPLAYS", "COUNTS")),
     *(f"log.positions.{name}" for name in ("CLAIMS", "ADVANCES")),
     # Of a table that is named when they are run.
     *(f"log.captures.{name}" for name in ("CREATE", "DROP", "TRY")),

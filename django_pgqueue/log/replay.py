@@ -1,0 +1,213 @@
+"""
+Replay: messages of a log once more, as jobs of somebody who exists.
+
+As a back-fill, but of a range that somebody has asked for: the jobs are made a chunk at
+a time, in the transaction that notes how far it is (queues/bulk_acts.py). So each
+message is replayed once, whoever dies in between. Nothing is read that could still be
+held back: a range ends at the horizon of the moment in which it was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from django_pgqueue.log import backfill
+from django_pgqueue.log.groups import topic_of
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+# Of one transaction: jobs that it makes, and messages that it looks at.
+CHUNK_JOBS, CHUNK_MESSAGES = 5_000, 10_000
+
+# In the headers of each job: by which act it was made.
+HEADER = "pgqueue.replay"
+
+Kind = Literal["subscription", "group"]
+
+# Who gets the messages, as a row that is read as a subscription. Locks: none.
+SUBSCRIPTION = """
+    SELECT s.topic, s.pattern, s.payload_filter, s.queue, s.task, s.headers,
+           s.priority, s.max_attempts, s.lane_by, s.lane_capacity, s.lane_spacing,
+           s.lane_burst, s.lane_policy
+      FROM pgqueue_subscription s
+     WHERE s.queue = %(queue)s AND s.pattern = %(name)s AND s.task = %(task)s
+       AND s.disabled_at IS NULL
+"""
+# A group's task takes a list, and gets one of one message, as a dead letter of it does.
+GROUP = """
+    SELECT g.topic, g.topic AS pattern, g.payload_filter, g.queue, g.task,
+           '{{}}'::jsonb AS headers, 0 AS priority, g.max_attempts,
+           NULL::text[] AS lane_by, NULL::integer AS lane_capacity,
+           NULL::float8 AS lane_spacing, NULL::integer AS lane_burst,
+           NULL::text AS lane_policy
+      FROM pgqueue_consumer_group g
+     WHERE g.name = %(name)s AND g.task <> ''
+       AND g.topic_id = (SELECT t.id FROM pgqueue_topic t WHERE t.name = %(topic)s)
+"""
+
+# Of the topic, of the range, and with what is asked for.
+CONDITION = """split_part(m.name, '.', 1) = %(topic)s
+       AND m.published_at < %(until)s::timestamptz
+       AND (%(where)s::jsonb IS NULL OR m.payload @> %(where)s::jsonb)"""
+
+# Locks: none but of the rows that are new. No row: there is nobody to get them.
+REPLAYS = """
+WITH mine AS MATERIALIZED ({mine}),
+found AS MATERIALIZED ({found}),
+job AS ({jobs}),
+reached AS ({reached})
+SELECT reached.jobs, reached.id, reached.in_lanes, reached.in_turn
+  FROM reached WHERE EXISTS (SELECT FROM mine)
+"""
+# How many of some messages are meant. Locks: none.
+COUNTS = """
+WITH mine AS MATERIALIZED ({mine}),
+found AS MATERIALIZED ({found})
+SELECT count(*), min(published_at), max(published_at) FROM found
+"""
+
+
+def _replay(mine: str, args: str) -> tuple[str, str]:
+    """Return how messages are replayed into *mine*, and how they are counted."""
+    found = backfill.FOUND.format(condition=CONDITION)
+    mine = mine.format()
+    jobs = backfill.JOBS.format(args=args, headers="s.headers || %(headers)s::jsonb")
+    replays = REPLAYS.format(
+        mine=mine, found=found, jobs=jobs, reached=backfill.REACHED
+    )
+    return replays, COUNTS.format(mine=mine, found=found)
+
+
+INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION = _replay(
+    SUBSCRIPTION, f"jsonb_build_array({backfill.MESSAGE})"
+)
+INTO_GROUP, COUNT_GROUP = _replay(
+    GROUP, f"jsonb_build_array(jsonb_build_array({backfill.MESSAGE}))"
+)
+
+# By who gets them: how messages are replayed, and how they are counted.
+STATEMENTS: Mapping[Kind, tuple[str, str]] = {
+    "subscription": (INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION),
+    "group": (INTO_GROUP, COUNT_GROUP),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is replayed, and into what."""
+
+    topic: str
+    kind: Kind
+    queue: str
+    # The pattern of a subscription, or the name of a group.
+    name: str
+    task: str
+    # Of times: at or after, and before; ids are said besides.
+    since: datetime | None = None
+    until: datetime | None = None
+    where: Mapping[str, Any] | None = None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What the statements take."""
+        return {
+            "topic": self.topic,
+            "queue": self.queue,
+            "name": self.name,
+            "task": self.task,
+            "since": self.since or "-infinity",
+            "until": self.until or "infinity",
+            "where": None if self.where is None else json.dumps(self.where),
+        }
+
+
+class Replayed(NamedTuple):
+    """What one chunk has done."""
+
+    jobs: int
+    # Up to which id all was looked at.
+    position: int
+    in_lanes: int
+    in_turn: int
+    # Up to which id retention has removed messages by now.
+    removed_to: int
+
+
+class Counted(NamedTuple):
+    """How many messages are meant, up to an id."""
+
+    messages: int
+    first: datetime | None
+    last: datetime | None
+    position: int
+
+
+def replay(
+    cursor: Cursor, of: Range, *, act: int, position: int, top: int, jobs: int
+) -> Replayed | None:
+    """
+    Make the jobs of the next messages; None: nobody is there to get them any more.
+
+    Args:
+        cursor: In READ COMMITTED; the caller has a transaction open, and notes the
+            position in it. With Plans.IN_ORDER of postgres/limits.py.
+        of: What is replayed.
+        act: The number that the jobs' headers say.
+        position: The id up to which it has come.
+        top: The highest id that is meant.
+        jobs: How many at most.
+
+    Raises:
+        TopicError: There is no such topic any more.
+    """
+    params = {
+        **of.params,
+        "position": position,
+        "bound": top,
+        "jobs": jobs,
+        "messages": CHUNK_MESSAGES,
+        "headers": json.dumps({HEADER: act}),
+    }
+    # Retention writes messages into the jobs that refer to them before it removes them,
+    # and must not overlook those that are made here.
+    removed_to = topic_of(cursor, of.topic, makes=False).removed_to
+    to = _edge(cursor, params)
+    replays, _ = STATEMENTS[of.kind]
+    cursor.execute(replays, {**params, "last": to, "to": to})
+    row = cursor.fetchone()
+    return None if row is None else Replayed(*row, removed_to)
+
+
+def count(cursor: Cursor, of: Range, *, position: int, top: int) -> Counted:
+    """
+    Count the next messages that are meant, of CHUNK_MESSAGES that are looked at.
+
+    Args:
+        cursor: With Plans.IN_ORDER of postgres/limits.py.
+        of: What would be replayed.
+        position: The id up to which was counted.
+        top: The highest id that is meant.
+    """
+    params = {
+        **of.params,
+        "position": position,
+        "bound": top,
+        "jobs": CHUNK_MESSAGES,
+        "messages": CHUNK_MESSAGES,
+    }
+    to = _edge(cursor, params)
+    _, counts = STATEMENTS[of.kind]
+    cursor.execute(counts, {**params, "last": to})
+    return Counted(*one_row(cursor), to)
+
+
+def _edge(cursor: Cursor, params: dict[str, Any]) -> int:
+    """Return up to which id the next messages go."""
+    cursor.execute(backfill.EDGE, params)
+    seen, last = one_row(cursor)
+    return int(
+        last if seen == CHUNK_MESSAGES else max(params["bound"], params["position"])
+    )
