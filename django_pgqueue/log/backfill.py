@@ -76,9 +76,9 @@ MESSAGE = """jsonb_build_object(
                '__pgqueue__', 'message',
                'value', jsonb_build_array(found.id, found.published_at))"""
 
-# What of a message concerns its jobs, and whether *mine*, a subscription or what is
-# read as one, wants it. The topic is asked for by name, so that no plan walks over the
-# index of its log, where ids of one partition stand together.
+# What of a message concerns its jobs, and whether *mine*, a subscription or what is read
+# as one, wants it. The topic is asked for so that no plan walks over the index of its
+# log, where ids of one partition stand together.
 FOUND = """
     SELECT m.id, m.published_at, m.headers,
            CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
@@ -87,12 +87,15 @@ FOUND = """
      WHERE m.id > %(position)s AND m.id <= %(last)s
        AND m.published_at >= %(since)s::timestamptz
        AND {condition}
-       AND (s.topic IS NULL OR split_part(m.name, '.', 1) = s.topic)
        AND (s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))
        AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
-       AND m.id > (SELECT t.removed_to FROM pgqueue_topic t WHERE t.id = m.topic_id)
      ORDER BY m.id LIMIT %(jobs)s
 """
+
+# Of a back-fill: what was published before the subscription was made.
+OLDER = """m.epoch < s.since_epoch
+       AND (s.topic IS NULL OR split_part(m.name, '.', 1) = s.topic)
+       AND m.id > (SELECT t.removed_to FROM pgqueue_topic t WHERE t.id = m.topic_id)"""
 
 # The jobs of what was found, as fan-out makes them, in the order of the messages.
 JOBS = """
@@ -123,7 +126,7 @@ WITH mine AS MATERIALIZED (
      WHERE s.id = %(id)s AND s.backfill_position = %(position)s
        AND s.disabled_at IS NULL
        FOR UPDATE
-), found AS MATERIALIZED ({FOUND.format(condition="m.epoch < s.since_epoch")}),
+), found AS MATERIALIZED ({FOUND.format(condition=OLDER)}),
 job AS ({JOBS.format(args=f"jsonb_build_array({MESSAGE})", headers="s.headers")}),
 reached AS ({REACHED})
 UPDATE pgqueue_subscription s

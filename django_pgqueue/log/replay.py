@@ -16,11 +16,11 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from django_pgqueue.log import backfill
-from django_pgqueue.log.groups import topic_of
+from django_pgqueue.log.groups import TopicRow
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Of one transaction: jobs that it makes, and messages that it looks at.
-CHUNK_JOBS, CHUNK_MESSAGES = 5_000, 10_000
+CHUNK_JOBS, CHUNK_MESSAGES = 10_000, 10_000
 
 # In the headers of each job: by which act it was made.
 HEADER = "pgqueue.replay"
@@ -49,7 +49,7 @@ GROUP = """
 """
 
 # Of the topic, of the range, and with what is asked for.
-CONDITION = """split_part(m.name, '.', 1) = %(topic)s
+CONDITION = """m.topic_id + 0 = %(topic_id)s
        AND m.published_at < %(until)s::timestamptz
        AND (%(where)s::jsonb IS NULL OR m.payload @> %(where)s::jsonb)"""
 
@@ -132,8 +132,6 @@ class Replayed(NamedTuple):
     position: int
     in_lanes: int
     in_turn: int
-    # Up to which id retention has removed messages by now.
-    removed_to: int
 
 
 class Counted(NamedTuple):
@@ -146,7 +144,14 @@ class Counted(NamedTuple):
 
 
 def replay(
-    cursor: Cursor, of: Range, *, act: int, position: int, top: int, jobs: int
+    cursor: Cursor,
+    of: Range,
+    topic: TopicRow,
+    *,
+    act: int,
+    position: int,
+    top: int,
+    jobs: int,
 ) -> Replayed | None:
     """
     Make the jobs of the next messages; None: nobody is there to get them any more.
@@ -155,44 +160,46 @@ def replay(
         cursor: In READ COMMITTED; the caller has a transaction open, and notes the
             position in it. With Plans.IN_ORDER of postgres/limits.py.
         of: What is replayed.
+        topic: Its row, which the transaction has a share lock on: retention writes
+            messages into the jobs that refer to them before it removes them, and must
+            not overlook those that are made here.
         act: The number that the jobs' headers say.
         position: The id up to which it has come.
         top: The highest id that is meant.
         jobs: How many at most.
-
-    Raises:
-        TopicError: There is no such topic any more.
     """
     params = {
         **of.params,
-        "position": position,
+        "topic_id": topic.id,
+        "position": max(position, topic.removed_to),
         "bound": top,
         "jobs": jobs,
         "messages": CHUNK_MESSAGES,
         "headers": json.dumps({HEADER: act}),
     }
-    # Retention writes messages into the jobs that refer to them before it removes them,
-    # and must not overlook those that are made here.
-    removed_to = topic_of(cursor, of.topic, makes=False).removed_to
     to = _edge(cursor, params)
     replays, _ = STATEMENTS[of.kind]
     cursor.execute(replays, {**params, "last": to, "to": to})
     row = cursor.fetchone()
-    return None if row is None else Replayed(*row, removed_to)
+    return None if row is None else Replayed(*row)
 
 
-def count(cursor: Cursor, of: Range, *, position: int, top: int) -> Counted:
+def count(
+    cursor: Cursor, of: Range, topic: TopicRow, *, position: int, top: int
+) -> Counted:
     """
     Count the next messages that are meant, of CHUNK_MESSAGES that are looked at.
 
     Args:
         cursor: With Plans.IN_ORDER of postgres/limits.py.
         of: What would be replayed.
+        topic: Its row.
         position: The id up to which was counted.
         top: The highest id that is meant.
     """
     params = {
         **of.params,
+        "topic_id": topic.id,
         "position": position,
         "bound": top,
         "jobs": CHUNK_MESSAGES,

@@ -349,12 +349,6 @@ def _do(cursor: Any, act: Taken) -> None:
 def _replay(connection: Any, cursor: Any, act: Taken) -> None:
     chunk = replay.step(connection, cursor, act)
     is_over = chunk.position >= act.top
-    error = ""
-    if chunk.removed_to > act.position:
-        error = (
-            f"Retention has removed messages up to the id {chunk.removed_to} before "
-            f"they were replayed."
-        )
     store.note(
         cursor,
         act.id,
@@ -363,7 +357,7 @@ def _replay(connection: Any, cursor: Any, act: Taken) -> None:
         passed=0,
         pause=timedelta(seconds=chunk.jobs / act.per_second if act.per_second else 0),
         is_over=is_over,
-        error=error,
+        error=chunk.error,
     )
     if is_over:
         logger.info("ended      bulk act=%d %s by=%s", act.id, act.verb, act.by)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
@@ -171,7 +171,7 @@ def plan(
         until=until_at,
         where=None if text is None else json.loads(text),
     )
-    return _counted(meant, into, position, top, at)
+    return _counted(meant, row, into, position, top, at)
 
 
 def begin(
@@ -218,7 +218,17 @@ def begin(
     return Replay(act)
 
 
-def step(connection: Any, cursor: Cursor, act: Taken) -> replay.Replayed:
+class Done(NamedTuple):
+    """What a chunk has come to."""
+
+    jobs: int
+    # Up to which id all was looked at.
+    position: int
+    # What went wrong; "": nothing.
+    error: str
+
+
+def step(connection: Any, cursor: Cursor, act: Taken) -> Done:
     """
     Make the jobs of the next messages of an act; the caller notes how far it is.
 
@@ -231,6 +241,7 @@ def step(connection: Any, cursor: Cursor, act: Taken) -> replay.Replayed:
         TopicError: Nobody is there to get them any more.
     """
     said = act.filters
+    topic = groups.topic_of(cursor, said["topic"], makes=False)
     into, of = _target(cursor, said["topic"], said["into"])
     meant = Range(
         **of,
@@ -243,6 +254,7 @@ def step(connection: Any, cursor: Cursor, act: Taken) -> replay.Replayed:
     done = replay.replay(
         cursor,
         meant,
+        topic,
         act=act.id,
         position=act.position,
         top=act.top,
@@ -256,7 +268,13 @@ def step(connection: Any, cursor: Cursor, act: Taken) -> replay.Replayed:
         wake_after_commit(connection, f"{FAIR_HINT}{meant.queue}")
     elif done.in_lanes:
         wake_after_commit(connection, LANES_HINT)
-    return done
+    error = ""
+    if topic.removed_to > act.position:
+        error = (
+            f"Retention has removed messages up to the id {topic.removed_to:,} before "
+            f"they were replayed."
+        )
+    return Done(done.jobs, done.position, error)
 
 
 def check_rate(per_second: object) -> None:
@@ -274,7 +292,9 @@ def check_rate(per_second: object) -> None:
         )
 
 
-def _counted(of: Range, into: str, position: int, top: int, at: datetime) -> Plan:
+def _counted(
+    of: Range, topic: TopicRow, into: str, position: int, top: int, at: datetime
+) -> Plan:
     ends_at = time.monotonic() + COUNT_SECONDS_MAX
     messages, place = 0, position
     times: list[datetime] = []
@@ -283,7 +303,7 @@ def _counted(of: Range, into: str, position: int, top: int, at: datetime) -> Pla
         database.cursor() as cursor,
     ):
         while place < top:
-            found = replay.count(cursor, of, position=place, top=top)
+            found = replay.count(cursor, of, topic, position=place, top=top)
             messages, place = messages + found.messages, found.position
             times += [each for each in (found.first, found.last) if each is not None]
             if messages > COUNT_MAX or time.monotonic() >= ends_at:

@@ -69,6 +69,7 @@ UNITS = {
     "results": "ms",
     "start": "ms",
     "topics": "msg/s",
+    "replay": "msg/s",
     "workflows_chain": "ms",
     "workflows_sagas": "steps/s",
 }

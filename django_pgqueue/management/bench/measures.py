@@ -33,6 +33,7 @@ from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
 from django_pgqueue.management.bench.latency_trickle import LATENCY_TRICKLE
 from django_pgqueue.management.bench.measure import Measure
 from django_pgqueue.management.bench.pull import PULL
+from django_pgqueue.management.bench.replay import REPLAY
 from django_pgqueue.management.bench.results import RESULTS
 from django_pgqueue.management.bench.sagas import WORKFLOWS_SAGAS
 from django_pgqueue.management.bench.start import START
@@ -67,6 +68,7 @@ MEASURES: dict[str, Measure] = {
         START,
         TOPICS,
         CAPTURED,
+        REPLAY,
         LANES_PARKED,
         LANES_ORDER,
         LANES_LIMIT,
