@@ -76,9 +76,9 @@ MESSAGE = """jsonb_build_object(
                '__pgqueue__', 'message',
                'value', jsonb_build_array(found.id, found.published_at))"""
 
-# What of a message concerns its jobs, and whether *mine*, a subscription or what is read
-# as one, wants it. The topic is asked for so that no plan walks over the index of its
-# log, where ids of one partition stand together.
+# What of a message concerns its jobs, where *mine* wants it: a subscription, or what is
+# read as one. The topic is asked for so that no plan walks over the index of its log,
+# where ids of one partition stand together.
 FOUND = """
     SELECT m.id, m.published_at, m.headers,
            CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(

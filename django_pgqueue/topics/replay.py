@@ -85,8 +85,7 @@ class Plan:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """
     How far a replay is.
 

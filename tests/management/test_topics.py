@@ -11,7 +11,8 @@ from django.db import connection
 
 from django_pgqueue.log import browse
 from django_pgqueue.management.cli import places
-from django_pgqueue.models import ConsumerGroup, Message, Position, Topic
+from django_pgqueue.models import BulkAct, ConsumerGroup, Message, Position, Topic
+from django_pgqueue.operators import bulk_acts
 from tests.harness.minutes import in_minutes
 from tests.log.rows import (
     make_group,
@@ -544,3 +545,58 @@ def test_the_commands_refuse_what_means_nothing():
         ("topics", "orders.paid"),
     ):
         assert USAGE == run(*arguments)[0], arguments
+
+
+# replay ------------------------------------------------------------------------------
+
+
+def mail():
+    """Make a subscription of all orders."""
+    return make_subscription(
+        pattern="orders", topic="orders", queue="mail", task="shop.mail"
+    )
+
+
+INTO = ("--to", "subscription:mail/orders")
+
+
+def test_a_replay_is_counted_confirmed_shown_and_stopped(monkeypatch):
+    """Nothing is done before it is meant; the leader does it."""
+    ids = fill(partitions=1)
+    mail()
+    asks = ("replay", "orders", *INTO, "--since", ids[1], "--until", ids[4])
+
+    status, out, _ = run(*asks, "--dry-run")
+    assert DONE == status
+    assert "4 messages would be replayed into subscription:mail/orders/sh" in out
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    status, _, err = run(*asks)
+    assert (USAGE, 0) == (status, BulkAct.objects.count())
+    assert "give --yes" in err
+    status, answer = told(*asks, "--yes", "--per-second", 2, "--reason", "lost mails")
+    assert (DONE, 4) == (status, answer["messages"])
+    bulk_acts.step()
+    number = str(answer["replay"])
+    assert (
+        f"Replay {number} is running: 2 of 4 messages"
+        in run("replay", "--show", number)[1]
+    )
+    assert DONE == run("replay", "--stop", number)[0]
+    assert NOTHING == run("replay", "--stop", number)[0]
+    assert ("lost mails", "stopped") == BulkAct.objects.values_list(
+        "reason", "state"
+    ).get()
+
+
+def test_a_replay_that_cannot_be_is_a_wrong_command_line():
+    """Without a receiver or a place; nothing in the range is nothing done."""
+    fill(partitions=1)
+    mail()
+
+    assert USAGE == run("replay", "orders", *INTO)[0]
+    assert USAGE == run("replay", "orders", "--to", "mail", "--since", "1h")[0]
+    assert USAGE == run("replay", "orders", *INTO, "--since", "latest")[0]
+    nothing = ("--since", "earliest", "--where", '{"id": 99}')
+    assert NOTHING == run("replay", "orders", *INTO, *nothing, "--yes")[0]
+    Topic.objects.update(removed_to=10**6)
+    assert NOTHING == run("replay", "orders", *INTO, "--since", "1h")[0]
