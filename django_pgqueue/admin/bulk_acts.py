@@ -220,7 +220,9 @@ def progress(row: Any) -> Progress:
     done, total = came, max(row.counted, came, 1)
     text = f"{row.done:,} / {row.counted:,}"
     if row.is_more:
-        done, total = min(row.position, row.top), max(row.top, 1)
+        # A replay begins within the log.
+        first = row.filters.get("after", 0)
+        done, total = min(row.position, row.top) - first, max(row.top - first, 1)
         text += "+"
     elif row.state == BulkState.DONE:
         done = total

@@ -8,6 +8,7 @@ Parameters that are no field of the form are ignored.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.chart import Period
+from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.operators.filters import (
     JOBS,
     TIMES,
@@ -133,6 +135,10 @@ def said(asked: Mapping[str, Any]) -> str:
     for name in TIMES:
         if name in told:
             told[name] = moments.absolute(datetime.fromisoformat(told[name]))
+    if "where" in told:
+        # Of a replay: what a payload has to contain, which may be nobody's business.
+        where = json.dumps(told["where"], ensure_ascii=False)
+        told["where"] = redact_json(where).text
     return ", ".join(f"{name}={value}" for name, value in told.items()) or gettext(
         "all"
     )

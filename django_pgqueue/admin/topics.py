@@ -19,7 +19,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.cells import Difference, Note, badge, name
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, column
+from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.topic_replay import ReplayableAdmin
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.lag import Holder, holders
@@ -40,7 +41,7 @@ LATELY = timedelta(days=1)
 
 
 @admin.register(Topic)
-class TopicAdmin(ReadOnlyAdmin):
+class TopicAdmin(ReplayableAdmin):
     """Each topic, by name."""
 
     keyset = Keyset(("name",), is_by_time=False)

@@ -276,6 +276,20 @@ def step(connection: Any, cursor: Cursor, act: Taken) -> Done:
     return Done(done.jobs, done.position, error)
 
 
+def receivers(cursor: Cursor, topic: str) -> list[str]:
+    """Return who can get messages of a topic once more, as to= can be said."""
+    subscribed = [_names(row)[-1] for row in _subscriptions(cursor, topic)]
+    reading = [
+        row.name
+        for row in groups.find_all(cursor)
+        if row.topic == topic and not row.is_pulled
+    ]
+    return [
+        *(f"subscription:{each}" for each in subscribed),
+        *(f"group:{each}" for each in reading),
+    ]
+
+
 def check_rate(per_second: object) -> None:
     """Raise TopicError unless so many messages a second can be asked for."""
     if per_second is None:
@@ -410,11 +424,7 @@ def _only(
     cursor: Cursor, topic: str, said: str, is_meant: Callable[[Any], bool]
 ) -> tuple[str, dict[str, Any]]:
     """Return the one subscription, or group, of a topic that is meant."""
-    rows = [
-        row
-        for row in subscriptions.find_all(cursor)
-        if row.topic in (None, topic) and row.disabled_at is None
-    ]
+    rows = _subscriptions(cursor, topic)
     found = [row for row in rows if is_meant(row)]
     read_by = [
         row
@@ -439,6 +449,15 @@ def _only(
         "task": row.task,
     }
     return f"subscription:{_names(row)[-1]}", of
+
+
+def _subscriptions(cursor: Cursor, topic: str) -> list[Any]:
+    """Return those that are enabled and can want messages of a topic."""
+    return [
+        row
+        for row in subscriptions.find_all(cursor)
+        if row.topic in (None, topic) and row.disabled_at is None
+    ]
 
 
 def _names(row: Any) -> tuple[str, str]:

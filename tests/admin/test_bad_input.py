@@ -146,6 +146,7 @@ ACTS = [
     "enable",
     "read-on",
     "seek",
+    "replay",
     "new",
     "no-such-act",
 ]

@@ -482,6 +482,31 @@ def test_a_seek_needs_each_of_its_permissions(staff):
     assert 1 == LogEntry.objects.count()
 
 
+def test_a_replay_needs_each_of_its_permissions(staff):
+    """The form, the count, and what it does; and Django's token."""
+    key = make("topic")
+    name = Topic.objects.get(pk=key).name
+    make_subscription(pattern=name, topic=name, queue="mail", task="shop.mail")
+    url = f"/admin/pgqueue/topic/{key}/replay/"
+    into = f"subscription:mail/{name}/shop.mail"
+    data = {"to": into, "typed": name, "replay": "1"}
+
+    for lacking in ("view_topic", "seek"):
+        client = staff(*ALL - {lacking})
+        assert 403 == client.get(url).status_code, lacking
+        assert 403 == client.post(url, data).status_code, lacking
+    assert 403 == staff(*ALL, enforce_csrf_checks=True).post(url, data).status_code
+    hidden = staff(*ALL - {"seek"}).get(url.replace("replay", "change"))
+    assert url not in hidden.content.decode()
+    client = staff("view_topic", "seek")
+    assert url in client.get(url.replace("replay", "change")).content.decode()
+    assert 200 == client.post(url, {"to": into, "preview": "1"}).status_code
+    assert 200 == client.post(url, {**data, "typed": "x"}).status_code
+    assert 0 == BulkAct.objects.count()
+    assert 302 == client.post(url, data).status_code
+    assert 1 == BulkAct.objects.count() == LogEntry.objects.count()
+
+
 def test_staff_without_permission_sees_nothing_at_all(staff):
     """No index, no list, no row, no history, no act, no page of the app."""
     keys = {page: make(page) for page in MODELS}
@@ -499,6 +524,7 @@ def test_staff_without_permission_sees_nothing_at_all(staff):
         has_edit = page in ("job", "deadletter", "schedule")
         paths += [f"{url}{key}/edit/"] if has_edit else []
         paths += [f"{url}{key}/seek/"] if page == "consumergroup" else []
+        paths += [f"{url}{key}/replay/"] if page == "topic" else []
 
     assert {403} == {client.get(path).status_code for path in paths}
     assert 404 == client.get("/admin/pgqueue/").status_code

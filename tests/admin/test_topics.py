@@ -11,6 +11,8 @@ import pytest
 from django_pgqueue.admin import topics
 from django_pgqueue.log import overview
 from django_pgqueue.log.publish import publish
+from django_pgqueue.models import BulkAct, Job
+from django_pgqueue.operators import bulk_acts
 from django_pgqueue.postgres.bulk import Items
 from tests.log.rows import (
     make_group,
@@ -189,3 +191,63 @@ def test_the_queries_of_the_list_do_not_grow(
 
     with django_assert_max_num_queries(16):
         admin_client.get(URL)
+
+
+# Replay ------------------------------------------------------------------------------
+
+
+def test_a_replay_is_counted_confirmed_and_done_in_the_background(admin_client):
+    """For a subscription that is chosen; secrets of its filter are not shown."""
+    topic = make_topic("orders", partitions=1)
+    ids = [
+        make_message("orders.paid", {"api_token": "s3cret", "n": n}).pk
+        for n in range(3)
+    ]
+    make_subscription("orders", queue="mail", task="shop.mail")
+    make_group("orders", "stats", task="shop.count")
+    url = f"{URL}{topic.pk}/replay/"
+    into = "subscription:mail/orders/shop.mail"
+    data = {"to": into, "where": '{"api_token": "s3cret"}', "reason": "lost mails"}
+
+    form = html_of(admin_client, f"{topic.pk}/replay/")
+    assert into in form
+    assert "group:stats" in form
+    shown = admin_client.post(url, {**data, "preview": "1"}).content.decode()
+    assert "3 messages are meant. Published from" in shown
+    unsure = admin_client.post(url, {**data, "replay": "1"}).content.decode()
+    assert "Type orders to say" in unsure
+    assert 0 == BulkAct.objects.count()
+    done = admin_client.post(url, {**data, "typed": "orders", "replay": "1"})
+
+    act = BulkAct.objects.get()
+    assert f"/admin/pgqueue/bulkact/{act.pk}/change/" == done.url
+    bulk_acts.step()
+    assert ids == [*Job.objects.order_by("id").values_list("message_id", flat=True)]
+    for page in (done.url, "/admin/pgqueue/bulkact/"):
+        html = unescape(admin_client.get(page).content.decode())
+        assert f"into={into}" in html
+        assert "lost mails" in html
+        assert "s3cret" not in html
+
+
+@pytest.mark.parametrize(
+    "data, problem",
+    [
+        ({"to": "group:none"}, "not one of the available choices"),
+        ({"where": "[1]"}, "Write a JSON object"),
+        ({"where": "{"}, "Enter a valid JSON."),
+        ({"since": "2001-01-01 00:00"}, "Retention has removed"),
+        ({"until": "2400-01-01 00:00"}, "that is over"),
+        ({"per_second": "0"}, "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_replayed_is_told(admin_client, data, problem):
+    """Beside its field; nothing is asked for."""
+    topic = make_topic("orders", partitions=1, removed_to=1)
+    make_subscription("orders", queue="mail", task="shop.mail")
+    said = {"to": "subscription:mail/orders/shop.mail", "typed": "orders", **data}
+
+    answer = admin_client.post(f"{URL}{topic.pk}/replay/", {**said, "replay": "1"})
+
+    assert problem in unescape(answer.content.decode())
+    assert 0 == BulkAct.objects.count()

@@ -138,6 +138,7 @@ def topic_paths(keys: dict[str, list[Any]]) -> list[str]:
     return [
         *(f"{ADMIN}/{page}/" for page in keys),
         f"{ADMIN}/topic/{keys['topic'][0]}/change/",
+        f"{ADMIN}/topic/{keys['topic'][0]}/replay/",
         f"{ADMIN}/message/?topic=orders&key=customer-1",
         f"{ADMIN}/message/{keys['message'][1]}/change/",
         *(f"{ADMIN}/subscription/{key}/change/" for key in (filling, stale, disabled)),
