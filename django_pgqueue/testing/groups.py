@@ -19,6 +19,7 @@ from django_pgqueue.tasks.raised import Snooze
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing.access import explained
 from django_pgqueue.topics import after_batch
+from django_pgqueue.topics.acked import NOTHING, NotAcked, split
 from django_pgqueue.topics.consume import Consumer, declared
 from django_pgqueue.topics.run_batch import Ended, run_batch
 from django_pgqueue.topics.sync import declaration_of
@@ -155,11 +156,21 @@ def _serve(
             moves_within=moves_within,
             lease_seconds=None,
         )
-    error = ended.error
+    error, taken = ended.error, len(batch.messages)
+    if ended.acked is not None:
+        done, batch = split(batch, ended.acked)
+        taken = len(done.messages)
+        if error is None and not taken:
+            error = NotAcked(NOTHING)
+        if taken:
+            with connection.cursor() as cursor:
+                keeps = error is not None
+                moved = positions.advance(cursor, claimed, done.to, keeps=keeps)
+            claimed = kept = (moved and moved.kept) or claimed
     if error is None:
         if ended.was_acked:
             _free(connection, kept)
-        return len(batch.messages), True
+        return taken, True
     if raise_errors or ended.was_acked:
         _free(connection, kept)
         raise error
@@ -173,7 +184,7 @@ def _serve(
         write_after(cursor, claimed, batch, after, error, at=claimed.claimed_at)
         positions.hurry(cursor, claimed.id)
     is_tried_for_ever = consumer.on_error == "retry" or isinstance(error, Snooze)
-    return 0, not is_tried_for_ever
+    return 0 if ended.acked is None else taken, not is_tried_for_ever
 
 
 def _free(connection: Any, claimed: Claimed) -> None:

@@ -31,6 +31,7 @@ from django_pgqueue.options.durations import Duration, as_bytes, as_timedelta
 from django_pgqueue.options.retry import Retry, as_retry
 from django_pgqueue.tasks.declare import Declares, declare_task
 from django_pgqueue.tasks.task import Task
+from django_pgqueue.topics.acked import acking
 from django_pgqueue.topics.subscribe import checked_where, subscribe
 
 OnError = Literal["skip", "retry", "halt"]
@@ -133,7 +134,10 @@ def consume(
             more than the topic has partitions are busy at once, over all processes.
         ack_policy: "on_success": the position moves after the function; "first":
             before it, so that no message comes twice, and what fails is only logged;
-            "reject_on_error": a failure is not retried.
+            "reject_on_error": a failure is not retried; "manual": the function gets
+            Messages, and its position moves to the last one that it has acked in
+            order. What is not acked comes again: at once where some were, else as
+            after a failure.
         mode: "batch"; "per-message": a subscription, whose jobs are made as messages
             are published. The function then gets one message, as with @subscribe; only
             topic, start, where, retries, queue, atomic, ack_policy, name and aliases
@@ -178,7 +182,7 @@ def consume(
         "lease": _lease(lease),
         "queue": _queue(queue),
         "readers": _number("readers", readers, READERS_MAX),
-        "ack_policy": _ack_policy(ack_policy),
+        "ack_policy": _ack_policy(ack_policy, atomic=atomic),
         "retry": Retry(max_attempts=1) if ack_policy in ONCE else _retry(retries),
     }
 
@@ -188,11 +192,14 @@ def consume(
                 f"@consume goes on a function, and got {shown(function)}: call the "
                 f"task from the function."
             )
+        if ack_policy == "manual":
+            function = acking(function)
         options = {
             "queue": values["queue"],
             "retries": None if ack_policy in ONCE else retries,
             "atomic": atomic,
-            "ack_policy": ack_policy,
+            # Of jobs, such as a dead letter that is redriven: acking() sees to it.
+            "ack_policy": "on_success" if ack_policy == "manual" else ack_policy,
             "name": name,
             "aliases": aliases,
         }
@@ -310,11 +317,12 @@ def _queue(value: object) -> str:
         raise DeclarationError(f"@consume: {error}") from None
 
 
-def _ack_policy(value: AckPolicy) -> AckPolicy:
-    if value == "manual":
+def _ack_policy(value: AckPolicy, *, atomic: bool) -> AckPolicy:
+    if value == "manual" and atomic:
         raise DeclarationError(
-            "@consume(ack_policy='manual') cannot be: a batch has no context to say "
-            "ack() to. Return, or raise Reject, RetryLater or Snooze."
+            "@consume(ack_policy='manual', atomic=True) cannot be: what an atomic "
+            "function has written is committed for all messages or for none. Say one "
+            "of the two."
         )
     return value
 

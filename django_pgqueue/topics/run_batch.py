@@ -4,6 +4,7 @@ Run a batch: call a group's handler, and move the position with it or after it.
     atomic        BEGIN; the handler; the fenced position; COMMIT
     on_success    the handler, then the fenced position
     first         the fenced position, then the handler
+    manual        the handler, and what it has acked: the caller moves the position
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from django_pgqueue.tasks.atomic import in_transaction
 from django_pgqueue.tasks.context import Inline
 from django_pgqueue.tasks.outcome import Performed, Retried, Succeeded
 from django_pgqueue.tasks.perform import Guard, unguarded
+from django_pgqueue.topics.acked import Messages
 from django_pgqueue.topics.consume import Consumer
 
 
@@ -44,6 +46,9 @@ class Ended:
     has_begun: bool = True
     # Whether it was not, since the lease was over before: somebody else may have it.
     is_late: bool = False
+    # How many messages it has acked by hand, in order; None: that is not its policy.
+    # Then the position has not moved.
+    acked: int | None = None
 
 
 def run_batch(
@@ -73,8 +78,10 @@ def run_batch(
             called; None: it does not end.
         guard: Calls the handler; TaskTimeout is raised in there.
     """
+    is_manual = consumer.ack_policy == "manual"
+    given = Messages(messages) if is_manual else messages
     call: Callable[[], Any] = functools.partial(
-        consumer.task.run, NO_CONTEXT, [messages], NO_KEYWORDS
+        consumer.task.run, NO_CONTEXT, [given], NO_KEYWORDS
     )
     if consumer.task.options.is_async:
         call = functools.partial(_run_async, call)
@@ -98,10 +105,17 @@ def run_batch(
         is_late = isinstance(error, TaskTimeout) and not in_time.has_begun
         if is_late and not is_first:
             return LATE
-        return Ended(error, time.monotonic() - started, was_acked=is_first)
+        seconds = time.monotonic() - started
+        return Ended(error, seconds, was_acked=is_first, acked=_acked(given))
     ran_seconds = time.monotonic() - started
+    if is_manual:
+        return Ended(None, ran_seconds, acked=_acked(given))
     is_ours = is_first or moves(False)
     return Ended(None, ran_seconds, is_ours=is_ours, was_acked=is_first)
+
+
+def _acked(messages: list[Message]) -> int | None:
+    return messages.acked if isinstance(messages, Messages) else None
 
 
 LATE = Ended(None, 0.0, is_ours=False, has_begun=False, is_late=True)

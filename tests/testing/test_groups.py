@@ -114,3 +114,27 @@ def test_a_dead_letter_of_a_group_can_be_redriven():
         redrive(cursor, [dead])
     assert {"dead": 1} == drain(retries=True).statuses
     assert [["bad"], ["bad"]] == SEEN
+
+
+def test_what_is_acked_by_hand_is_done_and_the_rest_comes_again():
+    """A failure that was skipped is a dead letter, which a job takes if it acks."""
+    fails = [True]
+
+    def note(messages):
+        for message in messages:
+            SEEN.append(message.payload)
+            if message.payload == "bad" and fails:
+                raise ValueError("bad")
+            messages.ack(message)
+
+    said = {"ack_policy": "manual", "retries": 0, "name": "tests.note"}
+    handler = consume("clicks", group="g", **said)(note)
+    topic("clicks").publish_many([1, "bad", 2], key=lambda _: "k")
+
+    assert 2 == drain_group(handler, raise_errors=False)
+    assert [1, 2] == [each for each in SEEN if each != "bad"]
+    fails.clear()
+    with connection.cursor() as cursor:
+        redrive(cursor, [DeadLetter.objects.get().pk])
+    drain()
+    assert "bad" == SEEN[-1]

@@ -112,7 +112,11 @@ def test_what_a_consumer_can_be_told():
         ({"retries": -1}, DeclarationError, "retries=-1"),
         ({"retries": None}, DeclarationError, "retries=None"),
         ({"retries": Retry(max_age="1h")}, DeclarationError, "may be old when a group"),
-        ({"ack_policy": "manual"}, DeclarationError, "a batch has no context"),
+        (
+            {"ack_policy": "manual", "atomic": True},
+            DeclarationError,
+            "for all messages or for none",
+        ),
         ({"ack_policy": "first", "atomic": True}, DeclarationError, "contradict"),
         ({"atomic": 1}, DeclarationError, "atomic=1"),
         ({"mode": "per-message", "batch": 5}, DeclarationError, "batch=5"),

@@ -21,6 +21,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -37,6 +38,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.topics import after_batch
+from django_pgqueue.topics.acked import NOTHING, NotAcked, split
 from django_pgqueue.topics.after_batch import Again, Halted, Skipped
 from django_pgqueue.topics.consume import Consumer
 from django_pgqueue.topics.run_batch import Ended, run_batch
@@ -279,7 +281,31 @@ class Reader(Service):
             return self._write(claimed, batch, after, batch.error)
         with self.not_busy():
             ended = in_own_context(self._call, claimed, batch)
+        if ended.acked is not None:
+            return self._settle_acked(claimed, batch, ended, ended.acked)
         return self._settle(claimed, batch, ended)
+
+    def _settle_acked(
+        self, claimed: Claimed, batch: Batch, ended: Ended, acked: int
+    ) -> bool:
+        """Move the position past what was acked; what is left comes again."""
+        done, rest = split(batch, acked)
+        error = ended.error
+        if error is None and not acked:
+            error = NotAcked(NOTHING)
+        is_failure = error is not None and bool(rest.messages)
+        if acked:
+            if not self._advance(claimed, done, is_failure):
+                self._lost(claimed)
+                return False
+            self._consumed(claimed, done, ended)
+            claimed = (self._moved and self._moved.kept) or claimed
+        if error is None:
+            return True
+        if not rest.messages:
+            telemetry.failed_after_ack(self.consumer, claimed, error)
+            return True
+        return self._settle(claimed, rest, replace(ended, error=error))
 
     def _is_put_aside(self, group: GroupRow, claimed: Claimed, bound: int) -> bool:
         """

@@ -6,6 +6,7 @@ from itertools import groupby
 
 import psycopg
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import OperationalError, connections
 
 from django_pgqueue import Retry
@@ -17,6 +18,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.counters import repair
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics import consume, run_batch
+from django_pgqueue.topics.acked import NotAcked, acking
 from django_pgqueue.topics.sync import declaration_of
 from django_pgqueue.worker.read import bounds as bounds_module
 from django_pgqueue.worker.read import reader as reader_module
@@ -191,6 +193,67 @@ def test_a_reader_whose_log_fell_behind_says_so(cursor, make_reader):
             all(reader.tick() < 60 for _ in range(9))
     finally:
         repair(cursor)
+
+
+def test_what_is_acked_by_hand_is_done_in_order_and_the_rest_comes_again(
+    cursor, make_reader
+):
+    """At once where some were; a gap ends what is done; no ack is a failure."""
+    ids = put(cursor, *range(5))
+    came, acks = [], [[0, 1, 3], [0], [], None]
+
+    def note(messages):
+        came.append([each.payload for each in messages])
+        said = acks.pop(0)
+        if said is None:
+            messages.ack()
+        for place in said or ():
+            messages.ack(messages[place])
+
+    reader = make_reader(note, ack_policy="manual", retries=Retry(base=0))
+    read_all(reader)
+
+    assert [[0, 1, 2, 3, 4], [2, 3, 4], [3, 4], [3, 4]] == came
+    row = Position.objects.exclude(position=0).get()
+    assert (ids[-1], 0, None) == (row.position, row.failures, row.leased_by)
+    assert 5 == reader._counts["consumed"]
+
+
+def test_what_was_acked_before_it_raised_stays_done(cursor, make_reader):
+    """The first that was not has failed; the last of its attempts is a dead letter."""
+    put(cursor, "good", "bad", "later")
+    came = []
+
+    async def note(messages):
+        for each in messages:
+            came.append(each.payload)
+            if each.payload == "bad":
+                raise ValueError(each.payload)
+            messages.ack(each.id)
+
+    reader = make_reader(note, ack_policy="manual", retries=Retry(base=0))
+    read_all(reader)
+
+    assert ["good", "bad", "bad"] == came[:3]
+    assert (1, 1, "later") == (came.count("good"), came.count("later"), came[-1])
+    letter = DeadLetter.objects.get()
+    assert ("exhausted", "tests.handler") == (letter.reason, letter.task)
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_job_of_one_that_acks_by_hand_fails_unless_it_does(says_so):
+    """As that of a dead letter which is redriven: it gets a list of one."""
+
+    async def note(messages):
+        if says_so:
+            messages.ack()
+
+    job = async_to_sync(acking(note))
+    if says_so:
+        job([Message(id=1)])
+    else:
+        with pytest.raises(NotAcked, match="without an ack of the first message"):
+            job([Message(id=1)])
 
 
 def nothing(messages):
