@@ -208,7 +208,8 @@ def count(
     to = _edge(cursor, params)
     _, counts = STATEMENTS[of.kind]
     cursor.execute(counts, {**params, "last": to})
-    return Counted(*one_row(cursor), to)
+    messages, first, last = one_row(cursor)
+    return Counted(messages, first, last, to)
 
 
 def _edge(cursor: Cursor, params: dict[str, Any]) -> int:

@@ -124,6 +124,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     pgqueue_declare_queue, pgqueue_send, pgqueue_send_many
     TO pgqueue_producer;
+-- A client that reads for a consumer group without a task needs two functions, and no
+-- table: GRANT EXECUTE ON FUNCTION pgqueue_read, pgqueue_commit_position TO my_client;
 
 -- Worker: all rows, and the days to come. It cannot drop days: for retention let it be
 -- a member of the owner, or drop them yourself (see "Deploy workers").
@@ -155,12 +157,15 @@ GRANT EXECUTE ON FUNCTION
     pgqueue_begin_publish, pgqueue_capture, pgqueue_capture_less, pgqueue_channel,
     pgqueue_check_job, pgqueue_close_log_day, pgqueue_close_workflow,
     pgqueue_compensate, pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
+    pgqueue_begin_publish, pgqueue_channel, pgqueue_check_job, pgqueue_close_log_day,
+    pgqueue_close_workflow, pgqueue_commit_position, pgqueue_compensate,
+    pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
     pgqueue_horizons, pgqueue_insert_steps, pgqueue_installation, pgqueue_job_place,
     pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_lock_workflows,
     pgqueue_make_archive_day,
     pgqueue_make_log_day, pgqueue_meets, pgqueue_message_lane,
     pgqueue_pattern_selects, pgqueue_patterns_of, pgqueue_promote, pgqueue_publish,
-    pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,
+    pgqueue_read, pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,
     pgqueue_retake_keys, pgqueue_start_steps, pgqueue_start_workflow,
     pgqueue_steps_ended, pgqueue_store, pgqueue_store_message, pgqueue_store_messages,
     pgqueue_store_steps, pgqueue_store_unique, pgqueue_turns, pgqueue_watch

@@ -179,6 +179,12 @@ BASE_DIR = Path(settings.BASE_DIR)
 }
 
 MEANWHILE = {
+    "docs/howto/replay-a-log.md": {
+        "replay = topic": "the.deploy(); publish('orders.paid', {'id': 1})",
+    },
+    "docs/reference/consumer-groups.md": {
+        "stats.create": "def send(payload): Visit.objects.create(path='sent')"
+    },
     "docs/howto/run-once.md": {
         'result = reindex.delay(9, ["price"])': 'reindex.delay(9, ["name"])'
     },
@@ -379,7 +385,10 @@ the.drain()
     "docs/reference/consumer-groups.md": """
 topic("clicks").publish({"path": "/a"})
 the.drain_group(count)
-assert ["/a"] == list(Visit.objects.values_list("path", flat=True))
+topic("clicks").publish({"path": "/c"})
+the.drain_group(count)
+the.drain_group(forward)
+assert {"/a", "/c", "sent"} == {*Visit.objects.values_list("path", flat=True)}
 """,
     "docs/reference/events.md": """
 @task(retries=0)
