@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -11,33 +12,29 @@ from django.contrib.admin.models import ADDITION
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import Button, log, may, who
+from django_pgqueue.admin.acts import log, may, who
 from django_pgqueue.admin.cells import Note
 from django_pgqueue.admin.moments import MomentField
-from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import PERMISSIONS, BulkVerb
+from django_pgqueue.models.bulk_act import PER_SECOND_MAX
 from django_pgqueue.operators import human
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
 from django_pgqueue.topics import replay
-from django_pgqueue.topics.replay import PER_SECOND_MAX, Plan
+from django_pgqueue.topics.replay import Plan
 
 REPLAY, PREVIEW = "replay", "preview"
 SUBMITS = [
     (PREVIEW, gettext_lazy("Count them")),
     (REPLAY, gettext_lazy("Replay")),
 ]
-
-NEEDED = (PERMISSIONS[BulkVerb.REPLAY],)
 
 
 class ReplayForm(forms.Form):
@@ -117,36 +114,24 @@ class ReplayForm(forms.Form):
         return False
 
 
-class ReplayableAdmin(ActingAdmin):
-    """A page of topics, with the form that replays the messages of one."""
+@dataclass(frozen=True, slots=True)
+class ReplayPage:
+    """
+    The page of one replay: counts what is meant, and has it done if that is confirmed.
 
-    def get_urls(self) -> list[URLPattern]:
-        """Add the form."""
-        return [self.own_url(REPLAY, self._replay, NEEDED), *super().get_urls()]
+    Attributes:
+        admin: Of the topics.
+        request: With the form, where it was sent.
+        row: The topic.
+    """
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
-        """Offer to replay."""
-        offered = super().buttons(request, row)
-        if may(request, *NEEDED):
-            offered.append(
-                Button(
-                    url=self.act_url(request, REPLAY, row),
-                    label=_("Replay…"),
-                    help=_("A subscription or a group gets messages once more."),
-                    is_post=False,
-                )
-            )
-        return offered
+    admin: ActingAdmin
+    request: HttpRequest
+    row: Any
 
-    def _replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        with limited():
-            key = self._key(object_id)
-            row = self.rows_by_key(request, [key]).get(key) if key is not None else None
-            if row is None:
-                return self.elsewhere(request, object_id)
-            return self._replay_row(request, row)
-
-    def _replay_row(self, request: HttpRequest, row: Any) -> HttpResponse:
+    def answer(self) -> HttpResponse:
+        """Show the form, or go on with what it says."""
+        request, row, admin = self.request, self.row, self.admin
         is_post = request.method == "POST"
         with database.cursor() as cursor:
             receivers = replay.receivers(cursor, row.name)
@@ -157,11 +142,11 @@ class ReplayableAdmin(ActingAdmin):
                 plan = form.plan()
                 notes.append(Note(_told(plan)))
                 if REPLAY in request.POST and form.confirms():
-                    return self._begun(request, row, form, plan)
+                    return self._begun(form, plan)
             except (MessagesLost, TopicError) as error:
                 form.add_error(None, str(error))
         context = {
-            **self.page_context(request),
+            **admin.page_context(request),
             "title": _("Replay messages of %(row)s") % {"row": row},
             "told": _(
                 "Whoever is chosen gets a job for each message, in their order; a "
@@ -174,13 +159,12 @@ class ReplayableAdmin(ActingAdmin):
             "hidden": [],
             "submits": SUBMITS,
             "notes": notes,
-            "back": self._url(self.model, "change", row.pk),
+            "back": admin._url(admin.model, "change", row.pk),
         }
         return TemplateResponse(request, "admin/pgqueue/form.html", context)
 
-    def _begun(
-        self, request: HttpRequest, row: Any, form: ReplayForm, plan: Plan
-    ) -> HttpResponse:
+    def _begun(self, form: ReplayForm, plan: Plan) -> HttpResponse:
+        request, row, admin = self.request, self.row, self.admin
         said = form.cleaned_data
         asked = replay.begin(
             plan, by=who(request), reason=said["reason"], per_second=said["per_second"]
@@ -188,9 +172,9 @@ class ReplayableAdmin(ActingAdmin):
         told = _("Asked for a replay into %(into)s: bulk act %(id)d.")
         log(request, [row], told % {"into": plan.into, "id": asked.id}, flag=ADDITION)
         messages.success(request, _("Replay #%(id)d was asked for.") % {"id": asked.id})
-        if self.has_page(BulkAct) and may(request, "view_bulkact"):
-            return HttpResponseRedirect(self._url(BulkAct, "change", asked.id))
-        return HttpResponseRedirect(self._url(self.model, "change", row.pk))
+        if admin.has_page(BulkAct) and may(request, "view_bulkact"):
+            return HttpResponseRedirect(admin._url(BulkAct, "change", asked.id))
+        return HttpResponseRedirect(admin._url(admin.model, "change", row.pk))
 
 
 def _told(plan: Plan) -> str:

@@ -9,18 +9,21 @@ from typing import Any
 from django.contrib import admin
 from django.db import connections
 from django.db.models import Q
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acts import Button, may
 from django_pgqueue.admin.cells import Difference, Note, badge, name
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
 from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.admin.topic_replay import ReplayableAdmin
+from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.lag import Holder, holders
@@ -32,6 +35,7 @@ from django_pgqueue.log.overview import (
     ends,
 )
 from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
+from django_pgqueue.models.bulk_act import PERMISSIONS, BulkVerb
 from django_pgqueue.operators import human
 from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
 from django_pgqueue.operators.paging import Keyset
@@ -39,9 +43,12 @@ from django_pgqueue.tasks import database
 
 LATELY = timedelta(days=1)
 
+REPLAY = "replay"
+NEEDED = (PERMISSIONS[BulkVerb.REPLAY],)
+
 
 @admin.register(Topic)
-class TopicAdmin(ReplayableAdmin):
+class TopicAdmin(ActingAdmin):
     """Each topic, by name."""
 
     keyset = Keyset(("name",), is_by_time=False)
@@ -99,6 +106,36 @@ class TopicAdmin(ReplayableAdmin):
                 if self.has_page(model)
             ]
         }
+
+    # Replay ----------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the form of a replay."""
+        return [self.own_url(REPLAY, self._replay, NEEDED), *super().get_urls()]
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
+        """Offer to replay."""
+        offered = super().buttons(request, row)
+        if may(request, *NEEDED):
+            offered.append(
+                Button(
+                    url=self.act_url(request, REPLAY, row),
+                    label=_("Replay…"),
+                    help=_("A subscription or a group gets messages once more."),
+                    is_post=False,
+                )
+            )
+        return offered
+
+    def _replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        from django_pgqueue.admin.topic_replay import ReplayPage
+
+        with limited():
+            key = self._key(object_id)
+            row = self.rows_by_key(request, [key]).get(key) if key is not None else None
+            if row is None:
+                return self.elsewhere(request, object_id)
+            return ReplayPage(self, request, row).answer()
 
     # The list --------------------------------------------------------------------
 

@@ -33,7 +33,6 @@ from django_pgqueue.queues import bulk_acts as store
 from django_pgqueue.queues.bulk_acts import HINT, Taken
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database, operate
-from django_pgqueue.topics import replay
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -347,6 +346,8 @@ def _do(cursor: Any, act: Taken) -> None:
 
 
 def _replay(connection: Any, cursor: Any, act: Taken) -> None:
+    from django_pgqueue.topics import replay
+
     chunk = replay.step(connection, cursor, act)
     is_over = chunk.position >= act.top
     store.note(

@@ -31,7 +31,6 @@ from django_pgqueue.options.durations import Duration, as_bytes, as_timedelta
 from django_pgqueue.options.retry import Retry, as_retry
 from django_pgqueue.tasks.declare import Declares, declare_task
 from django_pgqueue.tasks.task import Task
-from django_pgqueue.topics.acked import acking
 from django_pgqueue.topics.subscribe import checked_where, subscribe
 
 OnError = Literal["skip", "retry", "halt"]
@@ -193,6 +192,8 @@ def consume(
                 f"task from the function."
             )
         if ack_policy == "manual":
+            from django_pgqueue.topics.acked import acking
+
             function = acking(function)
         options = {
             "queue": values["queue"],

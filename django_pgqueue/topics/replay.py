@@ -28,6 +28,7 @@ from django_pgqueue.log.groups import TopicRow
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.replay import CHUNK_JOBS, Range
 from django_pgqueue.log.start import EARLIEST, LATEST, Start
+from django_pgqueue.models.bulk_act import PER_SECOND_MAX
 from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit, limited
@@ -46,8 +47,6 @@ VERB = "replay"
 
 # Messages are counted up to here, and for so long, before somebody is asked.
 COUNT_MAX, COUNT_SECONDS_MAX = 100_000, 5.0
-
-PER_SECOND_MAX = 100_000
 
 # How long a statement of a chunk may take.
 CHUNK_SECONDS = 600
