@@ -371,3 +371,20 @@ def test_a_partition_that_was_added_is_read_and_closed_days_are_not_looked_at(cu
     put(cursor, 7)
 
     assert [7] == payloads(group.receive())
+
+
+def test_a_client_that_dies_in_its_transaction_holds_nobody_up(cursor, other_cursor):
+    """It had the partition for itself until then, by its row alone, and no lease."""
+    pulled()
+    ids = put(cursor, 1, 2)
+    other_cursor.execute("BEGIN")
+    other_cursor.execute("SELECT id, receipt FROM pgqueue_read('clicks/g', 10)")
+    (first, *_), (last, receipt) = other_cursor.fetchall()
+    other_cursor.execute("SELECT pgqueue_commit_position(%s, %s)", [receipt, last])
+
+    cursor.execute("SELECT id FROM pgqueue_read('clicks/g', 10)")
+    assert [] == cursor.fetchall()
+    pid = other_cursor.connection.info.backend_pid
+    cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+    cursor.execute("SELECT id FROM pgqueue_read('clicks/g', 10)")
+    assert ids == [first, last] == [row[0] for row in cursor.fetchall()]
