@@ -37,6 +37,21 @@ SUBMITS = [
 ]
 
 
+class ObjectField(forms.JSONField):
+    """A JSON object, or nothing."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Show nothing as nothing."""
+        return "" if value is None else super().prepare_value(value)
+
+    def clean(self, value: Any) -> Any:
+        """Ask for an object."""
+        found = super().clean(value)
+        if found is not None and not isinstance(found, Mapping):
+            raise ValidationError(_('Write a JSON object, such as {"country": "FR"}.'))
+        return found
+
+
 class ReplayForm(forms.Form):
     """Which messages, and for whom; a replay is confirmed by the topic's name."""
 
@@ -51,7 +66,7 @@ class ReplayForm(forms.Form):
         required=False,
         help_text=gettext_lazy("Empty: up to now."),
     )
-    where = forms.JSONField(
+    where = ObjectField(
         label=gettext_lazy("Payload contains"),
         required=False,
         widget=forms.TextInput({"placeholder": '{"country": "FR"}'}),
@@ -86,13 +101,6 @@ class ReplayForm(forms.Form):
             (each, each) for each in receivers
         ]
         self.fields["typed"].help_text = row.name
-
-    def clean_where(self) -> Any:
-        """Ask for an object."""
-        where = self.cleaned_data["where"]
-        if where is not None and not isinstance(where, Mapping):
-            raise ValidationError(_('Write a JSON object, such as {"country": "FR"}.'))
-        return where
 
     def plan(self) -> Plan:
         """Return what is meant, counted; raise MessagesLost or TopicError."""

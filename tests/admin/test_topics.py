@@ -212,6 +212,7 @@ def test_a_replay_is_counted_confirmed_and_done_in_the_background(admin_client):
     form = html_of(admin_client, f"{topic.pk}/replay/")
     assert into in form
     assert "group:stats" in form
+    assert "null" not in form
     shown = admin_client.post(url, {**data, "preview": "1"}).content.decode()
     assert "3 messages are meant. Published from" in shown
     unsure = admin_client.post(url, {**data, "replay": "1"}).content.decode()

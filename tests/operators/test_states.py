@@ -26,7 +26,7 @@ def part(state, *, unread=1, seconds=5.0, partition=0):
 
 
 def behind(*lags, paused_at=None, plans=ALL, limit=10):
-    row = SimpleNamespace(queue="stats", paused_at=paused_at)
+    row = SimpleNamespace(queue="stats", task="shop.count", paused_at=paused_at)
     return behind_of(row, lags, plans, limit=limit)
 
 
