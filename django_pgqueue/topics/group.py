@@ -10,6 +10,7 @@ Or read, where no task is to: create() makes such a group, and receive() reads i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from django_pgqueue.topics import operate_groups
 
 if TYPE_CHECKING:
     from django_pgqueue.topics.receive import Received
+    from django_pgqueue.topics.replay import Replay
 
 
 class Group:
@@ -90,6 +92,33 @@ class Group:
     ) -> list[Sought]:
         """As seek(), from async code."""
         return await sync_to_async(self.seek)(to, partition=partition)
+
+    def replay(
+        self,
+        *,
+        since: int | str | datetime | timedelta,
+        until: int | str | datetime | timedelta | None = None,
+        where: Mapping[str, Any] | None = None,
+        rate: int | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Replay:
+        """
+        Have messages once more, as jobs of the group's task, beside what it reads.
+
+        In no order, and its position stays; where order matters, seek(). Arguments and
+        errors are those of Topic.replay().
+        """
+        from django_pgqueue.topics import replay
+
+        replay.check_rate(rate)
+        to = f"group:{self.name}"
+        meant = replay.plan(self.topic, to, since=since, until=until, where=where)
+        return replay.begin(meant, by=by, reason=reason, per_second=rate)
+
+    async def areplay(self, **said: Any) -> Replay:
+        """As replay(), from async code."""
+        return await sync_to_async(self.replay)(**said)
 
     def pause(self, *, by: str = "", reason: str = "") -> bool:
         """

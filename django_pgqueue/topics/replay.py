@@ -40,7 +40,6 @@ from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import checked_texts
 from django_pgqueue.tasks.task import Task
-from django_pgqueue.topics.group import Group
 from django_pgqueue.topics.subscribe import checked_where
 
 VERB = "replay"
@@ -390,13 +389,6 @@ def _moment(text: str | None) -> datetime | None:
 
 def _target(cursor: Cursor, topic: str, to: Any) -> tuple[str, dict[str, Any]]:
     """Return who gets the messages, in words and as Range has it."""
-    if isinstance(to, Group):
-        if to.topic != topic:
-            raise TopicError(
-                f"to={to!r} is a group of another topic than {topic!r}: it does not "
-                f"read this log."
-            )
-        return _group(cursor, topic, to.name)
     if isinstance(to, Task):
         names = {to.name, *to.aliases}
         return _only(cursor, topic, to.name, lambda row: row.task in names)

@@ -241,6 +241,13 @@ class Topic:
         """
         from django_pgqueue.topics import replay
 
+        if isinstance(to, Group):
+            if to.topic != self.name:
+                raise TopicError(
+                    f"to={to!r} is a group of another topic than {self.name!r}: it "
+                    f"does not read this log."
+                )
+            to = f"group:{to.name}"
         replay.check_rate(rate)
         meant = replay.plan(self.name, to, since=since, until=until, where=where)
         return replay.begin(meant, by=by, reason=reason, per_second=rate)
