@@ -137,8 +137,10 @@ CALLS = [
     "SELECT one.pgqueue_message_lane('t', '{key,name,payload.a.b}', 'n', 'k', '{}')",
     """SELECT one.pgqueue_capture_less('{"old": {"a": "x"}, "new": null}', 2)""",
     "SELECT one.pgqueue_horizons()",
-    """INSERT INTO one.pgqueue_consumer_group (topic_id, topic, name, task)
-       VALUES (1, 'a', 'pulled', '') ON CONFLICT DO NOTHING RETURNING 1""",
+    """WITH made AS (
+       INSERT INTO one.pgqueue_consumer_group (topic_id, topic, name, task)
+       SELECT id, 'a', 'pulled', '' FROM one.pgqueue_topic ON CONFLICT DO NOTHING
+       RETURNING 1) SELECT 1""",
     "SELECT * FROM one.pgqueue_read('a/pulled', 1)",
     "SELECT one.pgqueue_commit_position('1 1 9 pull:1/a', 9)",
     "SELECT one.pgqueue_make_log_day(current_date + 9)",

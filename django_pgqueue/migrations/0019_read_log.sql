@@ -193,21 +193,22 @@ BEGIN
     FOR routine IN
         SELECT p.oid FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = home AND p.proname IN (
-               'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_begin_publish',
-               'pgqueue_channel', 'pgqueue_close_log_day', 'pgqueue_close_workflow',
-               'pgqueue_commit_position', 'pgqueue_compensate', 'pgqueue_dedup_key',
-               'pgqueue_enqueue',
+               'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_batch_moved',
+               'pgqueue_batches_in', 'pgqueue_begin_publish', 'pgqueue_capture',
+               'pgqueue_capture_less', 'pgqueue_channel', 'pgqueue_close_log_day',
+               'pgqueue_close_workflow', 'pgqueue_commit_position',
+               'pgqueue_compensate', 'pgqueue_dedup_key', 'pgqueue_enqueue',
                'pgqueue_failure_of', 'pgqueue_horizons', 'pgqueue_insert_steps',
                'pgqueue_installation', 'pgqueue_job_place', 'pgqueue_jobs_gone',
-               'pgqueue_letters_gone', 'pgqueue_make_archive_day',
-               'pgqueue_make_log_day', 'pgqueue_meets', 'pgqueue_message_lane',
-               'pgqueue_pattern_selects', 'pgqueue_patterns_of', 'pgqueue_promote',
-               'pgqueue_publish', 'pgqueue_read', 'pgqueue_repeat_calls',
-               'pgqueue_restart_workflow',
-               'pgqueue_results_of', 'pgqueue_retake_keys', 'pgqueue_start_steps',
-               'pgqueue_start_workflow', 'pgqueue_steps_ended', 'pgqueue_store',
-               'pgqueue_store_message', 'pgqueue_store_messages', 'pgqueue_store_steps',
-               'pgqueue_store_unique', 'pgqueue_turns', 'pgqueue_watch')
+               'pgqueue_letters_gone', 'pgqueue_lock_workflows',
+               'pgqueue_make_archive_day', 'pgqueue_make_log_day', 'pgqueue_meets',
+               'pgqueue_message_lane', 'pgqueue_pattern_selects', 'pgqueue_patterns_of',
+               'pgqueue_promote', 'pgqueue_publish', 'pgqueue_read',
+               'pgqueue_repeat_calls', 'pgqueue_restart_workflow', 'pgqueue_results_of',
+               'pgqueue_retake_keys', 'pgqueue_start_steps', 'pgqueue_start_workflow',
+               'pgqueue_steps_ended', 'pgqueue_store', 'pgqueue_store_message',
+               'pgqueue_store_messages', 'pgqueue_store_steps', 'pgqueue_store_unique',
+               'pgqueue_turns', 'pgqueue_watch')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);
