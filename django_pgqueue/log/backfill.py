@@ -80,7 +80,7 @@ MESSAGE = """jsonb_build_object(
 # read as one. The topic is asked for so that no plan walks over the index of its log,
 # where ids of one partition stand together.
 FOUND = """
-    SELECT m.id, m.published_at, m.headers,
+    SELECT m.id, m.published_at, m.headers, {payload} AS payload,
            CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
                s.task, s.lane_by, m.name, m.key, m.payload) END AS lane
       FROM mine s, pgqueue_message m
@@ -103,18 +103,22 @@ JOBS = """
            (queue, task, args, headers, priority, max_attempts, message_id,
             lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
     SELECT s.queue, s.task, {args}, found.headers || {headers}, s.priority,
-           s.max_attempts, found.id,
+           s.max_attempts, {message_id},
            found.lane, s.lane_capacity, s.lane_spacing, s.lane_burst, s.lane_policy
       FROM mine s, found
      ORDER BY found.id
-    RETURNING message_id, lane, lane_policy
+    RETURNING lane, lane_policy
 """
+
+# Of jobs that refer to their message.
+REFERRING = {"args": f"jsonb_build_array({MESSAGE})", "message_id": "found.id"}
 
 # How many jobs were made and how many of them in lanes, and up to which id all is done.
 REACHED = """
     SELECT count(*) AS jobs, count(lane) AS in_lanes,
            count(lane) FILTER (WHERE lane_policy = 'fair') AS in_turn,
-           CASE WHEN count(*) = %(jobs)s THEN max(message_id) ELSE %(to)s END AS id
+           CASE WHEN count(*) = %(jobs)s THEN (SELECT max(found.id) FROM found)
+                ELSE %(to)s END AS id
       FROM job
 """
 
@@ -126,8 +130,8 @@ WITH mine AS MATERIALIZED (
      WHERE s.id = %(id)s AND s.backfill_position = %(position)s
        AND s.disabled_at IS NULL
        FOR UPDATE
-), found AS MATERIALIZED ({FOUND.format(condition=OLDER)}),
-job AS ({JOBS.format(args=f"jsonb_build_array({MESSAGE})", headers="s.headers")}),
+), found AS MATERIALIZED ({FOUND.format(condition=OLDER, payload="NULL")}),
+job AS ({JOBS.format(**REFERRING, headers="s.headers")}),
 reached AS ({REACHED})
 UPDATE pgqueue_subscription s
    SET backfill_position = CASE WHEN reached.id < coalesce(%(final)s, reached.id + 1)

@@ -25,7 +25,10 @@ CHUNK_JOBS, CHUNK_MESSAGES = 10_000, 10_000
 # In the headers of each job: by which act it was made.
 HEADER = "pgqueue.replay"
 
-Kind = Literal["subscription", "group"]
+# And of a message of a pull queue, which has a copy: of which one.
+MESSAGE_HEADER = "pgqueue.message"
+
+Kind = Literal["subscription", "group", "queue"]
 
 # Who gets the messages, as a row that is read as a subscription. Locks: none.
 SUBSCRIPTION = """
@@ -47,6 +50,21 @@ GROUP = """
      WHERE g.name = %(name)s AND g.task <> ''
        AND g.topic_id = (SELECT t.id FROM pgqueue_topic t WHERE t.name = %(topic)s)
 """
+
+# Its receivers get what the message has, and nothing of the log.
+QUEUE = """
+    SELECT %(topic)s::text AS topic, %(topic)s::text AS pattern,
+           NULL::jsonb AS payload_filter, q.name AS queue, %(task)s::text AS task,
+           '{{}}'::jsonb AS headers, 0 AS priority,
+           coalesce(q.max_receives, 5) AS max_attempts,
+           NULL::text[] AS lane_by, NULL::integer AS lane_capacity,
+           NULL::float8 AS lane_spacing, NULL::integer AS lane_burst,
+           NULL::text AS lane_policy
+      FROM pgqueue_queue q WHERE q.name = %(name)s AND q.kind = 'pull'
+"""
+
+# Locks: none.
+PULL_QUEUES = "SELECT name FROM pgqueue_queue WHERE kind = 'pull' ORDER BY name"
 
 # Of the topic, of the range, and with what is asked for.
 CONDITION = """m.topic_id + 0 = %(topic_id)s
@@ -70,15 +88,23 @@ SELECT count(*), min(published_at), max(published_at) FROM found
 """
 
 
-def _replay(mine: str, args: str) -> tuple[str, str]:
+def _replay(
+    mine: str, args: str, *, message_id: str = "found.id", headers: str = ""
+) -> tuple[str, str]:
     """Return how messages are replayed into *mine*, and how they are counted."""
-    found = backfill.FOUND.format(condition=CONDITION)
     mine = mine.format()
-    jobs = backfill.JOBS.format(args=args, headers="s.headers || %(headers)s::jsonb")
+    given = "m.payload" if "payload" in args else "NULL"
+    found = backfill.FOUND.format(condition=CONDITION, payload=given)
+    jobs = backfill.JOBS.format(
+        args=args,
+        message_id=message_id,
+        headers=f"s.headers || {headers}%(headers)s::jsonb",
+    )
     replays = REPLAYS.format(
         mine=mine, found=found, jobs=jobs, reached=backfill.REACHED
     )
-    return replays, COUNTS.format(mine=mine, found=found)
+    counted = backfill.FOUND.format(condition=CONDITION, payload="NULL")
+    return replays, COUNTS.format(mine=mine, found=counted)
 
 
 INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION = _replay(
@@ -87,11 +113,18 @@ INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION = _replay(
 INTO_GROUP, COUNT_GROUP = _replay(
     GROUP, f"jsonb_build_array(jsonb_build_array({backfill.MESSAGE}))"
 )
+INTO_QUEUE, COUNT_QUEUE = _replay(
+    QUEUE,
+    "jsonb_build_array(found.payload)",
+    message_id="NULL",
+    headers=f"jsonb_build_object('{MESSAGE_HEADER}', found.id) || ",
+)
 
 # By who gets them: how messages are replayed, and how they are counted.
 STATEMENTS: Mapping[Kind, tuple[str, str]] = {
     "subscription": (INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION),
     "group": (INTO_GROUP, COUNT_GROUP),
+    "queue": (INTO_QUEUE, COUNT_QUEUE),
 }
 
 
@@ -102,7 +135,7 @@ class Range:
     topic: str
     kind: Kind
     queue: str
-    # The pattern of a subscription, or the name of a group.
+    # The pattern of a subscription, or the name of a group or a queue.
     name: str
     task: str
     # Of times: at or after, and before; ids are said besides.
@@ -210,6 +243,12 @@ def count(
     cursor.execute(counts, {**params, "last": to})
     messages, first, last = one_row(cursor)
     return Counted(messages, first, last, to)
+
+
+def pull_queues(cursor: Cursor) -> list[str]:
+    """Return the names of queues whose messages are received, and not run."""
+    cursor.execute(PULL_QUEUES)
+    return [name for (name,) in cursor.fetchall()]
 
 
 def _edge(cursor: Cursor, params: dict[str, Any]) -> int:

@@ -10,9 +10,7 @@ What is not committed comes again, to whoever receives next.
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,10 +34,10 @@ from django_pgqueue.options.retry import Retry
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.database import in_thread
-from django_pgqueue.tasks.looks import Looks
 from django_pgqueue.tasks.open_transaction import has_transaction
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.raised import RetryLater
+from django_pgqueue.tasks.waiting import await_until, wait_until
 from django_pgqueue.topics import operate_groups
 from django_pgqueue.topics.after_batch import Policy, decide
 from django_pgqueue.topics.consume import GROUP_LEASE_MAX, GROUP_LEASE_MIN
@@ -341,28 +339,30 @@ def receive(row: Callable[[], GroupRow], limit: int, seconds: float) -> Received
     """
     refuse_transaction()
     group = row()
-    looks = Looks(seconds)
-    while True:
-        began = time.monotonic()
+    found = Received(group)
+
+    def has_some() -> bool:
+        nonlocal found
         found = look(group, limit)
-        looks.looked(hears=False, took=time.monotonic() - began)
-        if found or looks.is_over:
-            return found
-        time.sleep(looks.seconds)
+        return bool(found)
+
+    wait_until([f"{HINT}{group.topic}"], seconds, has_some)
+    return found
 
 
 async def areceive(row: Callable[[], GroupRow], limit: int, seconds: float) -> Received:
     """As receive(), from async code; a wait keeps no thread."""
     await in_thread(refuse_transaction)
     group = await in_thread(row)
-    looks = Looks(seconds)
-    while True:
-        began = time.monotonic()
-        found = await in_thread(look, group, limit)
-        looks.looked(hears=False, took=time.monotonic() - began)
-        if found or looks.is_over:
-            return found
-        await asyncio.sleep(looks.seconds)
+    found = Received(group)
+
+    def has_some() -> bool:
+        nonlocal found
+        found = look(group, limit)
+        return bool(found)
+
+    await await_until([f"{HINT}{group.topic}"], seconds, has_some)
+    return found
 
 
 def look(group: GroupRow, limit: int) -> Received:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     MessagesLost,
@@ -37,6 +38,7 @@ from django_pgqueue.queues import bulk_acts as store
 from django_pgqueue.queues.bulk_acts import HINT, Taken
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import checked_texts
 from django_pgqueue.tasks.task import Task
@@ -53,8 +55,8 @@ CHUNK_SECONDS = 600
 Place = int | str | datetime | timedelta
 
 WAYS_TO_SAY = (
-    "write 'group:NAME', 'subscription:QUEUE/PATTERN', a Group, or the function of "
-    "@subscribe or @consume"
+    "write 'group:NAME', 'subscription:QUEUE/PATTERN', 'queue:NAME' of a pull queue, "
+    "a Group, or the function of @subscribe or @consume"
 )
 
 
@@ -260,7 +262,8 @@ def step(connection: Any, cursor: Cursor, act: Taken) -> Done:
     if done is None:
         raise TopicError(f"{into} is not there any more, or it is disabled.")
     if done.jobs > done.in_lanes:
-        wake_after_commit(connection, meant.queue)
+        hint = PULL_HINT if meant.kind == "queue" else ""
+        wake_after_commit(connection, f"{hint}{meant.queue}")
     if done.in_turn:
         wake_after_commit(connection, f"{FAIR_HINT}{meant.queue}")
     elif done.in_lanes:
@@ -285,6 +288,7 @@ def receivers(cursor: Cursor, topic: str) -> list[str]:
     return [
         *(f"subscription:{each}" for each in subscribed),
         *(f"group:{each}" for each in reading),
+        *(f"queue:{each}" for each in replay.pull_queues(cursor)),
     ]
 
 
@@ -395,6 +399,8 @@ def _target(cursor: Cursor, topic: str, to: Any) -> tuple[str, dict[str, Any]]:
     kind, _, name = to.partition(":") if isinstance(to, str) else ("", "", "")
     if kind == "group":
         return _group(cursor, topic, name)
+    if kind == "queue":
+        return _queue(cursor, name)
     if kind == "subscription":
         return _only(cursor, topic, to, lambda row: name in _names(row))
     raise TopicError(f"to={shown(to)}: {WAYS_TO_SAY}.")
@@ -409,6 +415,18 @@ def _group(cursor: Cursor, topic: str, name: str) -> tuple[str, dict[str, Any]]:
         )
     of = {"kind": "group", "queue": row.queue, "name": name, "task": row.task}
     return f"group:{name}", of
+
+
+def _queue(cursor: Cursor, name: str) -> tuple[str, dict[str, Any]]:
+    known = replay.pull_queues(cursor)
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise TopicError(
+            f"to='queue:{name}': no pull queue is called so, and workers run the jobs "
+            f"of others: name their subscription.{near}"
+        )
+    of = {"kind": "queue", "queue": name, "name": name, "task": PULL_TASK}
+    return f"queue:{name}", of
 
 
 def _only(

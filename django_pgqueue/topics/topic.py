@@ -224,7 +224,8 @@ class Topic:
             to: "subscription:QUEUE/PATTERN", or the function of @subscribe: it gets a
                 job for each message that it wants. "group:NAME", a Group, or the
                 function of @consume: its task gets a job with a list of one message,
-                as of a dead letter, and its position does not move.
+                as of a dead letter, and its position does not move. "queue:NAME", of
+                a pull queue: it gets a copy of each.
             since: The first message: its id, "earliest", a datetime, or "2 days ago".
             until: The last message, by its id; or a time before which it was published.
                 None: what is published by now.

@@ -422,6 +422,7 @@ SPECIAL = {
         for name in (
             *("INTO_SUBSCRIPTION", "COUNT_SUBSCRIPTION"),
             *("INTO_GROUP", "COUNT_GROUP"),
+            *("INTO_QUEUE", "COUNT_QUEUE"),
         )
     },
     "log.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
@@ -693,6 +694,7 @@ EXPLAINED = {
     *(f"log.read.{name}" for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")),
     *(f"log.replay.{name}" for name in ("INTO_SUBSCRIPTION", "COUNT_SUBSCRIPTION")),
     *(f"log.replay.{name}" for name in ("INTO_GROUP", "COUNT_GROUP")),
+    *(f"log.replay.{name}" for name in ("INTO_QUEUE", "COUNT_QUEUE", "PULL_QUEUES")),
     *(f"log.retain.{name}" for name in ("TOPICS", "HOLD_TOPIC")),
     *(f"log.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
     *(f"log.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
@@ -755,7 +757,10 @@ UTILITY = {
     # Of what others are made.
     *(f"log.read.{name}" for name in ("PLAIN", "BOUNDED", "CONTAINING", "WHERE")),
     *(f"log.backfill.{name}" for name in ("FOUND", "JOBS", "REACHED")),
-    *(f"log.replay.{name}" for name in ("SUBSCRIPTION", "GROUP", "REPLAYS", "COUNTS")),
+    *(
+        f"log.replay.{name}"
+        for name in ("SUBSCRIPTION", "GROUP", "QUEUE", "REPLAYS", "COUNTS")
+    ),
     *(f"log.positions.{name}" for name in ("CLAIMS", "ADVANCES")),
     # Of a table that is named when they are run.
     *(f"log.captures.{name}" for name in ("CREATE", "DROP", "TRY")),

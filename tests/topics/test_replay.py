@@ -98,6 +98,23 @@ def test_a_group_s_task_gets_a_list_of_one_and_its_position_stays(cursor):
     assert before == [*Position.objects.values_list("position", flat=True)]
 
 
+def test_a_pull_queue_gets_a_copy_of_each_message(cursor):
+    """Its receivers need nothing of the log; headers say which message it was."""
+    cursor.execute("SELECT pgqueue_declare_queue('thumbs', 60, 3)")
+    ids = put(cursor, {"path": "a.jpg"}, {"path": "b.jpg"}, {"path": "c.jpg"})
+    asked = topic("clicks").replay(to="queue:thumbs", since=ids[0], until=ids[1])
+    finish()
+
+    cursor.execute("SELECT payload, headers FROM pgqueue_receive('thumbs', 10)")
+    rows = cursor.fetchall()
+    assert [{"path": "a.jpg"}, {"path": "b.jpg"}] == [row[0] for row in rows]
+    told = {"pgqueue.message": ids[0], "pgqueue.replay": asked.id}
+    assert told == rows[0][1]
+    assert [None, None] == replayed()
+    with pytest.raises(TopicError, match="Did you mean 'thumbs'"):
+        topic("clicks").replay(to="queue:thumb", since=1)
+
+
 def test_a_range_is_of_ids_or_of_times_and_of_what_a_payload_contains(cursor):
     """Ids are both meant; a time is the end of what was before it."""
     task, _ = listen()

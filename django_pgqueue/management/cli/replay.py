@@ -41,7 +41,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument(
         "--to",
         metavar="RECEIVER",
-        help="Who gets them: subscription:QUEUE/PATTERN or group:NAME.",
+        help="Who gets them: subscription:QUEUE/PATTERN, group:NAME or queue:NAME.",
     )
     parser.add_argument(
         "--since",
