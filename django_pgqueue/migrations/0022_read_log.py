@@ -24,7 +24,7 @@ VERBS = [
 class Migration(migrations.Migration):
     """Two functions, which no other one calls, and a verb of bulk acts."""
 
-    dependencies = [("pgqueue", "0019_capture")]
+    dependencies = [("pgqueue", "0021_pull_index")]
 
     operations = [
         migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK),
