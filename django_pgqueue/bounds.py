@@ -43,6 +43,10 @@ LANE_SPACING_MIN = 0.000001
 LANE_SPACING_MAX = 31 * 86_400
 LANE_BURST_MAX = 100_000
 
+# Of a topic, and of the log as a whole: how many bytes may be kept. Less than the least
+# is what a day has without any message, with room for some.
+LOG_BYTES_MIN, LOG_BYTES_MAX = 1_048_576, 1_125_899_906_842_624
+
 # Of the columns.
 KEY_CHARACTERS_MAX = 255
 LANE_CHARACTERS_MAX = 255

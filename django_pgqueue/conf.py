@@ -26,6 +26,8 @@ from django_pgqueue.bounds import (
     EXPORT_TARGET,
     LANE_BURST_MAX,
     LANE_CAPACITY_MAX,
+    LOG_BYTES_MAX,
+    LOG_BYTES_MIN,
     PAYLOAD_BYTES_DEFAULT,
     QUEUE_DEFAULT,
     QUEUE_NAME,
@@ -38,7 +40,12 @@ from django_pgqueue.exceptions import (
     SettingsError,
     did_you_mean,
 )
-from django_pgqueue.options.durations import DURATION_MAX, as_bytes, as_timedelta
+from django_pgqueue.options.durations import (
+    DURATION_MAX,
+    as_bytes,
+    as_bytes_within,
+    as_timedelta,
+)
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
 MODES = ("normal", "immediate")
@@ -63,6 +70,8 @@ class Retention:
     dead_letters: timedelta | None = timedelta(days=90)
     # Messages of topics that do not say retain=.
     log: timedelta | None = timedelta(days=7)
+    # How many bytes the log of all topics may have, whatever they say; None: any.
+    log_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,10 +509,18 @@ def _check_names(key: str, value: Any, kind: Any, what: str = "a dict") -> None:
 
 def _retention(key: str, value: Any) -> Retention:
     _check_names(key, value, Retention)
-    kept: dict[str, timedelta | None] = {}
+    kept: dict[str, Any] = {}
     for name, keep in value.items():
-        kept[name] = None if keep is None else _duration(f"{key}[{name!r}]", keep)
+        read = _log_bytes if name == "log_bytes" else _duration
+        kept[name] = None if keep is None else read(f"{key}[{name!r}]", keep)
     return Retention(**kept)
+
+
+def _log_bytes(key: str, value: Any) -> int:
+    try:
+        return as_bytes_within(value, name=key, least=LOG_BYTES_MIN, most=LOG_BYTES_MAX)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def _duration(key: str, value: Any) -> timedelta:

@@ -476,7 +476,7 @@ def subscription_lost_messages(sender: Any, loss: Any) -> None:
     send(signals.subscription_lost_messages, sender, **told)
     logger.error(
         "lost       subscription=%s → %s topic=%s messages=%d%s ids=%d..%d: they are "
-        "older than the topic keeps them, and its back-fill %s",
+        "kept no longer, and its back-fill %s",
         loss.pattern,
         loss.queue,
         loss.topic,
@@ -494,8 +494,8 @@ def group_lost_messages(sender: Any, loss: Any) -> None:
     del told["task"]
     send(signals.group_lost_messages, sender, **told)
     logger.error(
-        "lost       group=%s/%s messages=%d%s ids=%d..%d partitions=%s: they are older "
-        "than the topic keeps them; the group is halted",
+        "lost       group=%s/%s messages=%d%s ids=%d..%d partitions=%s: they are kept "
+        "no longer; the group is halted",
         loss.topic,
         loss.group,
         loss.messages,

@@ -128,7 +128,7 @@ EVENTS = {
         logging.ERROR,
         (
             "lost       group=orders/stats messages=12 ids=5..17 partitions=0,3: they "
-            "are older than the topic keeps them; the group is halted"
+            "are kept no longer; the group is halted"
         ),
     ),
     "missed": (
@@ -149,7 +149,7 @@ EVENTS = {
         logging.ERROR,
         (
             "lost       subscription=orders.* → mail topic=orders messages=12+ "
-            "ids=5..17: they are older than the topic keeps them, and its back-fill is "
+            "ids=5..17: they are kept no longer, and its back-fill is "
             "disabled"
         ),
     ),

@@ -19,7 +19,6 @@ from typing import Any
 from django.db.models import TextField
 from django.db.models.functions import Cast
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.defaultfilters import filesizeformat
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
@@ -29,6 +28,7 @@ from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
 from django_pgqueue.conf import MAIL_TASK, get_settings
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.operators import human
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.tasks.payload import READING_FAILS, decode_value, encode_value
 from django_pgqueue.tasks.redact import redact_job
@@ -157,7 +157,7 @@ def shown(request: HttpRequest, row: Any) -> Shown:
             Part(
                 file.name,
                 file.kind,
-                "" if file.is_hidden else filesizeformat(file.size),
+                "" if file.is_hidden else human.size(file.size),
                 place if may_see_body and not file.is_hidden else None,
             )
             for place, file in enumerate(files[:PARTS_MAX])

@@ -10,7 +10,6 @@ from django.contrib import admin
 from django.db import connections
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
-from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -47,6 +46,11 @@ REPLAY = "replay"
 NEEDED = (PERMISSIONS[BulkVerb.REPLAY],)
 
 
+def _bytes(row: Any) -> str:
+    """Say how many bytes of messages there are; "": nobody has measured them."""
+    return "" if row.log_bytes is None else human.size(row.log_bytes)
+
+
 @admin.register(Topic)
 class TopicAdmin(ActingAdmin):
     """Each topic, by name."""
@@ -54,10 +58,13 @@ class TopicAdmin(ActingAdmin):
     keyset = Keyset(("name",), is_by_time=False)
     change_form_template = "admin/pgqueue/topic.html"
     list_display = (
-        *("title", "partition_count", "retention", "lately"),
+        *("title", "partition_count", "retention", "bytes", "lately"),
         *("subscriptions", "groups", "held"),
     )
-    list_reads = ("name", "partitions", "retain", "declared", "removed_to")
+    list_reads = (
+        *("name", "partitions", "retain", "retain_bytes", "log_bytes"),
+        *("declared", "removed_to"),
+    )
 
     # What is read ----------------------------------------------------------------
 
@@ -153,9 +160,11 @@ class TopicAdmin(ActingAdmin):
     retention = column(
         gettext_lazy("retention"),
         lambda row: format_html(
-            '{}<br><span class="quiet">{}</span>', _span(kept(row)), _who_says(row)
+            '{}<br><span class="quiet">{}</span>', _kept(row), _who_says(row)
         ),
     )
+
+    bytes = column(gettext_lazy("size"), _bytes)
 
     @admin.display(description=gettext_lazy("messages in 24 h"))
     def lately(self, row: Any) -> SafeString | str:
@@ -187,7 +196,8 @@ class TopicAdmin(ActingAdmin):
         return [
             (_("Name"), row.name),
             (_("Partitions"), str(row.partitions)),
-            (_("Retention"), f"{_span(kept(row))} ({_who_says(row)})"),
+            (_("Retention"), f"{_kept(row)} ({_who_says(row)})"),
+            (_("Size"), _measured(row)),
             (_("Schema"), row.schema),
             (_("Messages in 24 h"), self.lately(row)),
             (_("Oldest message"), self.link_to(Message, oldest)),
@@ -223,6 +233,9 @@ def drift(row: Any) -> list[Difference]:
         if said["retain_seconds"] != here:
             told = _seconds(said["retain_seconds"])
             found.append(Difference(_("retention"), told, _seconds(here)))
+    if said and said.get("retain_bytes") != row.retain_bytes:
+        told, holds = _most(said.get("retain_bytes")), _most(row.retain_bytes)
+        found.append(Difference(_("bytes kept"), told, holds))
     return found
 
 
@@ -251,6 +264,31 @@ def _span(length: timedelta | None) -> str:
     return human.age(length.total_seconds())
 
 
+def _kept(row: Any) -> str:
+    """Say for how long messages stay, and how many bytes of them."""
+    most = row.retain_bytes
+    return _span(kept(row)) + ("" if most is None else f", {human.size(most)}")
+
+
+def _measured(row: Any) -> str | None:
+    if row.log_bytes is None:
+        return None
+    told = _bytes(row)
+    if row.retain_bytes is not None:
+        told = _("%(size)s of %(most)s") % {
+            "size": told,
+            "most": human.size(row.retain_bytes),
+        }
+    return _("%(size)s, estimated %(when)s") % {
+        "size": told,
+        "when": human.distance(row.log_bytes_at, row.clock),
+    }
+
+
+def _most(value: Any) -> str:
+    return human.size(value) if isinstance(value, int) else _("any number")
+
+
 def _seconds(value: Any) -> str:
     if value is None:
         return _("the setting RETENTION")
@@ -271,7 +309,7 @@ def _size(log: list[Day], now: datetime) -> str:
     return told % {
         "count": len(begun),
         "first": begun[0].day.isoformat(),
-        "size": filesizeformat(sum(each.bytes for each in begun)),
+        "size": human.size(sum(each.bytes for each in begun)),
     }
 
 

@@ -16,14 +16,15 @@ from django_pgqueue.postgres.cursor import Cursor, one_row
 DECLARE = """
 WITH again AS (
     UPDATE pgqueue_topic
-       SET retain = %(retain)s::interval, schema = %(schema)s,
+       SET retain = %(retain)s::interval, retain_bytes = %(retain_bytes)s,
+           schema = %(schema)s,
            declared = %(declared)s::jsonb, last_declared_at = clock_timestamp()
      WHERE name = %(name)s
        AND (declared IS DISTINCT FROM %(declared)s::jsonb
             OR last_declared_at < clock_timestamp() - interval '1 hour'))
-INSERT INTO pgqueue_topic (name, partitions, retain, schema, declared,
+INSERT INTO pgqueue_topic (name, partitions, retain, retain_bytes, schema, declared,
                            last_declared_at)
-SELECT %(name)s, %(partitions)s, %(retain)s::interval, %(schema)s,
+SELECT %(name)s, %(partitions)s, %(retain)s::interval, %(retain_bytes)s, %(schema)s,
        %(declared)s::jsonb, clock_timestamp()
  WHERE NOT EXISTS (SELECT FROM pgqueue_topic WHERE name = %(name)s)
     ON CONFLICT (name) DO NOTHING
@@ -41,6 +42,7 @@ def declare(
     *,
     partitions: int,
     retain: timedelta | None,
+    retain_bytes: int | None,
     schema: str | None,
 ) -> bool:
     """Write what code says of a topic; return whether that is new."""
@@ -48,12 +50,15 @@ def declare(
         "name": name,
         "partitions": partitions,
         "retain": retain,
+        "retain_bytes": retain_bytes,
         "schema": schema,
         "declared": json.dumps(
             {
                 "partitions": partitions,
                 "retain_seconds": None if retain is None else retain.total_seconds(),
                 "schema": schema,
+                # Rows of before have no such word.
+                **({} if retain_bytes is None else {"retain_bytes": retain_bytes}),
             }
         ),
     }

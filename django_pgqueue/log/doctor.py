@@ -6,10 +6,11 @@ Gauges of the log: each is a number that an alert can be set on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.log import days
+from django_pgqueue.log import days, overview, sizes
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
 from django_pgqueue.log.lag import Holder, holders
@@ -20,15 +21,19 @@ from django_pgqueue.postgres.day_tables import today
 CLOSED_LATE = timedelta(hours=3)
 
 # Locks: none; so have all of these. Groups whose oldest unread message is so old that
-# little of its retention is left: a look at the index for each position. Those that
-# retention has halted already have nothing more to lose by waiting.
+# little of its retention is left, or whose topic has a bound of bytes that will soon be
+# reached: a look at the index for each position. Those that retention has halted
+# already have nothing more to lose by waiting.
 BEHIND = """
 SELECT g.topic, g.name,
        extract(epoch FROM clock_timestamp() - min(oldest.published_at))::float8,
-       extract(epoch FROM keep.log)::float8
+       extract(epoch FROM keep.log)::float8,
+       bool_or(oldest.published_at < going.first AT TIME ZONE 'UTC')
   FROM pgqueue_consumer_group g
   JOIN pgqueue_topic t ON t.id = g.topic_id
  CROSS JOIN LATERAL (SELECT coalesce(t.retain, %(default)s::interval) AS log) keep
+  LEFT JOIN unnest(%(topics)s::int[], %(firsts)s::date[]) AS going(topic_id, first)
+       ON going.topic_id = t.id
   JOIN pgqueue_position p ON p.group_id = g.id
    AND p.halted_for IS DISTINCT FROM 'retention'
  CROSS JOIN LATERAL (
@@ -37,6 +42,7 @@ SELECT g.topic, g.name,
           AND m.id > p.position
         ORDER BY m.id LIMIT 1) oldest
  WHERE oldest.published_at < clock_timestamp() - keep.log * %(share)s::float8
+    OR oldest.published_at < going.first AT TIME ZONE 'UTC'
  GROUP BY g.topic, g.name, keep.log
  ORDER BY 3 DESC
 """
@@ -58,6 +64,11 @@ SELECT name, partitions, (declared ->> 'partitions')::integer FROM pgqueue_topic
  ORDER BY name
 """
 
+# Topics with a bound of bytes, and what the leader has measured.
+BOUNDED = """
+SELECT id, name, retain_bytes, coalesce(log_bytes, 0) FROM pgqueue_topic ORDER BY name
+"""
+
 NAMES = "SELECT id, name FROM pgqueue_topic WHERE id = ANY(%(topics)s::int[])"
 
 
@@ -66,9 +77,12 @@ class Behind(NamedTuple):
 
     topic: str
     group: str
-    # Since its oldest unread message was published, and for how long it is kept.
+    # Since its oldest unread message was published, and for how long it is kept; None:
+    # as long as there is room.
     seconds: float
-    keep_seconds: float
+    keep_seconds: float | None
+    # Whether that goes when a bound of bytes is reached.
+    is_large: bool
 
 
 class Halted(NamedTuple):
@@ -95,6 +109,23 @@ class LogDays(NamedTuple):
     early: list[date]
 
 
+class Full(NamedTuple):
+    """What has more bytes than it may, in days that cannot go yet."""
+
+    # None: the log of all topics.
+    topic: str | None
+    bytes: int
+    bytes_max: int
+
+
+class Bounds(NamedTuple):
+    """How near topics are to what they may have."""
+
+    # The first day that each would keep with a share of its bound.
+    firsts: dict[int, date]
+    full: list[Full]
+
+
 class HeldBack(NamedTuple):
     """A transaction that publishes, and holds the readers of a topic back."""
 
@@ -102,7 +133,48 @@ class HeldBack(NamedTuple):
     holder: Holder
 
 
-def behind(cursor: Cursor, *, default: timedelta | None, share: float) -> list[Behind]:
+def bounds(cursor: Cursor, *, bytes_max: int | None, share: float) -> Bounds:
+    """
+    Return how near topics are to the bytes that they may have.
+
+    Args:
+        cursor: An open cursor.
+        bytes_max: What the log of all topics may have; None: any number.
+        share: Of each bound, from 0 to 1.
+    """
+    closed = {day for day, _last_id in closed_days(cursor).closed}
+    files = {each.day: each.bytes for each in overview.days(cursor)}
+    noted = sizes.noted(cursor)
+
+    def first_of(of_days: Mapping[date, int], most: int | None) -> date | None:
+        part = None if most is None else int(most * share)
+        return sizes.first_within(of_days, part, closed)
+
+    full = []
+    left = sum(size for day, size in files.items() if day not in closed)
+    if bytes_max is not None and left > bytes_max:
+        full.append(Full(None, left, bytes_max))
+    whole, firsts = first_of(files, bytes_max), {}
+    cursor.execute(BOUNDED)
+    for topic_id, name, most, measured in cursor.fetchall():
+        of_days = {day: of.get(topic_id, 0) for day, of in noted.items()}
+        left = max(measured - sum(of_days.values()), 0)
+        if most is not None and left > most:
+            full.append(Full(name, left, most))
+        # What is in no closed day counts, and stays.
+        own = first_of({**of_days, date.max: left}, most)
+        if first := sizes.latest([own, whole]):
+            firsts[topic_id] = first
+    return Bounds(firsts, full)
+
+
+def behind(
+    cursor: Cursor,
+    *,
+    default: timedelta | None,
+    share: float,
+    firsts: Mapping[int, date],
+) -> list[Behind]:
     """
     Return the groups whose oldest unread message has outlived a share of its retention.
 
@@ -110,8 +182,15 @@ def behind(cursor: Cursor, *, default: timedelta | None, share: float) -> list[B
         cursor: An open cursor.
         default: What topics that do not say keep; None: all.
         share: From 0 to 1.
+        firsts: Of topics that near a bound of bytes, the first day that is safe.
     """
-    cursor.execute(BEHIND, {"default": default, "share": share})
+    params = {
+        "default": default,
+        "share": share,
+        "topics": list(firsts),
+        "firsts": list(firsts.values()),
+    }
+    cursor.execute(BEHIND, params)
     return [Behind(*row) for row in cursor.fetchall()]
 
 

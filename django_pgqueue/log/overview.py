@@ -42,9 +42,11 @@ SELECT (SELECT min(m.id)
              ORDER BY m.id DESC LIMIT 1) m)
 """
 
-# The days of the log, those ahead too; sizes with indexes, by the files. Locks: none.
+# The days of the log, those ahead too; sizes with indexes, by the files, and the pages
+# of the rows alone. Locks: none.
 DAYS = """
-SELECT to_date(right(c.relname, 8), 'YYYYMMDD'), pg_total_relation_size(c.oid)
+SELECT to_date(right(c.relname, 8), 'YYYYMMDD'), pg_total_relation_size(c.oid),
+       pg_relation_size(c.oid) / current_setting('block_size')::integer
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'pgqueue_message'::regclass
    AND c.relname ~ '^pgqueue_message_[0-9]{8}$'
@@ -58,6 +60,8 @@ class Day:
 
     day: date
     bytes: int
+    # Without those of indexes, and of what is stored apart.
+    pages: int
 
 
 def count_since(

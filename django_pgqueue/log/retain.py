@@ -1,5 +1,5 @@
 """
-Retain: remove messages that are older than their topic keeps them, and say who loses.
+Retain: remove what topics keep no longer, by age and by size, and say who loses.
 
 By whole days, in steps, each of which a crash may follow: the next round finds out by
 itself what is left to do.
@@ -34,6 +34,7 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.losses import LOST_MAX, Loss, loss_entry
 from django_pgqueue.log.names import PARTITIONS_MAX
 from django_pgqueue.log.positions import ERRORS_MAX
+from django_pgqueue.log.sizes import Sizes, first_within, latest
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAY, first_kept
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
@@ -47,12 +48,15 @@ PATIENCE = "2s"
 # Days that are as good as empty go when they are so old, where all is kept for ever.
 EMPTY_KEPT = timedelta(days=7)
 
+# Of a log that was not measured: no bound of bytes removes anything.
+NO_SIZES = Sizes()
+
 # Locks: none; so have all of these, where nothing else is said. The first day that each
 # topic keeps messages of; NULL: it keeps all.
 TOPICS = f"""
 SELECT id, name,
        (({TRUSTED_NOW} AT TIME ZONE 'UTC')::date
-        - coalesce(retain, %(default)s::interval))::date
+        - coalesce(retain, %(default)s::interval))::date, retain_bytes
   FROM pgqueue_topic ORDER BY name
 """
 
@@ -232,8 +236,8 @@ class Due:
     kept: Mapping[int, date | None]
     # No message that goes has a higher id.
     highest: int
-    # Something was old enough, and could not be removed yet: it was not closed, or
-    # somebody may still publish into it.
+    # Something was to go, and could not be removed yet: it was not closed, or somebody
+    # may still publish into it.
     is_held: bool
 
     def keepers(self, day: date) -> list[int]:
@@ -266,20 +270,32 @@ class Deleted(NamedTuple):
         return self.rows >= DELETE_ROWS_MAX
 
 
-def due(cursor: Cursor, *, default: timedelta | None) -> Due:
+def due(
+    cursor: Cursor,
+    *,
+    default: timedelta | None,
+    bytes_max: int | None = None,
+    sizes: Sizes = NO_SIZES,
+) -> Due:
     """
-    Return what is older than its topic keeps it, and can be removed.
+    Return what its topic keeps no longer, and can be removed.
 
     Args:
         cursor: In autocommit: each statement has to see what was before it.
         default: What topics that do not say keep; None: all.
+        bytes_max: What the log of all topics may have; None: any number.
+        sizes: How large days are, and what of each is a topic's.
     """
     # First: what it says is true of every later snapshot.
     bounds = horizons(cursor)
     closed = dict(closed_days(cursor).closed)
     attached = LOG.attached(cursor)
     cursor.execute(TOPICS, {"default": default})
-    topics = cursor.fetchall()
+    whole = first_within(sizes.days, bytes_max, closed)
+    topics = [
+        (topic_id, name, latest([first, whole, _fits(sizes, topic_id, most, closed)]))
+        for topic_id, name, first, most in cursor.fetchall()
+    ]
     is_held = False
     wanted: dict[date, list[int]] = {}
     for topic_id, _name, first in topics:
@@ -419,6 +435,13 @@ def delete_batch(
     )
     row = cursor.fetchone()
     return Deleted(0) if row is None else Deleted(*row)
+
+
+def _fits(
+    sizes: Sizes, topic_id: int, bytes_max: int | None, closed: Mapping[date, int]
+) -> date | None:
+    """Return the first day that a topic's own bound keeps; None: all of them."""
+    return first_within(sizes.of_topic(topic_id), bytes_max, closed)
 
 
 def _free(

@@ -24,6 +24,11 @@ class Topic(models.Model):
     partitions = models.SmallIntegerField(_("partitions"), db_default=16)
     # NULL: as PGQUEUE["RETENTION"]["log"] says.
     retain = models.DurationField(_("retention"), null=True, blank=True)
+    # How many bytes of messages it may have; NULL: any number.
+    retain_bytes = models.BigIntegerField(_("bytes kept"), null=True, blank=True)
+    # How many it had, by the leader's last estimate; NULL: there was none.
+    log_bytes = models.BigIntegerField(_("bytes"), null=True, blank=True)
+    log_bytes_at = models.DateTimeField(_("measured at"), null=True, blank=True)
     # The class that payloads are checked against, for people; NULL: none.
     schema = models.CharField(_("schema"), max_length=255, null=True, blank=True)
     # Retention has removed messages up to this id, or is about to.
@@ -49,7 +54,7 @@ class Topic(models.Model):
 
 class Message(models.Model):
     """
-    What was published; it stays until its day is older than its topic's retention.
+    What was published; it stays for as long as its topic keeps its day.
 
     The table is partitioned by the day (UTC) of published_at, so that retention drops
     whole days. The primary key in the database is (id, published_at), because a
@@ -98,6 +103,10 @@ class LogDay(models.Model):
     day = models.DateField(_("day"), primary_key=True)
     last_id = models.BigIntegerField(_("last id"))
     closed_at = models.DateTimeField(_("closed at"), db_default=CLOCK)
+    # Bytes by the id of each topic, estimated once; NULL: not yet.
+    topic_bytes: models.JSONField[Any, Any] = models.JSONField(
+        _("bytes of topics"), null=True, blank=True
+    )
 
     class Meta:
         db_table = "pgqueue_log_day"

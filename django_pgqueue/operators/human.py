@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue.conf import get_settings
 from django_pgqueue.redaction.text import redact_text
 
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -68,6 +69,16 @@ def in_utc(moment: datetime) -> datetime:
 def count(number: int, *, is_more: bool = False) -> str:
     """Return *number*; "10,000+" where it was counted no further."""
     return f"{number:,}{'+' if is_more else ''}"
+
+
+def size(count: int) -> str:
+    """Return how many bytes *count* is, of powers of 1000: 512 B, 1.5 MB, 20 GB."""
+    number, unit = float(count), BYTE_UNITS[0]
+    for unit in BYTE_UNITS:
+        if number < 999.5 or unit == BYTE_UNITS[-1]:
+            break
+        number /= 1_000
+    return f"{number:,.0f} {unit}" if number >= 1_000 else f"{number:.3g} {unit}"
 
 
 def share(number: int, most: int) -> str:

@@ -14,16 +14,19 @@ UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_8
 RATE = re.compile(r"(\d{1,9})\s*/\s*(.+)", re.ASCII | re.DOTALL)
 
 SIZE = re.compile(
-    r"(\d{1,15}(?:\.\d{1,15})?)\s*(B|kB|MB|GB|KiB|MiB|GiB)", re.ASCII | re.IGNORECASE
+    r"(\d{1,15}(?:\.\d{1,15})?)\s*(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)",
+    re.ASCII | re.IGNORECASE,
 )
 UNIT_BYTES = {
     "b": 1,
     "kb": 1_000,
     "mb": 1_000_000,
     "gb": 1_000_000_000,
+    "tb": 1_000_000_000_000,
     "kib": 1_024,
     "mib": 1_048_576,
     "gib": 1_073_741_824,
+    "tib": 1_099_511_627_776,
 }
 
 # The longest duration accepted anywhere: ten years. Longer ones are typing errors,
@@ -116,8 +119,8 @@ def as_bytes(text: str, *, name: str) -> int:
     Read a size such as "512MB".
 
     Args:
-        text: A number and one of the units B, kB, MB, GB (powers of 1000), KiB, MiB,
-            GiB (powers of 1024); in any case.
+        text: A number and one of the units B, kB, MB, GB, TB (powers of 1000), KiB,
+            MiB, GiB, TiB (powers of 1024); in any case.
         name: What it is, for the error.
 
     Raises:
@@ -130,6 +133,29 @@ def as_bytes(text: str, *, name: str) -> int:
             f"such as '512MB' (of 1000 kB), '512MiB' (of 1024 KiB), '2GB'."
         )
     return int(float(match[1]) * UNIT_BYTES[match[2].lower()])
+
+
+def as_bytes_within(value: object, *, name: str, least: int, most: int) -> int:
+    """
+    Read a size that is a number of bytes, or text as as_bytes() reads it.
+
+    Args:
+        value: The number, or the text.
+        name: What it is, for the error.
+        least: The smallest that is accepted.
+        most: The largest.
+
+    Raises:
+        ValueError: It is no size, or beyond these.
+    """
+    size = as_bytes(value, name=name) if isinstance(value, str) else value
+    is_number = isinstance(size, int) and not isinstance(size, bool)
+    if not is_number or not least <= size <= most:
+        raise ValueError(
+            f"{name} is {shown(value)}; it must be from {least:,} to {most:,} bytes, "
+            f"or text such as '4MB'."
+        )
+    return size
 
 
 def _seconds(seconds: float, name: str, value: object) -> timedelta:

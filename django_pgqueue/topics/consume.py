@@ -27,7 +27,7 @@ from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.read import BATCH_BYTES_DEFAULT
 from django_pgqueue.log.start import LATEST, Start
 from django_pgqueue.options.checks import AckPolicy, check_queue
-from django_pgqueue.options.durations import Duration, as_bytes, as_timedelta
+from django_pgqueue.options.durations import Duration, as_bytes_within, as_timedelta
 from django_pgqueue.options.retry import Retry, as_retry
 from django_pgqueue.tasks.declare import Declares, declare_task
 from django_pgqueue.tasks.task import Task
@@ -263,16 +263,11 @@ def _number(option: str, value: object, most: int) -> int:
 
 def _bytes(value: int | str) -> int:
     try:
-        size = as_bytes(value, name="batch_bytes") if isinstance(value, str) else value
+        return as_bytes_within(
+            value, name="batch_bytes", least=BATCH_BYTES_MIN, most=BATCH_BYTES_MAX
+        )
     except ValueError as error:
         raise DeclarationError(f"@consume: {error}") from None
-    is_number = isinstance(size, int) and not isinstance(size, bool)
-    if not is_number or not BATCH_BYTES_MIN <= size <= BATCH_BYTES_MAX:
-        raise DeclarationError(
-            f"@consume(batch_bytes={shown(value)}): it must be from "
-            f"{BATCH_BYTES_MIN:,} to {BATCH_BYTES_MAX:,} bytes, or text such as '4MB'."
-        )
-    return size
 
 
 def _on_error(value: object) -> OnError:

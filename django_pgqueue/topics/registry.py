@@ -21,6 +21,8 @@ class Declared:
     retain: timedelta | None = None
     # Whether values of a dataclass are looked at; None: as PGQUEUE["DEFAULTS"] says.
     check_types: bool | None = None
+    # How many bytes of messages it may have; None: any number.
+    retain_bytes: int | None = None
 
     @property
     def schema_name(self) -> str | None:
@@ -43,12 +45,8 @@ def declare(declared: Declared) -> None:
     before = _declared.setdefault(declared.name, declared)
     if _values(before) != _values(declared):
         raise TopicError(
-            f"topic({declared.name!r}) is declared twice: with partitions="
-            f"{before.partitions}, retain={before.retain!r}, "
-            f"schema={before.schema_name}, check_types={before.check_types} and with "
-            f"partitions={declared.partitions}, retain={declared.retain!r}, "
-            f"schema={declared.schema_name}, check_types={declared.check_types}. "
-            f"Declare it in one place, and import it, "
+            f"topic({declared.name!r}) is declared twice: with {_told(before)} and "
+            f"with {_told(declared)}. Declare it in one place, and import it, "
             f"or write topic({declared.name!r}) alone, elsewhere."
         )
     # A module that is imported anew has another class of the same name.
@@ -71,8 +69,15 @@ def schema_of(topic: str) -> Any:
     return None if declared is None else declared.schema
 
 
-def _values(declared: Declared) -> tuple[Any, ...]:
-    return (
-        *(declared.partitions, declared.retain),
-        *(declared.schema_name, declared.check_types),
-    )
+def _values(declared: Declared) -> dict[str, Any]:
+    return {
+        "partitions": declared.partitions,
+        "retain": declared.retain,
+        "retain_bytes": declared.retain_bytes,
+        "schema": declared.schema_name,
+        "check_types": declared.check_types,
+    }
+
+
+def _told(declared: Declared) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in _values(declared).items())

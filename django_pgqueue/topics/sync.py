@@ -33,6 +33,7 @@ def sync_topics(cursor: Cursor) -> list[str]:
             each.name,
             partitions=each.partitions,
             retain=each.retain,
+            retain_bytes=each.retain_bytes,
             schema=each.schema_name,
         )
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from asgiref.sync import sync_to_async
 
+from django_pgqueue.bounds import LOG_BYTES_MAX, LOG_BYTES_MIN
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidOption, TopicError, shown
 from django_pgqueue.log.message import Message
@@ -25,7 +26,7 @@ from django_pgqueue.log.names import (
     check_topic,
 )
 from django_pgqueue.options.checks import check_check_types
-from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.options.durations import Duration, as_bytes_within, as_timedelta
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.payload import encode_plain
 from django_pgqueue.topics import publish as publishing
@@ -325,6 +326,7 @@ def topic(
     partitions: int = PARTITIONS_DEFAULT,
     retain: Duration | None = None,
     check_types: bool | None = None,
+    retain_bytes: int | str | None = None,
 ) -> Topic: ...
 
 
@@ -343,6 +345,9 @@ def topic(name: str, **options: Any) -> Topic:
             time. Messages of one key share one. What a topic has once stays.
         retain: How long messages are kept, a duration up to ten years; by default
             PGQUEUE["RETENTION"]["log"].
+        retain_bytes: How many bytes of messages are kept, a number or text such as
+            "20GB", from 1 MiB to 1 PiB; by default any number. The oldest whole days
+            go first; those of the last two days stay.
         check_types: Of a dataclass: whether values must be what its type hints say,
             and not its names alone; by default as PGQUEUE["DEFAULTS"] says. pydantic
             looks, of the extra ``schema``; its own models always check.
@@ -354,7 +359,9 @@ def topic(name: str, **options: Any) -> Topic:
     made = Topic(name)
     if not options:
         return made
-    unknown = options.keys() - {"schema", "partitions", "retain", "check_types"}
+    unknown = options.keys() - {
+        *("schema", "partitions", "retain", "retain_bytes", "check_types")
+    }
     if unknown:
         raise TypeError(f"topic() got an unexpected argument {min(unknown)!r}")
     partitions = options.get("partitions", PARTITIONS_DEFAULT)
@@ -367,12 +374,19 @@ def topic(name: str, **options: Any) -> Topic:
             f"topic({name!r}, partitions={shown(partitions)}): it must be a whole "
             f"number from 1 to {PARTITIONS_MAX}."
         )
-    retain = options.get("retain")
-    if retain is not None:
-        try:
+    retain, retain_bytes = options.get("retain"), options.get("retain_bytes")
+    try:
+        if retain is not None:
             retain = as_timedelta(retain, name="retain", zero=False)
-        except ValueError as error:
-            raise TopicError(f"topic({name!r}): {error}") from None
+        if retain_bytes is not None:
+            retain_bytes = as_bytes_within(
+                retain_bytes,
+                name="retain_bytes",
+                least=LOG_BYTES_MIN,
+                most=LOG_BYTES_MAX,
+            )
+    except ValueError as error:
+        raise TopicError(f"topic({name!r}): {error}") from None
     schema = check_schema(name, options.get("schema"))
     check_types = options.get("check_types")
     if check_types is not None:
@@ -380,7 +394,7 @@ def topic(name: str, **options: Any) -> Topic:
             check_check_types(check_types)
         except InvalidOption as error:
             raise TopicError(f"topic({name!r}): {error}") from None
-    declare(Declared(name, schema, partitions, retain, check_types))
+    declare(Declared(name, schema, partitions, retain, check_types, retain_bytes))
     return made
 
 

@@ -94,7 +94,7 @@ def test_a_file_beside_its_mail_is_a_download_too(admin_client):
     file = f"/admin/pgqueue/job/{job}/mail-file/?part=0"
 
     html = page_of(admin_client, "job", Job.objects.get())
-    assert "text/csv 19.5\xa0KB" in html
+    assert "text/csv 20 kB" in html
     assert b"a;b\n" * 5_000 == admin_client.get(file).content
     MailFile.objects.all().delete()
     assert 404 == admin_client.get(file).status_code

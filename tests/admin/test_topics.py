@@ -57,7 +57,13 @@ def test_the_list_tells_how_much_there_is_and_who_listens(admin_client, monkeypa
         "orders",
         partitions=4,
         retain=60 * DAY,
-        declared={"partitions": 16, "retain_seconds": (60 * DAY).total_seconds()},
+        retain_bytes=20_000_000_000,
+        log_bytes=1_500_000_000,
+        declared={
+            "partitions": 16,
+            "retain_seconds": (60 * DAY).total_seconds(),
+            "retain_bytes": 20_000_000_000,
+        },
     )
     make_topic("mail", retain=2 * DAY)
     make_message("clicks", published_at=-2 * DAY)
@@ -72,9 +78,12 @@ def test_the_list_tells_how_much_there_is_and_who_listens(admin_client, monkeypa
     found = cells(html_of(admin_client))
 
     assert {
-        "clicks": ["16", "7 d the setting RETENTION", "1", "2", "0", "-"],
-        "mail": ["16", "2 d set in its row", "0", "1", "0", "-"],
-        "orders": ["4 not as declared", "60 d declared by code", "5+", "2", "1", "-"],
+        "clicks": ["16", "7 d the setting RETENTION", "-", "1", "2", "0", "-"],
+        "mail": ["16", "2 d set in its row", "-", "0", "1", "0", "-"],
+        "orders": [
+            *("4 not as declared", "60 d, 20 GB declared by code", "1.5 GB"),
+            *("5+", "2", "1", "-"),
+        ],
     } == found
     assert ["clicks", "mail", "orders"] == list(found)
 

@@ -104,3 +104,17 @@ def make_position(
     place = {"group_id": group.pk, "partition": partition}
     Position.objects.using(using).filter(**place).delete()
     return _make(Position, using, {**place, **columns})
+
+
+FILL = """
+INSERT INTO pgqueue_message (published_at, topic_id, partition, name, key, payload)
+SELECT %(day)s::date + interval '12 hours', %(topic)s, n %% 4, 'clicks', 'c' || n,
+       jsonb_build_object('text', (SELECT string_agg(md5((n * 1000 + i)::text), '')
+                                     FROM generate_series(1, %(size)s) i))
+  FROM generate_series(1, %(n)s) n
+"""
+
+
+def fill_day(cursor, topic, day, *, n, size):
+    """Publish messages of 32 characters times *size*, which no compression shortens."""
+    cursor.execute(FILL, {"day": day, "topic": topic.pk, "n": n, "size": size})

@@ -68,7 +68,7 @@ CHECKS = {
     "schedule_tasks",
     *("log_days", "log_closed", "log_early", "log_horizon"),
     *("roles", "trusted_clock"),
-    *("groups_behind", "groups_halted", "topics"),
+    *("groups_behind", "groups_halted", "topics", "log_bytes"),
     *("groups_unserved", "groups_stale"),
     *("stale", "subscribed_tasks", "patterns"),
     *("backfills_behind", "backfills_lost"),

@@ -12,7 +12,7 @@ import pytest
 from django_pgqueue.log.days import close_days, drop_day
 from django_pgqueue.log.publish import publish
 from django_pgqueue.management.cli import examine_topics
-from django_pgqueue.models import Subscription
+from django_pgqueue.models import LogDay, Subscription, Topic
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics import consume
 from tests.harness.factories import make_group, make_message, make_position, make_topic
@@ -22,7 +22,7 @@ from tests.models.test_sql_files import SQL
 
 OURS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
-    *("groups_behind", "groups_halted", "topics"),
+    *("groups_behind", "groups_halted", "topics", "log_bytes"),
     *("groups_unserved", "groups_stale"),
     "patterns",
 }
@@ -109,6 +109,30 @@ def test_groups_that_are_about_to_lose_messages(
 
     finding = found("groups_behind")
     assert (["orders/stats"] if is_found else []) == finding["value"]
+
+
+def test_groups_that_a_bound_of_bytes_will_soon_reach(
+    transactional_db, cursor, log_days, settings
+):
+    """As the leader has measured it; and what cannot be kept within its bound."""
+    settings.PGQUEUE = {"RETENTION": {"log": None, "log_bytes": "1TB"}}
+    log_days(5)
+    topic = make_topic(retain_bytes=10_000_000, log_bytes=9_000_000)
+    message = make_message(topic, 5)
+    make_position(make_group(topic), position=message.pk - 1)
+    close_days(cursor)
+    assert "ok" == found("groups_behind")["severity"]
+
+    LogDay.objects.update(topic_bytes={str(topic.pk): 3_000_000})
+    finding = found("groups_behind")
+    assert ["orders/stats"] == finding["value"]
+    assert "kept until its bound of bytes is reached" in finding["what"]
+    assert "ok" == found("log_bytes")["severity"]
+
+    Topic.objects.update(log_bytes=15_000_000)
+    finding = found("log_bytes")
+    assert ["orders"] == finding["value"]
+    assert "orders has 12 MB of 10 MB" in finding["what"]
 
 
 def test_halted_groups(transactional_db):

@@ -426,7 +426,7 @@ SPECIAL = {
         )
     },
     "log.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
-    "log.declare.DECLARE": {"partitions": 16},
+    "log.declare.DECLARE": {"partitions": 16, "retain_bytes": None},
     "log.groups.DECLARE_AGAIN": {"topics": ["clicks"], "names": ["stats"]},
     "log.fetch.FETCH_MANY": {
         "times": [NOON],
@@ -448,6 +448,10 @@ SPECIAL = {
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },
     "log.seek.BETWEEN": {"topic": 1},
+    "log.doctor.BEHIND": {"firsts": [date(2026, 1, 1)]},
+    "log.sizes.NOTE_DAY": {"bytes": "{}"},
+    "log.sizes.NOTE_TOPICS": {"bytes": [1]},
+    "log.sizes.FORGET_TOPIC": {"topic": "1"},
     "log.retain_backfills.LOST": {"topic": 1},
     "log.retain_backfills.NOTE": {"topic": 1, "entry": "{}"},
     "log.first_id.FIRST_ID": {
@@ -675,7 +679,7 @@ EXPLAINED = {
     *(f"log.declare.{name}" for name in ("CHANGES", "DECLARE")),
     *(f"log.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
     *(f"log.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
-    "log.doctor.OTHER_PARTITIONS",
+    *("log.doctor.BOUNDED", "log.doctor.OTHER_PARTITIONS"),
     *(f"log.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"log.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
     *(f"log.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
@@ -709,6 +713,8 @@ EXPLAINED = {
         )
     ),
     *(f"log.seek.{name}" for name in ("SEEK", "OLDEST")),
+    *(f"log.sizes.{name}" for name in ("NOTED", "NOTE_DAY", "FORGET_TOPIC")),
+    "log.sizes.NOTE_TOPICS",
     *(f"log.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
     *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
     *(f"log.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
@@ -767,7 +773,7 @@ UTILITY = {
     "exports.CONTENT",
     "exports.COUNT",
     *(f"log.retain.{name}" for name in ("PRESENT", "DELETE")),
-    "log.days.UNGUARD",
+    *("log.days.UNGUARD", "log.sizes.SAMPLE"),
     "task_spans.LATE",
     *(f"suspects.{name}" for name in ("WAITING", "CLAIM_SUSPECTS")),
     *(f"log.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),

@@ -204,6 +204,8 @@ def test_a_model_checks_values():
         (lambda: topic("a", partitions=True), TopicError, "1 to 256"),
         (lambda: topic("a", retain="x"), TopicError, "no duration"),
         (lambda: topic("a", retain=0), TopicError, "retain"),
+        (lambda: topic("a", retain_bytes="20 G"), TopicError, "no size"),
+        (lambda: topic("a", retain_bytes="1kB"), TopicError, "from 1,048,576 to"),
         (lambda: topic("a", schema=dict), TopicError, "dataclass"),
         (lambda: topic("a", size=1), TypeError, "'size'"),
     ],

@@ -14,7 +14,7 @@ from django_pgqueue.operators.findings import (
     named,
 )
 from django_pgqueue.operators.group_findings import of_halted
-from django_pgqueue.operators.human import age, duration, shown
+from django_pgqueue.operators.human import age, duration, shown, size
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 
@@ -28,8 +28,11 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Can messages be published and read, and does retention take what is unread?"""
     yield from _days(doctor.log_days(cursor))
     yield _horizon(doctor.held_back(cursor, seconds=PUBLISHING_SECONDS_MAX))
-    default = settings.retention.log
-    yield _behind(doctor.behind(cursor, default=default, share=RETENTION_SHARE_MAX))
+    kept, share = settings.retention, RETENTION_SHARE_MAX
+    bounds = doctor.bounds(cursor, bytes_max=kept.log_bytes, share=share)
+    yield _full(bounds.full)
+    behind = doctor.behind(cursor, default=kept.log, share=share, firsts=bounds.firsts)
+    yield _behind(behind)
     yield of_halted(doctor.halted(cursor))
     yield _partitions(doctor.other_partitions(cursor))
 
@@ -101,10 +104,28 @@ def _horizon(found: list[doctor.HeldBack]) -> Finding:
     )
 
 
+def _full(found: list[doctor.Full]) -> Finding:
+    told = [
+        f"{each.topic or 'the log of all topics'} has {size(each.bytes)} of "
+        f"{size(each.bytes_max)}"
+        for each in found
+    ]
+    return finding(
+        check="log_bytes",
+        wrong=found,
+        what="Days of the log that cannot go yet have more bytes than may be kept: "
+        f"{named(told)}.",
+        right="The log has no more bytes than it may have.",
+        value=[each.topic or "*" for each in found],
+        way_out="Whole days go, two hours after their end: keep more, by "
+        "topic(…, retain_bytes=…) or RETENTION['log_bytes'], or publish less.",
+    )
+
+
 def _behind(found: list[doctor.Behind]) -> Finding:
     told = [
         f"{each.topic}/{each.group} (its oldest unread message is "
-        f"{age(each.seconds)} old, kept for {duration(each.keep_seconds)})"
+        f"{age(each.seconds)} old, kept {_how_long(each)})"
         for each in found
     ]
     return finding(
@@ -115,8 +136,14 @@ def _behind(found: list[doctor.Behind]) -> Finding:
         value=[f"{each.topic}/{each.group}" for each in found],
         limit=RETENTION_SHARE_MAX,
         way_out="Start more readers, resume it, or keep its topic's messages for "
-        "longer: topic(…, retain=…).",
+        "longer: topic(…, retain=…, retain_bytes=…).",
     )
+
+
+def _how_long(each: doctor.Behind) -> str:
+    if each.is_large or each.keep_seconds is None:
+        return "until its bound of bytes is reached"
+    return f"for {duration(each.keep_seconds)}"
 
 
 def _partitions(found: list[tuple[str, int, int]]) -> Finding:

@@ -15,7 +15,7 @@ from django_pgqueue.log.subscriptions import SubscriptionRow
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import topic_name
 from django_pgqueue.models import Topic
-from django_pgqueue.operators.human import age, count, duration, in_utc, shown
+from django_pgqueue.operators.human import age, count, duration, in_utc, shown, size
 from django_pgqueue.operators.states import behind_of, subscription_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.store import database_now
@@ -31,6 +31,7 @@ LIST = (
     Column("topic", may_cut=True),
     Column("partitions", right=True),
     Column("kept"),
+    Column("size", right=True),
     Column("in 24 h", right=True),
     Column("subscriptions", right=True),
     Column("groups", right=True),
@@ -86,6 +87,9 @@ def _facts(row: Any) -> dict[str, Any]:
         "partitions": row.partitions,
         "kept_seconds": None if kept is None else kept.total_seconds(),
         "kept_by": "RETENTION" if row.retain is None else "topic",
+        "kept_bytes": row.retain_bytes,
+        "bytes": row.log_bytes,
+        "measured_at": row.log_bytes_at,
         "schema": row.schema,
         "removed_to": row.removed_to,
         "last_declared_at": row.last_declared_at,
@@ -155,6 +159,7 @@ def _row(told: dict[str, Any]) -> list[object]:
         told["topic"],
         told["partitions"],
         _kept(told),
+        _size(told),
         _count(told),
         len(told["subscriptions"]),
         len(told["groups"]),
@@ -170,6 +175,7 @@ def _print(told: dict[str, Any], out: Output) -> None:
             "partitions": told["partitions"],
             "kept": f"{_kept(told)}, as "
             + ("the topic says" if told["kept_by"] == "topic" else "RETENTION says"),
+            "size": _size(told) or None,
             "schema": told["schema"],
             "in 24 h": f"{_count(told)} message{'' if _count(told) == '1' else 's'}",
             "removed up to": told["removed_to"] or None,
@@ -200,6 +206,13 @@ def _print(told: dict[str, Any], out: Output) -> None:
 def _kept(told: dict[str, Any]) -> str:
     seconds = told["kept_seconds"]
     return "for ever" if seconds is None else duration(seconds)
+
+
+def _size(told: dict[str, Any]) -> str:
+    there_is, most = told["bytes"], told["kept_bytes"]
+    if there_is is None:
+        return "" if most is None else f"of {size(most)}"
+    return size(there_is) + ("" if most is None else f" of {size(most)}")
 
 
 def _count(told: dict[str, Any]) -> str:

@@ -1,5 +1,5 @@
 """
-Log retention: messages that are older than their topic keeps them go, step by step.
+Log retention: messages that their topic keeps no longer go, step by step.
 
 A chore of the leader. Each call takes one step, and asks for the next one soon; what is
 removed, and in which order, stands in log/retain.py.
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import date, timedelta
 
 import psycopg
 
 from django_pgqueue import telemetry
-from django_pgqueue.log import days, retain
+from django_pgqueue.log import days, overview, retain, sizes
 from django_pgqueue.log.retain import Due, Going, Slice
 from django_pgqueue.log.retain_backfills import announce_backfills
+from django_pgqueue.log.sizes import Sizes
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
@@ -38,6 +39,9 @@ STEP_PAUSE_SECONDS_MIN, STEP_PAUSE_SECONDS_MAX = 0.02, 5.0
 # A round that was left for so long, since another worker led, begins anew.
 ROUND_SECONDS_MAX = 60.0
 
+# Days are measured for so long in a step, and at least one of them.
+MEASURE_SECONDS_MAX = 0.5
+
 # How long one look at a slice of jobs may take.
 SLICE_SECONDS = 60
 
@@ -48,9 +52,13 @@ PASSES_MAX = 3
 class LogRetention:
     """A chore that removes old messages; False in its steps: something is held up."""
 
-    def __init__(self, default: timedelta | None) -> None:
+    def __init__(
+        self, default: timedelta | None, *, bytes_max: int | None = None
+    ) -> None:
         # Of topics that do not say.
         self._default = default
+        # Of the log of all topics; None: any number.
+        self._bytes_max = bytes_max
         self._steps: Iterator[bool] | None = None
         self._stepped_at = 0.0
 
@@ -75,11 +83,9 @@ class LogRetention:
 
     def _round(self, link: Link) -> Iterator[bool]:
         """Take the steps, in their order, each with a cursor of its own."""
-        with link.cursor() as cursor:
-            if not may_drop(cursor, "the log"):
-                return
-            due = retain.due(cursor, default=self._default)
-            _sweep(cursor, due)
+        due = yield from self._look(link)
+        if due is None:
+            return
         for going in due.going:
             _announce(link, going)
             yield True
@@ -99,6 +105,51 @@ class LogRetention:
                     yield from _delete(link, going, day)
         if due.is_held:
             yield False
+
+    def _look(self, link: Link) -> Generator[bool, None, Due | None]:
+        """Return what there is to remove, once days are measured; None: no right to."""
+        with link.cursor() as cursor:
+            if not may_drop(cursor, "the log"):
+                return None
+        measured: dict[date, dict[int, int]] = {}
+        for is_long in _measure(link, measured):
+            if is_long:
+                yield True
+        with link.cursor() as cursor:
+            due = retain.due(
+                cursor,
+                default=self._default,
+                bytes_max=self._bytes_max,
+                sizes=_sizes(cursor, measured),
+            )
+            _sweep(cursor, due)
+        return due
+
+
+def _measure(link: Link, found: dict[date, dict[int, int]]) -> Iterator[bool]:
+    """
+    Estimate what topics have of each day that is not noted, into *found*.
+
+    Gives after each day whether the step has taken long enough.
+    """
+    with link.cursor() as cursor:
+        waiting = sizes.unmeasured(cursor)
+    began = time.monotonic()
+    for each in waiting:
+        with link.cursor() as cursor:
+            found[each.day] = sizes.measure(cursor, each)
+        is_long = time.monotonic() - began > MEASURE_SECONDS_MAX
+        yield is_long
+        if is_long:
+            began = time.monotonic()
+
+
+def _sizes(cursor: Cursor, measured: dict[date, dict[int, int]]) -> Sizes:
+    """Return the sizes of all days, and write down what topics have of them."""
+    by_day = {each.day: each.bytes for each in overview.days(cursor)}
+    result = Sizes(by_day, measured | sizes.noted(cursor))
+    sizes.note_topics(cursor, result.by_topic())
+    return result
 
 
 def may_drop(cursor: Cursor, what: str) -> bool:
@@ -196,5 +247,7 @@ def _delete(link: Link, going: Going, day: date) -> Iterator[bool]:
             break
         partition, after = batch.partition, batch.last_id
         yield True
+    with link.cursor() as cursor:
+        sizes.forget_topic(cursor, going.topic_id, day)
     if count:
         logger.info("purged     messages=%d topic=%s day=%s", count, going.topic, day)

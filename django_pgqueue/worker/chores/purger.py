@@ -96,7 +96,8 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     result.append(_purge_ticks)
     result.append(_purge_bulk_acts)
     # Also where all is kept for ever: a topic may say something else.
-    result += [_make_log_days, _close_log_days, LogRetention(retention.log)]
+    log_retention = LogRetention(retention.log, bytes_max=retention.log_bytes)
+    result += [_make_log_days, _close_log_days, log_retention]
     return result
 
 

@@ -106,7 +106,7 @@ def test_a_round_removes_what_is_old_and_keeps_the_rest(
     assert [
         (
             f"lost       group=orders/stats messages=2 ids={gone[0].pk}..{gone[1].pk} "
-            "partitions=0: they are older than the topic keeps them; "
+            "partitions=0: they are kept no longer; "
             "the group is halted"
         ),
         f"dropped    log partition day={nine}",

@@ -1,0 +1,114 @@
+"""Log retention by size: rounds that keep topics and the log within their bounds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue import signals
+from django_pgqueue.log import overview, sizes
+from django_pgqueue.log.days import LOG, close_days
+from django_pgqueue.models import LogDay, Message, Position, Topic
+from django_pgqueue.worker.chores.log_retention import (
+    PAUSE_SECONDS,
+    STEP_PAUSE_SECONDS_MAX,
+    LogRetention,
+)
+from tests.harness.factories import (
+    make_group,
+    make_message,
+    make_position,
+    make_topic,
+)
+from tests.log.rows import fill_day
+
+
+def run_round(link, **options):
+    """Take the steps of one round; return the last pause."""
+    chore = LogRetention(None, **options)
+    for _ in range(200):
+        pause = chore(link)
+        if pause > STEP_PAUSE_SECONDS_MAX:
+            return pause
+    raise AssertionError("a round has no end")
+
+
+def test_a_topic_with_a_bound_keeps_its_newest_days(link, cursor, log_days):
+    """Others keep theirs; a group that has not read what goes is halted, and told."""
+    told = []
+    signals.group_lost_messages.connect(receiver := lambda **f: told.append(f))
+    try:
+        olds = [log_days(n) for n in (5, 4, 3)]
+        orders = make_topic(retain_bytes=2_100_000)
+        audit = make_topic(name="audit")
+        for day in olds:
+            fill_day(cursor, orders, day, n=150, size=200)
+            fill_day(cursor, audit, day, n=1, size=200)
+        first = make_message(orders, 5)
+        make_position(make_group(orders), position=0)
+        make_message(orders)
+        close_days(cursor)
+
+        assert PAUSE_SECONDS == run_round(link)
+
+        assert {(orders.pk, day) for day in olds[1:]} | {
+            (audit.pk, day) for day in olds
+        } == set(
+            Message.objects.exclude(payload={"days_ago": 0}).values_list(
+                "topic_id", "published_at__date"
+            )
+        )
+        assert "retention" == Position.objects.get().halted_for
+        assert [("orders", 38, first.pk)] == [
+            (each["topic"], each["messages"], max(each["last_id"], first.pk))
+            for each in told
+        ]
+        orders.refresh_from_db()
+        assert 2_000_000 == pytest.approx(orders.log_bytes, rel=0.6)
+    finally:
+        signals.group_lost_messages.disconnect(receiver)
+
+    # What is gone counts no more, so nothing else goes.
+    before = Message.objects.count()
+    assert PAUSE_SECONDS == run_round(link)
+    assert before == Message.objects.count()
+
+
+def test_a_bound_of_the_log_takes_the_oldest_day_of_all_topics(link, cursor, log_days):
+    """As a table; whatever its topics say. What is not closed stays."""
+    olds = [log_days(n) for n in (5, 4, 3)]
+    orders = make_topic(retain=timedelta(days=60))
+    for day in olds:
+        fill_day(cursor, orders, day, n=150, size=200)
+    close_days(cursor)
+    files = {each.day: each.bytes for each in overview.days(cursor)}
+    most = sum(files.values()) - files[olds[0]]
+
+    assert PAUSE_SECONDS == run_round(link, bytes_max=most)
+    assert olds[1:] == [day for day in LOG.attached(cursor) if day in olds]
+
+    LogDay.objects.filter(day=olds[2]).delete()
+    assert PAUSE_SECONDS == run_round(link, bytes_max=1)
+    assert olds[2:] == [day for day in LOG.attached(cursor) if day in olds]
+
+
+def test_a_closed_day_is_measured_once(link, cursor, log_days, monkeypatch):
+    """Days that are not over are looked at again, each hour."""
+    old = log_days(3)
+    fill_day(cursor, make_topic(), old, n=10, size=1)
+    close_days(cursor)
+    asked = []
+    measure = sizes.measure
+
+    def note(cursor, day):
+        asked.append(day.day)
+        return measure(cursor, day)
+
+    monkeypatch.setattr(sizes, "measure", note)
+    run_round(link)
+    run_round(link)
+
+    assert 1 == asked.count(old)
+    assert 2 == asked.count(log_days(0))
+    assert Topic.objects.get().log_bytes > 10 * 32
