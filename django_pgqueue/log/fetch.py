@@ -30,25 +30,38 @@ SELECT {AS_JSON}::text FROM pgqueue_message m
 
 # Locks: none. Row by row, through the key of the one day that each is in: LIMIT keeps
 # the planner from reading whole days for a join. What is between the first and the last
-# time is all that the statement opens. is_stored: the row is there, so that whoever
-# passes the message on refers to it, too.
+# time is all that the statement opens. What a row takes in its table is compressed, so
+# the text is what is counted, once it is known not to be large there already.
+# is_stored: the row is there, so that whoever passes the message on refers to it, too.
 FETCH_MANY = f"""
-SELECT found.id,
-       jsonb_build_object('__pgqueue__', 'message',
-                          'value', found.told || '{{"is_stored": true}}')::text
-  FROM unnest(%(ids)s::bigint[], %(times)s::timestamptz[]) AS wanted(id, published_at)
- CROSS JOIN LATERAL (
-       SELECT m.id, {AS_JSON} AS told
-         FROM pgqueue_message m
-        WHERE m.id = wanted.id AND m.published_at = wanted.published_at
-          AND m.published_at BETWEEN %(first)s::timestamptz AND %(last)s::timestamptz
-          AND pg_column_size(m.payload) <= %(bytes)s
-        LIMIT 1) found
+SELECT told.id, told.text
+  FROM (SELECT found.id, found.text,
+               sum(octet_length(found.text))
+                   OVER (ORDER BY found.place ROWS UNBOUNDED PRECEDING) AS bytes
+          FROM (SELECT whole.id, whole.text, wanted.place
+                  FROM unnest(%(ids)s::bigint[], %(times)s::timestamptz[])
+                       WITH ORDINALITY AS wanted(id, published_at, place)
+                 CROSS JOIN LATERAL (
+                       SELECT m.id, jsonb_build_object(
+                                  '__pgqueue__', 'message',
+                                  'value', {AS_JSON} || '{{"is_stored": true}}')::text
+                              AS text
+                         FROM pgqueue_message m
+                        WHERE m.id = wanted.id AND m.published_at = wanted.published_at
+                          AND m.published_at BETWEEN %(first)s::timestamptz
+                                                 AND %(last)s::timestamptz
+                          AND pg_column_size(m.payload) + pg_column_size(m.headers)
+                              <= %(bytes)s
+                        LIMIT 1) whole) found
+         WHERE octet_length(found.text) <= %(bytes)s) told
+ WHERE told.bytes <= %(total)s
 """
 
-# Of one message, as the row has it. A larger one is fetched when its job starts, so
-# that a claim of a thousand jobs does not hold a thousand of them in memory.
+# Of the text of one message, and of all that are brought for one claim. Larger ones,
+# and those beyond, are fetched when their jobs start, so that a claim of a thousand
+# jobs does not hold a thousand of them in memory.
 PREFETCH_BYTES_MAX = 65_536
+PREFETCH_TOTAL_BYTES_MAX = 8_388_608
 
 
 def fetch(cursor: Cursor, message_id: int, published_at: Any) -> str | None:
@@ -71,7 +84,8 @@ def fetch_many(
     """
     Return what stands for each message in a job's arguments, by id, as JSON text.
 
-    Those that are gone, or larger than PREFETCH_BYTES_MAX, are left out.
+    Those that are gone, or larger than PREFETCH_BYTES_MAX, are left out, and so are
+    those after PREFETCH_TOTAL_BYTES_MAX of text.
 
     Args:
         cursor: An open cursor.
@@ -86,6 +100,7 @@ def fetch_many(
             "first": min(times),
             "last": max(times),
             "bytes": PREFETCH_BYTES_MAX,
+            "total": PREFETCH_TOTAL_BYTES_MAX,
         },
     )
     return dict(cursor.fetchall())

@@ -433,6 +433,7 @@ SPECIAL = {
         "first": NOON,
         "last": NOON,
         "bytes": 65_536,
+        "total": 8_388_608,
     },
     **{
         f"log.subscriptions.{name}": {

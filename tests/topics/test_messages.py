@@ -184,6 +184,29 @@ def test_a_large_message_is_fetched_by_its_job(cursor, link):
     assert jobs == bring_messages(link, jobs)
 
 
+def test_what_is_brought_for_a_claim_has_a_bound(cursor, link, monkeypatch):
+    """
+    By its text, which for a row that compresses well is a hundred times as much.
+
+    The first ones are brought, and the others are fetched by their jobs.
+    """
+    listen()
+    monkeypatch.setattr(fetch, "PREFETCH_TOTAL_BYTES_MAX", 100_000)
+    publish("orders", "x" * 1_000_000)
+    for _ in range(4):
+        publish("orders", "x" * 40_000)
+    jobs = claimed(cursor)
+    with connections["default"].cursor() as raw:
+        raw.execute("SELECT max(pg_column_size(payload)) FROM pgqueue_message")
+        assert raw.fetchone()[0] < fetch.PREFETCH_BYTES_MAX
+
+    brought = bring_messages(link, jobs)
+
+    assert [False, True, True, False, False] == [
+        before != after for before, after in zip(jobs, brought, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("how", ["broken", "wrong time"])
 def test_bringing_that_fails_costs_no_job(cursor, link, monkeypatch, caplog, how):
     """Each job then fetches its own message."""

@@ -23,7 +23,7 @@ from django_pgqueue.management.cli.places import partition, place, resolved, top
 from django_pgqueue.management.cli.show import UNREADABLE
 from django_pgqueue.management.cli.words import add_limit, plain_text
 from django_pgqueue.models import Message, Topic
-from django_pgqueue.operators.human import distance, shown
+from django_pgqueue.operators.human import distance, shown, size
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.redaction.values import redact
@@ -35,6 +35,10 @@ LIMIT_DEFAULT = 10
 
 # Characters of a payload in a table; --json has all of it.
 PAYLOAD_CHARACTERS_MAX = 500
+
+# Of the text of what one call shows; one message always passes. It is read in parts.
+PAGE_BYTES_MAX = 16_777_216
+READ_TOGETHER = 10
 
 COLUMNS = (
     Column("id", right=True),
@@ -87,12 +91,13 @@ def run(options: dict[str, Any], out: Output) -> int:
         return EXIT_NOTHING
     start = None if options["start"] == LATEST else options["start"]
     found = _find(topic, start, options)
-    rows = _read(found.ids)
+    rows = _read(found.ids, is_oldest_first=start is not None)
     for row in rows:
         _decode(row, in_full=options["show_payload"])
+    is_cut = 0 < len(rows) < len(found.ids)
     # Go on after the last one of a page that is full, or where the look has ended.
     onward = found.end
-    if start is not None and len(rows) == options["limit"]:
+    if start is not None and (is_cut or len(rows) == options["limit"]):
         onward = rows[-1]["id"]
     if out.as_json:
         out.json(
@@ -106,7 +111,12 @@ def run(options: dict[str, Any], out: Output) -> int:
         out.table(COLUMNS, list(map(_row, rows)))
     else:
         out.line("No message matches.")
-    if found.end is not None and start is None:
+    if is_cut and start is None:
+        out.note(
+            f"The newest {len(rows):,} have {size(PAGE_BYTES_MAX)} of text. To begin "
+            f"with the oldest: --from earliest"
+        )
+    elif found.end is not None and start is None:
         out.note(
             f"The newest {LOOK_ROWS_MAX:,} messages were looked through; there may be "
             f"more. To begin with the oldest: --from earliest"
@@ -158,11 +168,29 @@ def _first(cursor: Cursor, start: int | str | datetime) -> int:
     return first_id(cursor, start) if isinstance(start, datetime) else int(start)
 
 
-def _read(ids: list[int]) -> list[dict[str, Any]]:
+def _read(ids: list[int], *, is_oldest_first: bool) -> list[dict[str, Any]]:
+    """Return messages by id: the first ones asked for, up to PAGE_BYTES_MAX of text."""
+    ordered = sorted(ids, reverse=not is_oldest_first)
+    rows: list[dict[str, Any]] = []
+    left = PAGE_BYTES_MAX
+    for first in range(0, len(ordered), READ_TOGETHER):
+        for row in _read_some(ordered[first : first + READ_TOGETHER]):
+            left -= len(row["payload_text"]) + len(row["headers_text"])
+            if left < 0 and rows:
+                break
+            rows.append(row)
+        if left < 0:
+            break
+    return rows if is_oldest_first else rows[::-1]
+
+
+def _read_some(ids: list[int]) -> list[dict[str, Any]]:
+    """Return messages in the order of *ids*."""
     rows = Message.objects.using(get_settings().database).filter(id__in=ids)
     with in_order():
-        return list(
-            rows.order_by("id")
+        found = {
+            row["id"]: row
+            for row in rows.order_by("id")
             .annotate(
                 clock=Now(),
                 payload_text=Cast("payload", TextField()),
@@ -172,7 +200,8 @@ def _read(ids: list[int]) -> list[dict[str, Any]]:
                 *("id", "published_at", "name", "key", "partition", "clock"),
                 *("payload_text", "headers_text"),
             )
-        )
+        }
+    return [found[each] for each in ids if each in found]
 
 
 def _decode(row: dict[str, Any], *, in_full: bool) -> None:
