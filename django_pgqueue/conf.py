@@ -70,6 +70,9 @@ class Retention:
     dead_letters: timedelta | None = timedelta(days=90)
     # Messages of topics that do not say retain=.
     log: timedelta | None = timedelta(days=7)
+    # For how long after that messages wait for the pipeline job ingest, of topics that
+    # do not say wait_for_ingest=; None: not at all.
+    wait_for_ingest: timedelta | None = None
     # How many bytes the log of all topics may have, whatever they say; None: any.
     log_bytes: int | None = None
 

@@ -17,15 +17,15 @@ DECLARE = """
 WITH again AS (
     UPDATE pgqueue_topic
        SET retain = %(retain)s::interval, retain_bytes = %(retain_bytes)s,
-           schema = %(schema)s,
+           wait_for_ingest = %(wait_for_ingest)s::interval, schema = %(schema)s,
            declared = %(declared)s::jsonb, last_declared_at = clock_timestamp()
      WHERE name = %(name)s
        AND (declared IS DISTINCT FROM %(declared)s::jsonb
             OR last_declared_at < clock_timestamp() - interval '1 hour'))
-INSERT INTO pgqueue_topic (name, partitions, retain, retain_bytes, schema, declared,
-                           last_declared_at)
-SELECT %(name)s, %(partitions)s, %(retain)s::interval, %(retain_bytes)s, %(schema)s,
-       %(declared)s::jsonb, clock_timestamp()
+INSERT INTO pgqueue_topic (name, partitions, retain, retain_bytes, wait_for_ingest,
+                           schema, declared, last_declared_at)
+SELECT %(name)s, %(partitions)s, %(retain)s::interval, %(retain_bytes)s,
+       %(wait_for_ingest)s::interval, %(schema)s, %(declared)s::jsonb, clock_timestamp()
  WHERE NOT EXISTS (SELECT FROM pgqueue_topic WHERE name = %(name)s)
     ON CONFLICT (name) DO NOTHING
 """
@@ -43,6 +43,7 @@ def declare(
     partitions: int,
     retain: timedelta | None,
     retain_bytes: int | None,
+    wait_for_ingest: timedelta | None,
     schema: str | None,
 ) -> bool:
     """Write what code says of a topic; return whether that is new."""
@@ -51,14 +52,22 @@ def declare(
         "partitions": partitions,
         "retain": retain,
         "retain_bytes": retain_bytes,
+        "wait_for_ingest": wait_for_ingest,
         "schema": schema,
         "declared": json.dumps(
             {
                 "partitions": partitions,
-                "retain_seconds": None if retain is None else retain.total_seconds(),
+                "retain_seconds": _seconds(retain),
                 "schema": schema,
-                # Rows of before have no such word.
-                **({} if retain_bytes is None else {"retain_bytes": retain_bytes}),
+                # Rows of before have no such words.
+                **{
+                    name: value
+                    for name, value in (
+                        ("retain_bytes", retain_bytes),
+                        ("wait_for_ingest_seconds", _seconds(wait_for_ingest)),
+                    )
+                    if value is not None
+                },
             }
         ),
     }
@@ -66,3 +75,7 @@ def declare(
     (is_new,) = one_row(cursor)
     cursor.execute(DECLARE, params)
     return bool(is_new)
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return None if length is None else length.total_seconds()

@@ -69,6 +69,37 @@ BOUNDED = """
 SELECT id, name, retain_bytes, coalesce(log_bytes, 0) FROM pgqueue_topic ORDER BY name
 """
 
+# Topics that wait for the pipeline job ingest: since when what it has not read is old
+# enough to go, for how long it waits, and whether some is removed that it has not read.
+# A look at the index for each partition. A place that was not written to for all of
+# that time is given up, as in retain.py.
+UNINGESTED = """
+SELECT t.name, ingested.read_to IS NOT NULL,
+       extract(epoch FROM clock_timestamp() - said.log - oldest.at)::float8,
+       extract(epoch FROM said.wait)::float8,
+       coalesce(t.removed_to > ingested.read_to, false)
+  FROM pgqueue_topic t
+ CROSS JOIN LATERAL (
+       SELECT coalesce(t.retain, %(default)s::interval) AS log,
+              nullif(coalesce(t.wait_for_ingest, %(wait)s::interval), '0') AS wait) said
+  LEFT JOIN LATERAL (
+       SELECT min(p.read_to) AS read_to FROM pgqueue_ingest_position p
+        WHERE p.topic_id = t.id
+          AND p.read_at > clock_timestamp() - said.log - said.wait) ingested ON true
+ CROSS JOIN LATERAL (
+       SELECT min(m.published_at) AS at
+         FROM generate_series(0, t.partitions - 1) part
+        CROSS JOIN LATERAL (
+              SELECT m.published_at FROM pgqueue_message m
+               WHERE m.topic_id = t.id AND m.partition = part
+                 AND m.id > coalesce(ingested.read_to, 0)
+               ORDER BY m.id LIMIT 1) m) oldest
+ WHERE said.wait IS NOT NULL
+   AND (t.wait_for_ingest IS NOT NULL OR ingested.read_to IS NOT NULL)
+   AND (oldest.at < clock_timestamp() - said.log OR t.removed_to > ingested.read_to)
+ ORDER BY t.name
+"""
+
 NAMES = "SELECT id, name FROM pgqueue_topic WHERE id = ANY(%(topics)s::int[])"
 
 
@@ -124,6 +155,25 @@ class Bounds(NamedTuple):
     # The first day that each would keep with a share of its bound.
     firsts: dict[int, date]
     full: list[Full]
+
+
+class Uningested(NamedTuple):
+    """A topic that the pipeline job ingest should have read further."""
+
+    topic: str
+    # Whether it has been read at all, lately.
+    is_known: bool
+    # For how long its oldest unread message waits; None: nothing does. Less than zero:
+    # it is not old enough yet.
+    seconds: float | None
+    wait_seconds: float
+    # Whether messages were removed that were not read.
+    is_lost: bool
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether messages stay for it that are old enough to go."""
+        return self.seconds is not None and self.seconds > 0
 
 
 class HeldBack(NamedTuple):
@@ -192,6 +242,21 @@ def behind(
     }
     cursor.execute(BEHIND, params)
     return [Behind(*row) for row in cursor.fetchall()]
+
+
+def uningested(
+    cursor: Cursor, *, default: timedelta | None, wait: timedelta | None
+) -> list[Uningested]:
+    """
+    Return the topics that wait for the pipeline job ingest, or have done so in vain.
+
+    Args:
+        cursor: An open cursor.
+        default: What topics that do not say keep; None: all.
+        wait: For how long they wait then; None: not at all.
+    """
+    cursor.execute(UNINGESTED, {"default": default, "wait": wait})
+    return [Uningested(*row) for row in cursor.fetchall()]
 
 
 def halted(cursor: Cursor) -> list[Halted]:

@@ -52,12 +52,28 @@ EMPTY_KEPT = timedelta(days=7)
 NO_SIZES = Sizes()
 
 # Locks: none; so have all of these, where nothing else is said. The first day that each
-# topic keeps messages of; NULL: it keeps all.
+# topic keeps messages of; NULL: it keeps all. Then how many bytes it may have; and the
+# first day that it keeps where it waits for the pipeline job ingest, and up to which id
+# that has read. A place that nothing was written to for all of that time is given up,
+# and a topic that was never ingested waits if it says so itself.
 TOPICS = f"""
-SELECT id, name,
-       (({TRUSTED_NOW} AT TIME ZONE 'UTC')::date
-        - coalesce(retain, %(default)s::interval))::date, retain_bytes
-  FROM pgqueue_topic ORDER BY name
+SELECT t.id, t.name, kept.first, t.retain_bytes,
+       CASE WHEN t.wait_for_ingest IS NOT NULL OR ingested.read_to IS NOT NULL
+            THEN (kept.first - kept.wait)::date END,
+       coalesce(ingested.read_to, 0)
+  FROM pgqueue_topic t
+ CROSS JOIN LATERAL (
+       SELECT coalesce(t.retain, %(default)s::interval) AS log,
+              nullif(coalesce(t.wait_for_ingest, %(wait)s::interval), '0') AS wait,
+              {TRUSTED_NOW} AS now) said
+ CROSS JOIN LATERAL (
+       SELECT ((said.now AT TIME ZONE 'UTC')::date - said.log)::date AS first,
+              said.wait) kept
+  LEFT JOIN LATERAL (
+       SELECT min(p.read_to) AS read_to FROM pgqueue_ingest_position p
+        WHERE p.topic_id = t.id AND p.read_at > said.now - said.log - said.wait
+       ) ingested ON true
+ ORDER BY t.name
 """
 
 # Which of some topics have a message in a day: a look at its index for each.
@@ -224,6 +240,14 @@ class Going:
         return _midnight(self.days[-1] + DAY)
 
 
+class Wait(NamedTuple):
+    """A topic of which days are old enough, and not ingested yet."""
+
+    topic_id: int
+    topic: str
+    first_day: date
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """What there is to remove, as it was at one moment."""
@@ -239,6 +263,7 @@ class Due:
     # Something was to go, and could not be removed yet: it was not closed, or somebody
     # may still publish into it.
     is_held: bool
+    waits: Sequence[Wait]
 
     def keepers(self, day: date) -> list[int]:
         """Return the topics that keep their messages of *day*."""
@@ -274,6 +299,7 @@ def due(
     cursor: Cursor,
     *,
     default: timedelta | None,
+    wait: timedelta | None = None,
     bytes_max: int | None = None,
     sizes: Sizes = NO_SIZES,
 ) -> Due:
@@ -283,6 +309,7 @@ def due(
     Args:
         cursor: In autocommit: each statement has to see what was before it.
         default: What topics that do not say keep; None: all.
+        wait: For how long they wait for ingest then; None: not at all.
         bytes_max: What the log of all topics may have; None: any number.
         sizes: How large days are, and what of each is a topic's.
     """
@@ -290,12 +317,19 @@ def due(
     bounds = horizons(cursor)
     closed = dict(closed_days(cursor).closed)
     attached = LOG.attached(cursor)
-    cursor.execute(TOPICS, {"default": default})
+    cursor.execute(TOPICS, {"default": default, "wait": wait})
     whole = first_within(sizes.days, bytes_max, closed)
-    topics = [
-        (topic_id, name, latest([first, whole, _fits(sizes, topic_id, most, closed)]))
-        for topic_id, name, first, most in cursor.fetchall()
-    ]
+    topics: list[tuple[int, str, date | None]] = []
+    waits: list[Wait] = []
+    for topic_id, name, by_age, most, by_wait, read_to in cursor.fetchall():
+        by_size = first_within(sizes.of_topic(topic_id), most, closed)
+        first = by_age
+        if by_wait is not None:
+            first = _ingested(attached, closed, by_age, by_wait, read_to)
+        first = latest([first, whole, by_size])
+        if by_wait is not None and first < by_age:
+            waits.append(Wait(topic_id, name, first))
+        topics.append((topic_id, name, first))
     is_held = False
     wanted: dict[date, list[int]] = {}
     for topic_id, _name, first in topics:
@@ -324,7 +358,13 @@ def due(
     old = [day for day in attached if day < end]
     free = _free(old, closed, min([bounds.highest, *bounds.held.values()]))
     highest = max((closed[each.days[-1]] for each in going), default=0)
-    return Due(tuple(going), free, end, kept, highest, is_held or len(free) < len(old))
+    return Due(
+        *(tuple(going), free, end, kept, highest),
+        is_held=is_held or len(free) < len(old),
+        waits=[
+            wait for wait in waits if present(cursor, [wait.topic_id], wait.first_day)
+        ],
+    )
 
 
 def is_kept(cursor: Cursor, topics: Sequence[int], day: date) -> bool:
@@ -437,11 +477,27 @@ def delete_batch(
     return Deleted(0) if row is None else Deleted(*row)
 
 
-def _fits(
-    sizes: Sizes, topic_id: int, bytes_max: int | None, closed: Mapping[date, int]
-) -> date | None:
-    """Return the first day that a topic's own bound keeps; None: all of them."""
-    return first_within(sizes.of_topic(topic_id), bytes_max, closed)
+def _ingested(
+    attached: Sequence[date],
+    closed: Mapping[date, int],
+    by_age: date,
+    by_wait: date,
+    read_to: int,
+) -> date:
+    """
+    Return the first day that a topic keeps which waits for ingest.
+
+    Args:
+        attached: The days that there are, oldest first.
+        closed: Those that are closed, and the highest id in each.
+        by_age: The first day that it keeps in any case.
+        by_wait: The first one that it waits with.
+        read_to: Up to which id its messages are ingested.
+    """
+    for day in attached:
+        if by_wait <= day < by_age and not closed.get(day, read_to + 1) <= read_to:
+            return day
+    return by_age
 
 
 def _free(

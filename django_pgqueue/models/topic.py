@@ -29,6 +29,9 @@ class Topic(models.Model):
     # How many it had, by the leader's last estimate; NULL: there was none.
     log_bytes = models.BigIntegerField(_("bytes"), null=True, blank=True)
     log_bytes_at = models.DateTimeField(_("measured at"), null=True, blank=True)
+    # For how long after that its messages wait for the pipeline job ingest; NULL: as
+    # PGQUEUE["RETENTION"]["wait_for_ingest"] says.
+    wait_for_ingest = models.DurationField(_("wait for ingest"), null=True, blank=True)
     # The class that payloads are checked against, for people; NULL: none.
     schema = models.CharField(_("schema"), max_length=255, null=True, blank=True)
     # Retention has removed messages up to this id, or is about to.

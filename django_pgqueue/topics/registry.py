@@ -23,6 +23,8 @@ class Declared:
     check_types: bool | None = None
     # How many bytes of messages it may have; None: any number.
     retain_bytes: int | None = None
+    # None: as PGQUEUE["RETENTION"]["wait_for_ingest"] says.
+    wait_for_ingest: timedelta | None = None
 
     @property
     def schema_name(self) -> str | None:
@@ -74,6 +76,7 @@ def _values(declared: Declared) -> dict[str, Any]:
         "partitions": declared.partitions,
         "retain": declared.retain,
         "retain_bytes": declared.retain_bytes,
+        "wait_for_ingest": declared.wait_for_ingest,
         "schema": declared.schema_name,
         "check_types": declared.check_types,
     }

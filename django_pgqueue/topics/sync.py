@@ -34,6 +34,7 @@ def sync_topics(cursor: Cursor) -> list[str]:
             partitions=each.partitions,
             retain=each.retain,
             retain_bytes=each.retain_bytes,
+            wait_for_ingest=each.wait_for_ingest,
             schema=each.schema_name,
         )
     ]

@@ -327,6 +327,7 @@ def topic(
     retain: Duration | None = None,
     check_types: bool | None = None,
     retain_bytes: int | str | None = None,
+    wait_for_ingest: Duration | None = None,
 ) -> Topic: ...
 
 
@@ -348,6 +349,9 @@ def topic(name: str, **options: Any) -> Topic:
         retain_bytes: How many bytes of messages are kept, a number or text such as
             "20GB", from 1 MiB to 1 PiB; by default any number. The oldest whole days
             go first; those of the last two days stay.
+        wait_for_ingest: For how long after that messages wait for the pipeline job
+            `ingest`, a duration; 0: not at all; by default
+            PGQUEUE["RETENTION"]["wait_for_ingest"]. Bounds of bytes do not wait.
         check_types: Of a dataclass: whether values must be what its type hints say,
             and not its names alone; by default as PGQUEUE["DEFAULTS"] says. pydantic
             looks, of the extra ``schema``; its own models always check.
@@ -360,7 +364,8 @@ def topic(name: str, **options: Any) -> Topic:
     if not options:
         return made
     unknown = options.keys() - {
-        *("schema", "partitions", "retain", "retain_bytes", "check_types")
+        *("schema", "partitions", "retain", "retain_bytes", "wait_for_ingest"),
+        "check_types",
     }
     if unknown:
         raise TypeError(f"topic() got an unexpected argument {min(unknown)!r}")
@@ -385,6 +390,9 @@ def topic(name: str, **options: Any) -> Topic:
                 least=LOG_BYTES_MIN,
                 most=LOG_BYTES_MAX,
             )
+        wait = options.get("wait_for_ingest")
+        if wait is not None:
+            wait = as_timedelta(wait, name="wait_for_ingest")
     except ValueError as error:
         raise TopicError(f"topic({name!r}): {error}") from None
     schema = check_schema(name, options.get("schema"))
@@ -394,7 +402,9 @@ def topic(name: str, **options: Any) -> Topic:
             check_check_types(check_types)
         except InvalidOption as error:
             raise TopicError(f"topic({name!r}): {error}") from None
-    declare(Declared(name, schema, partitions, retain, check_types, retain_bytes))
+    declare(
+        Declared(name, schema, partitions, retain, check_types, retain_bytes, wait)
+    )
     return made
 
 

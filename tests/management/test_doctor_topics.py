@@ -13,6 +13,7 @@ from django_pgqueue.log.days import close_days, drop_day
 from django_pgqueue.log.publish import publish
 from django_pgqueue.management.cli import examine_topics
 from django_pgqueue.models import LogDay, Subscription, Topic
+from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics import consume
 from tests.harness.factories import make_group, make_message, make_position, make_topic
@@ -23,6 +24,7 @@ from tests.models.test_sql_files import SQL
 OURS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
     *("groups_behind", "groups_halted", "topics", "log_bytes"),
+    "log_ingest",
     *("groups_unserved", "groups_stale"),
     "patterns",
 }
@@ -133,6 +135,32 @@ def test_groups_that_a_bound_of_bytes_will_soon_reach(
     finding = found("log_bytes")
     assert ["orders"] == finding["value"]
     assert "orders has 12 MB of 10 MB" in finding["what"]
+
+
+def test_what_waits_for_ingest_and_what_went_without_it(
+    transactional_db, cursor, log_days, settings
+):
+    """Of topics that are ingested, or say that they wait."""
+    settings.PGQUEUE = {"RETENTION": {"log": "7d", "wait_for_ingest": "3d"}}
+    log_days(9)
+    topic, other = make_topic(), make_topic(name="mail")
+    old = make_message(topic, 9)
+    make_message(other, 9)
+    make_message(topic)
+    assert "ok" == found("log_ingest")["severity"]
+
+    note(cursor, "/srv/log", {"orders": old.pk - 1}, run=1)
+    finding = found("log_ingest")
+    assert ("warning", ["orders"]) == (finding["severity"], finding["value"])
+    assert "orders waits for " in finding["what"]
+
+    Topic.objects.filter(pk=topic.pk).update(removed_to=old.pk)
+    finding = found("log_ingest")
+    assert "error" == finding["severity"]
+    assert "orders has lost some" in finding["what"]
+
+    note(cursor, "/srv/log", {"orders": old.pk}, run=2)
+    assert "ok" == found("log_ingest")["severity"]
 
 
 def test_halted_groups(transactional_db):

@@ -28,6 +28,15 @@ def ids(path):
     return sorted(found.to_table(columns=["id"]).column("id").to_pylist())
 
 
+def positions(cursor):
+    """Return up to which id each topic is noted to be read."""
+    cursor.execute(
+        "SELECT t.name, p.read_to FROM pgqueue_ingest_position p"
+        "  JOIN pgqueue_topic t ON t.id = p.topic_id ORDER BY t.name"
+    )
+    return cursor.fetchall()
+
+
 @pytest.mark.slow
 def test_messages_are_written_once_whatever_dies(
     run, plan, publish, new_cursor, tmp_path, monkeypatch
@@ -53,6 +62,9 @@ def test_messages_are_written_once_whatever_dies(
     assert [f"orders: read up to id {held[0] - 1:,} in all of 4 partitions."] == [
         note for note in ended.notes if note.startswith("orders")
     ]
+
+    noted = dict(positions(open_))
+    assert orders[-1] <= noted["orders"] < held[0] <= noted["mail"]
 
     more = publish(3) + publish(2, "mail")
     move, moves = Folder.move, []

@@ -197,6 +197,7 @@ VALUES = {
     "lane_policy": None,
     "capacity": 3,
     "weight": 3,
+    "wait": LEASE,
     # Of limits of queues.
     "alone": False,
     "at": NOON,
@@ -426,7 +427,11 @@ SPECIAL = {
         )
     },
     "log.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
-    "log.declare.DECLARE": {"partitions": 16, "retain_bytes": None},
+    "log.declare.DECLARE": {
+        "partitions": 16,
+        "retain_bytes": None,
+        "wait_for_ingest": LEASE,
+    },
     "log.groups.DECLARE_AGAIN": {"topics": ["clicks"], "names": ["stats"]},
     "log.fetch.FETCH_MANY": {
         "times": [NOON],
@@ -584,6 +589,7 @@ EXPLAINED = {
     *(f"exports.{name}" for name in ("FILES", "UNCHECKED", "REPLACED", "LISTED")),
     *("exports.SEEN", "exports.CLEANED", "exports.LATEST_TARGET"),
     *(f"ingest_batches.{name}" for name in ("LATEST", "DECIDE")),
+    "ingest_positions.NOTE",
     *(f"failures.{name}" for name in ("STORE", "STORE_HOURS", "NONE_LEFT", "SUM_UP")),
     *("failures.FORGET", "failures.FORGET_HOURS"),
     *("find.FIND", "find.LIVE"),
@@ -680,7 +686,7 @@ EXPLAINED = {
     *(f"log.declare.{name}" for name in ("CHANGES", "DECLARE")),
     *(f"log.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
     *(f"log.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
-    *("log.doctor.BOUNDED", "log.doctor.OTHER_PARTITIONS"),
+    *("log.doctor.BOUNDED", "log.doctor.OTHER_PARTITIONS", "log.doctor.UNINGESTED"),
     *(f"log.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"log.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
     *(f"log.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),

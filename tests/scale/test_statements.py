@@ -211,6 +211,7 @@ SMALL_MODULES = {
     "failures",
     "health",
     "ingest_batches",
+    "ingest_positions",
     "lane_horizon",
     "limits",
     "log",

@@ -33,6 +33,8 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     yield _full(bounds.full)
     behind = doctor.behind(cursor, default=kept.log, share=share, firsts=bounds.firsts)
     yield _behind(behind)
+    uningested = doctor.uningested(cursor, default=kept.log, wait=kept.wait_for_ingest)
+    yield _uningested(uningested)
     yield of_halted(doctor.halted(cursor))
     yield _partitions(doctor.other_partitions(cursor))
 
@@ -137,6 +139,28 @@ def _behind(found: list[doctor.Behind]) -> Finding:
         limit=RETENTION_SHARE_MAX,
         way_out="Start more readers, resume it, or keep its topic's messages for "
         "longer: topic(…, retain=…, retain_bytes=…).",
+    )
+
+
+def _uningested(found: list[doctor.Uningested]) -> Finding:
+    told = [
+        *(f"{each.topic} has lost some" for each in found if each.is_lost),
+        *(
+            f"{each.topic} waits for {age(each.seconds)} of {age(each.wait_seconds)}"
+            for each in found
+            if each.is_waiting
+        ),
+    ]
+    return finding(
+        check="log_ingest",
+        wrong=told,
+        what="Messages are old enough to go, and the pipeline job ingest has not read "
+        f"them: {named(told)}.",
+        right="The pipeline job ingest has read what goes.",
+        severity="error" if any(each.is_lost for each in found) else "warning",
+        value=[each.topic for each in found],
+        way_out="manage.py pgqueue_pipeline run ingest; what is lost is passed over "
+        "with -o on_data_loss=continue. Or topic(…, wait_for_ingest=0).",
     )
 
 

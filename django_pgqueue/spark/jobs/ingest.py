@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import psycopg
 
 from django_pgqueue.exceptions import PgQueueError, SparkError, SparkOptionError
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.pipeline import ingest_positions
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.export.target import checked_format, checked_target
@@ -30,6 +32,10 @@ from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.starting import EARLIEST
 from django_pgqueue.spark.run import connected
 from django_pgqueue.spark.write.stream import query_id
+
+# Locks: none.
+TOPICS = "SELECT id, name FROM pgqueue_topic WHERE name = ANY(%(names)s::text[])"
+INSTALLATION = "SELECT pgqueue_installation()::text"
 
 # Between two looks whether the query has ended, or the run is to stop.
 LOOK_SECONDS = 0.2
@@ -147,6 +153,7 @@ class Batches:
         """Read and write what there is now; return how many messages that were."""
         asked = Asked.of(run.options)
         place = PLACES[asked.format](run, asked.target)
+        bounds = _bounds(run, asked.topics)
         written: list[int] = []
         failed: list[PgQueueError] = []
 
@@ -174,7 +181,7 @@ class Batches:
             raise
         finally:
             query.stop()
-        _tell(run, query)
+        _tell(run, query, bounds, asked.target)
         return sum(written)
 
 
@@ -228,14 +235,32 @@ def _check_checkpoint(run: Any, asked: Asked, place: Place) -> None:
     )
 
 
-def _tell(run: Any, query: Any) -> None:
-    """Note how far each topic is read."""
+def _bounds(run: Any, names: tuple[str, ...]) -> dict[str, int]:
+    """
+    Return up to which id each topic can be read.
+
+    Before the query begins, which fixes where it ends after that: what it has read when
+    it ends is no less.
+    """
+    with run.reading() as cursor:
+        limits = horizons(cursor)
+        cursor.execute(TOPICS, {"names": list(names)})
+        return {name: limits.of(topic_id) for topic_id, name in cursor.fetchall()}
+
+
+def _tell(run: Any, query: Any, bounds: Mapping[str, int], target: str) -> None:
+    """Note how far each topic is read, for people and for retention."""
     progress = query.lastProgress
     if progress is None:
         run.note("There was nothing to read.")
         return
     end = progress["sources"][0]["endOffset"]
     offset = json.loads(end) if isinstance(end, str) else end
+    with run.transaction(is_brief=True) as cursor:
+        cursor.execute(INSTALLATION)
+        # Spark may read another database than that of the run.
+        if cursor.fetchone() == (offset["installation"],):
+            ingest_positions.note(cursor, target, bounds, run=run.id)
     for name, topic in offset["topics"].items():
         positions = [topic["read_to"], *topic["partitions"].values()]
         run.note(

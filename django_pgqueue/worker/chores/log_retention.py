@@ -53,10 +53,15 @@ class LogRetention:
     """A chore that removes old messages; False in its steps: something is held up."""
 
     def __init__(
-        self, default: timedelta | None, *, bytes_max: int | None = None
+        self,
+        default: timedelta | None,
+        *,
+        wait: timedelta | None = None,
+        bytes_max: int | None = None,
     ) -> None:
-        # Of topics that do not say.
+        # Of topics that do not say: how long they keep, and then wait for ingest.
         self._default = default
+        self._wait = wait
         # Of the log of all topics; None: any number.
         self._bytes_max = bytes_max
         self._steps: Iterator[bool] | None = None
@@ -119,10 +124,18 @@ class LogRetention:
             due = retain.due(
                 cursor,
                 default=self._default,
+                wait=self._wait,
                 bytes_max=self._bytes_max,
                 sizes=_sizes(cursor, measured),
             )
             _sweep(cursor, due)
+        for wait in due.waits:
+            logger.warning(
+                "kept       log topic=%s since=%s: its days wait for the pipeline job "
+                "ingest",
+                wait.topic,
+                wait.first_day,
+            )
         return due
 
 

@@ -96,7 +96,9 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     result.append(_purge_ticks)
     result.append(_purge_bulk_acts)
     # Also where all is kept for ever: a topic may say something else.
-    log_retention = LogRetention(retention.log, bytes_max=retention.log_bytes)
+    log_retention = LogRetention(
+        retention.log, wait=retention.wait_for_ingest, bytes_max=retention.log_bytes
+    )
     result += [_make_log_days, _close_log_days, log_retention]
     return result
 

@@ -24,9 +24,9 @@ from tests.harness.factories import (
 from tests.log.rows import fill_day
 
 
-def run_round(link, **options):
+def run_round(link, *, keep=None, **options):
     """Take the steps of one round; return the last pause."""
-    chore = LogRetention(None, **options)
+    chore = LogRetention(keep, **options)
     for _ in range(200):
         pause = chore(link)
         if pause > STEP_PAUSE_SECONDS_MAX:
@@ -112,3 +112,66 @@ def test_a_closed_day_is_measured_once(link, cursor, log_days, monkeypatch):
     assert 1 == asked.count(old)
     assert 2 == asked.count(log_days(0))
     assert Topic.objects.get().log_bytes > 10 * 32
+
+
+WEEK = timedelta(days=7)
+INGESTED = """
+INSERT INTO pgqueue_ingest_position AS p (topic_id, target, read_to, run_id, read_at)
+VALUES (%s, %s, %s, 1, clock_timestamp() - %s)
+    ON CONFLICT (topic_id, target) DO UPDATE SET read_to = EXCLUDED.read_to
+"""
+
+
+def days_of(topic):
+    """Return how many days ago a topic's messages were published, oldest first."""
+    return [
+        each.payload["days_ago"]
+        for each in Message.objects.filter(topic_id=topic.pk).order_by("id")
+    ]
+
+
+def test_days_wait_until_ingest_has_read_them(link, cursor, log_days, caplog):
+    """
+    To each place that was written to lately, and no longer than the topic says.
+
+    A topic that was never ingested waits if it says so itself.
+    """
+    topics = [
+        make_topic(name="said", wait_for_ingest=timedelta(days=3)),
+        make_topic(name="ingested"),
+        make_topic(name="refuses", wait_for_ingest=timedelta(0)),
+        make_topic(name="others"),
+    ]
+    last = {}
+    for days_ago in (12, 9, 8, 1):
+        log_days(days_ago)
+        last[days_ago] = [make_message(each, days_ago) for each in topics][-1].pk
+    close_days(cursor)
+    # What was drawn by the end of a day is what tests have drawn since.
+    for day, days_ago in zip(
+        LogDay.objects.order_by("day"), (12, 9, 8, 1), strict=True
+    ):
+        LogDay.objects.filter(pk=day.pk).update(last_id=last[days_ago])
+    said, ingested, refuses, _others = topics
+    for target, read_to, age in (
+        ("/a", last[9], timedelta(0)),
+        ("/b", last[1], timedelta(0)),
+        ("/gone", 0, timedelta(days=11)),
+    ):
+        cursor.execute(INGESTED, [ingested.pk, target, read_to, age])
+        cursor.execute(INGESTED, [refuses.pk, target, read_to, age])
+    wait = timedelta(days=3)
+
+    assert PAUSE_SECONDS == run_round(link, keep=WEEK, wait=wait)
+
+    assert [[9, 8, 1], [8, 1], [1], [1]] == [days_of(each) for each in topics]
+    assert 2 == caplog.text.count("its days wait for the pipeline job ingest")
+
+    cursor.execute(INGESTED, [ingested.pk, "/a", last[1], timedelta(0)])
+    cursor.execute(INGESTED, [said.pk, "/a", last[9], timedelta(0)])
+    assert PAUSE_SECONDS == run_round(link, keep=WEEK, wait=wait)
+    assert [[8, 1], [1], [1], [1]] == [days_of(each) for each in topics]
+
+    # A bound of bytes waits for nobody.
+    assert PAUSE_SECONDS == run_round(link, keep=WEEK, wait=wait, bytes_max=1)
+    assert [[], [], [], []] == [days_of(each) for each in topics]
