@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.log.message import Message
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.options.backlog import Backlog
     from django_pgqueue.options.breaker import Breaker
     from django_pgqueue.options.lanes import Group, Limit, Rate
     from django_pgqueue.options.retry import Retry
@@ -118,6 +119,7 @@ _HOMES = {
     "MessagesLost": "exceptions",
     "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",
+    "Backlog": "options.backlog",
     "Breaker": "options.breaker",
     "Call": "tasks.accumulate",
     "Group": "options.lanes",
@@ -168,6 +170,7 @@ _HOMES = {
 
 __all__ = [
     "Accumulate",
+    "Backlog",
     "Batch",
     "Breaker",
     "Call",

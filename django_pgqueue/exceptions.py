@@ -171,6 +171,8 @@ class QueueFull(EnqueueError, RuntimeError):
     """
     A queue holds as many jobs as PGQUEUE['QUEUES'] says; nothing is stored.
 
+    Or a subscription has as many as its backlog=Backlog(…, on_full="refuse") says.
+
     Attributes:
         queue: Its name.
         depth: How many jobs it holds; one more than the limit is that many or more.
@@ -188,8 +190,10 @@ class QueueFull(EnqueueError, RuntimeError):
         depth_max: int,
         jobs: int = 1,
         waited_seconds: float = 0.0,
+        said: str = "",
         way_out: str = "Try again later, or run more workers.",
     ) -> None:
+        said = said or f"PGQUEUE['QUEUES'][{queue!r}]['depth_max']"
         held = f"{depth_max:,}+" if depth > depth_max else f"{depth:,}"
         waited = f", still after {waited_seconds:.0f} s" if waited_seconds else ""
         if jobs > depth_max:
@@ -197,7 +201,7 @@ class QueueFull(EnqueueError, RuntimeError):
         super().__init__(
             f"{task}: queue {queue!r} is full{waited}: it holds {held} jobs of "
             f"at most {depth_max:,}, and {jobs:,} more would come "
-            f"(PGQUEUE['QUEUES'][{queue!r}]['depth_max']). Nothing is stored. {way_out}"
+            f"({said}). Nothing is stored. {way_out}"
         )
         self.task = task
         self.queue = queue

@@ -108,6 +108,13 @@ group_lost_messages = Signal()
 # is_disabled: bool. The rest as above.
 subscription_lost_messages = Signal()
 
+# A subscription has as many jobs as its backlog says, or more. Sent by the leader when
+# it finds that out, and not again before there were fewer.
+# sender: the Task of the subscription, or None. pattern, queue: names (str).
+# on_full: "pause", "drop_oldest" or "refuse". depth, depth_max: how many there are, and
+# may be (int).
+subscription_full = Signal()
+
 # A worker process is ready to claim, or has settled its last job.
 # sender: None. worker: its name (str).
 worker_started = Signal()

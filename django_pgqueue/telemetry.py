@@ -504,3 +504,24 @@ def group_lost_messages(sender: Any, loss: Any) -> None:
         loss.last_id,
         ",".join(map(str, loss.partitions)),
     )
+
+
+def subscription_full(sender: Any, full: Any, depth: int) -> None:
+    """Tell that a subscription has as many jobs as its backlog says."""
+    send(
+        signals.subscription_full,
+        sender,
+        pattern=full.pattern,
+        queue=full.queue,
+        on_full=full.on_full,
+        depth=depth,
+        depth_max=full.depth_max,
+    )
+    logger.warning(
+        "full       subscription=%s → %s jobs=%d of %d, on_full=%s",
+        full.pattern,
+        full.queue,
+        depth,
+        full.depth_max,
+        full.on_full,
+    )

@@ -20,16 +20,22 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.log.closed_days import Days
 from django_pgqueue.log.horizon import Horizons
-from django_pgqueue.log.start import EARLIEST
+from django_pgqueue.log.start import EARLIEST, LATEST
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Of one transaction: jobs that it makes, and messages that it looks at.
 BATCH_JOBS, BATCH_MESSAGES = 1_000, 5_000
 
+# Messages of which epochs have no job yet. The numbers of missed are where such ones
+# begin and end by turns: an odd number of them is not above the epoch of a message that
+# has none.
+MISSED = "width_bucket(m.epoch, coalesce(s.missed, ARRAY[0, s.since_epoch])) %% 2 = 1"
+
 # Locks: none.
 OPEN = """
 SELECT s.id, s.queue, s.pattern, t.id, s.topic, s.start, s.backfill_position,
-       s.backfill_xid
+       s.backfill_xid, s.held_at IS NOT NULL, s.full_at IS NOT NULL,
+       s.backlog_max - coalesce(s.backlog, 0)
   FROM pgqueue_subscription s LEFT JOIN pgqueue_topic t ON t.name = s.topic
  WHERE s.backfill_position IS NOT NULL AND s.disabled_at IS NULL
  ORDER BY s.id
@@ -92,8 +98,8 @@ FOUND = """
      ORDER BY m.id LIMIT %(jobs)s
 """
 
-# Of a back-fill: what was published before the subscription was made.
-OLDER = """m.epoch < s.since_epoch
+# Of a back-fill: what has no job of the subscription yet.
+OLDER = f"""{MISSED}
        AND (s.topic IS NULL OR split_part(m.name, '.', 1) = s.topic)
        AND m.id > (SELECT t.removed_to FROM pgqueue_topic t WHERE t.id = m.topic_id)"""
 
@@ -137,7 +143,10 @@ UPDATE pgqueue_subscription s
    SET backfill_position = CASE WHEN reached.id < coalesce(%(final)s, reached.id + 1)
                                 THEN reached.id END,
        backfill_xid = CASE WHEN reached.id < coalesce(%(final)s, reached.id + 1)
-                           THEN s.backfill_xid END
+                           THEN s.backfill_xid END,
+       missed = CASE WHEN reached.id < coalesce(%(final)s, reached.id + 1)
+                     THEN s.missed END,
+       backlog = s.backlog + reached.jobs
   FROM mine, reached
  WHERE s.id = mine.id
 RETURNING reached.jobs, reached.id, s.backfill_position IS NULL, reached.in_lanes,
@@ -158,6 +167,18 @@ class OpenBackfill:
     start: str
     position: int
     xid: int | None
+    # It makes no jobs of what is published: all of them are the back-fill's.
+    is_held: bool
+    is_full: bool
+    # For how many more jobs there is room; None: for any number.
+    room: int | None
+
+    @property
+    def jobs_max(self) -> int:
+        """How many jobs the next batch may make."""
+        if self.is_full:
+            return 0
+        return BATCH_JOBS if self.room is None else min(max(self.room, 0), BATCH_JOBS)
 
     def bound(self, horizons: Horizons) -> int:
         """Return up to which id its messages can be read."""
@@ -211,7 +232,8 @@ def fill(
         days: The days of the log that are closed.
     """
     position = backfill.position
-    since = days.since(position) if backfill.start == EARLIEST else backfill.start
+    is_any = backfill.start in (EARLIEST, LATEST)
+    since = days.since(position) if is_any else backfill.start
     params: dict[str, Any] = {
         "id": backfill.id,
         "position": position,
@@ -219,7 +241,7 @@ def fill(
         "since": since,
         "topic": backfill.topic,
         "final": final,
-        "jobs": BATCH_JOBS,
+        "jobs": backfill.jobs_max,
         "messages": BATCH_MESSAGES,
     }
     cursor.execute(HOLD_TOPICS, params)

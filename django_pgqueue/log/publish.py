@@ -24,6 +24,13 @@ STORE = "SELECT ids, queues, jobs, has_groups FROM pgqueue_store_messages(%s, %s
 # Locks: as STORE, which does the same for many. What it returns is JSON in a text.
 STORE_ONE = "SELECT pgqueue_store_message(%s, %s, %s, %s)"
 
+# Locks: none. Until the transaction ends.
+ADMIT = "SELECT set_config('pgqueue.admits', '1', true)"
+
+# What stands before a subscription in the place of the queues; in no queue's name is
+# there a "!".
+FULL = "!full"
+
 # Locks: none. For tests, whose jobs run at once: it reads the live jobs.
 JOBS = "SELECT id FROM pgqueue_job WHERE message_id = ANY(%(ids)s) ORDER BY id"
 
@@ -39,7 +46,27 @@ class Stored(NamedTuple):
     has_groups: bool
 
 
-def publish(cursor: Cursor, topic: str, items: Sequence[Items]) -> Stored:
+class Refused(NamedTuple):
+    """The subscription for whose sake nothing was stored: it is full."""
+
+    pattern: str
+    queue: str
+    task: str
+    depth: int
+    depth_max: int
+
+
+class SubscriptionFull(Exception):
+    """Nothing was stored, since a subscription is full; the transaction goes on."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused)
+        self.refused = refused
+
+
+def publish(
+    cursor: Cursor, topic: str, items: Sequence[Items], *, is_admitted: bool = False
+) -> Stored:
     """
     Store messages of one topic, in one statement per 5,000, and return their ids.
 
@@ -49,13 +76,22 @@ def publish(cursor: Cursor, topic: str, items: Sequence[Items]) -> Stored:
         cursor: Django's or psycopg's; the caller commits.
         topic: Its name; a topic that is not known is made.
         items: Each message as a JSON array: name, key or null, payload, headers.
+        is_admitted: Whether subscriptions that are full take them all the same; that
+            then holds until the transaction ends.
+
+    Raises:
+        SubscriptionFull: One refuses them. What earlier statements have stored is for
+            the caller to roll back.
     """
+    if is_admitted:
+        cursor.execute(ADMIT)
     ids: list[int] = []
     queues: set[str] = set()
     jobs, has_groups = 0, False
     for chunk in chunks(items, BULK_ROWS_MAX):
         cursor.execute(STORE, (topic, as_array(chunk)))
         stored, woken, count, has_groups = one_row(cursor)
+        _check(woken)
         ids.extend(stored)
         queues.update(woken)
         jobs += count
@@ -74,11 +110,24 @@ def publish_one(
         key: None: it has none.
         payload: JSON text.
         headers: JSON text of an object.
+
+    Raises:
+        SubscriptionFull: One refuses it.
     """
     cursor.execute(STORE_ONE, (name, key, payload, headers))
     message_id, has_groups, *made = json.loads(one_row(cursor)[0])
     jobs, queues = made or (0, ())
+    _check(queues)
     return Stored([message_id], set(queues), jobs, has_groups)
+
+
+def _check(queues: Sequence[str]) -> None:
+    """Raise SubscriptionFull if these say so."""
+    if queues and queues[0] == FULL:
+        pattern, queue, task, depth, depth_max = queues[1:]
+        raise SubscriptionFull(
+            Refused(pattern, queue, task, int(depth), int(depth_max))
+        )
 
 
 def jobs_of(cursor: Cursor, ids: Sequence[int]) -> list[int]:

@@ -13,14 +13,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
+from django_pgqueue.log.backfill import MISSED
 from django_pgqueue.log.losses import LOST_MAX, BackfillLoss, loss_entry
 from django_pgqueue.log.retain import Going
 from django_pgqueue.postgres.cursor import Cursor
 
 # Which messages of a topic have no job of a back-fill yet: as backfill.FILL has it.
-_WANTED = """
+_WANTED = f"""
        m.topic_id = t.id AND m.id > s.backfill_position
-   AND m.epoch < s.since_epoch
+   AND {MISSED}
    AND m.published_at >= CASE WHEN s.start IN ('earliest', 'latest')
                               THEN '-infinity' ELSE s.start END::timestamptz
    AND (s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))

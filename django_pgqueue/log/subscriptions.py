@@ -34,7 +34,8 @@ LOCK = f"SELECT pg_advisory_xact_lock(%(class)s, {keys.INSTALLATION})"
 SHOWN = f"""
 SELECT id, source, pattern, topic, regex, payload_filter, task, queue, priority,
        max_attempts, headers, lane_by, lane_capacity, lane_spacing, lane_burst,
-       lane_policy, since_epoch, start, backfill_position, disabled_at, disabled_by,
+       lane_policy, backlog_max, backlog_on_full, since_epoch, start,
+       backfill_position, backlog, full_at, held_at, disabled_at, disabled_by,
        disabled_reason, last_declared_at, created_at, {IS_STALE} AS is_stale
   FROM pgqueue_subscription
 """
@@ -59,12 +60,12 @@ WITH state AS (
 INSERT INTO pgqueue_subscription
        (source, pattern, topic, regex, payload_filter, task, queue, priority,
         max_attempts, headers, lane_by, lane_capacity, lane_spacing, lane_burst,
-        lane_policy, since_epoch, start, backfill_position, backfill_xid,
-        last_declared_at)
+        lane_policy, backlog_max, backlog_on_full, since_epoch, start,
+        backfill_position, backfill_xid, last_declared_at)
 SELECT %(source)s::text, %(pattern)s, %(topic)s, %(regex)s, %(payload_filter)s::jsonb,
        %(task)s, %(queue)s, %(priority)s, %(max_attempts)s, %(headers)s::jsonb,
        %(lane_by)s::text[], %(lane_capacity)s, %(lane_spacing)s, %(lane_burst)s,
-       %(lane_policy)s, state.epoch, told.start,
+       %(lane_policy)s, %(backlog_max)s, %(backlog_on_full)s, state.epoch, told.start,
        CASE WHEN told.start <> 'latest' THEN 0 END,
        CASE WHEN told.start <> 'latest' THEN pg_current_xact_id()::text::bigint END,
        CASE WHEN %(source)s::text = 'code' THEN clock_timestamp() END
@@ -81,7 +82,8 @@ UPDATE pgqueue_subscription
        max_attempts = %(max_attempts)s, headers = %(headers)s::jsonb,
        lane_by = %(lane_by)s::text[], lane_capacity = %(lane_capacity)s,
        lane_spacing = %(lane_spacing)s, lane_burst = %(lane_burst)s,
-       lane_policy = %(lane_policy)s, last_declared_at = clock_timestamp()
+       lane_policy = %(lane_policy)s, backlog_max = %(backlog_max)s,
+       backlog_on_full = %(backlog_on_full)s, last_declared_at = clock_timestamp()
  WHERE id = %(id)s
 """
 
@@ -128,6 +130,7 @@ RETURNING id
 COMPARED = (
     *("task", "topic", "regex", "priority", "max_attempts"),
     *("lane_by", "lane_capacity", "lane_spacing", "lane_burst", "lane_policy"),
+    *("backlog_max", "backlog_on_full"),
 )
 
 
@@ -155,6 +158,9 @@ class Wanted(NamedTuple):
     lane_spacing: float | None = None
     lane_burst: int | None = None
     lane_policy: str | None = None
+    # How many jobs may wait, and what is done beyond that; None: any number.
+    backlog_max: int | None = None
+    backlog_on_full: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -185,10 +191,17 @@ class SubscriptionRow:
     lane_spacing: float | None
     lane_burst: int | None
     lane_policy: str | None
+    backlog_max: int | None
+    backlog_on_full: str | None
     since_epoch: int
     start: str
-    # NULL: all that it began with has its job.
+    # NULL: all that it began with, or missed while it was held, has its job.
     backfill_position: int | None
+    # Jobs, as the leader counted them last; since when there are too many, and since
+    # when it makes none for that.
+    backlog: int | None
+    full_at: datetime | None
+    held_at: datetime | None
     disabled_at: datetime | None
     disabled_by: str | None
     disabled_reason: str | None

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_OBJECT, TextArray
+from django_pgqueue.models.columns import CLOCK, JSON_OBJECT, IdArray, TextArray
 
 
 class SubscriptionSource(models.TextChoices):
@@ -61,6 +61,19 @@ class Subscription(models.Model):
         _("lane policy"), max_length=20, null=True, blank=True
     )
 
+    # How many jobs of its task may wait in its queue, and what is done beyond that;
+    # NULL: any number.
+    backlog_max = models.IntegerField(_("backlog maximum"), null=True, blank=True)
+    backlog_on_full = models.CharField(
+        _("when it is full"), max_length=11, null=True, blank=True
+    )
+    # What the leader has counted; since when there are too many, and since when it
+    # makes no jobs for that.
+    backlog = models.IntegerField(_("backlog"), null=True, blank=True)
+    backlog_at = models.DateTimeField(_("counted at"), null=True, blank=True)
+    full_at = models.DateTimeField(_("full since"), null=True, blank=True)
+    held_at = models.DateTimeField(_("held since"), null=True, blank=True)
+
     # Messages of this epoch and later ones have their job; see LogState.
     since_epoch = models.BigIntegerField(_("since epoch"), db_default=0)
     # "latest", "earliest" or a time in ISO 8601: which messages it began with.
@@ -69,6 +82,9 @@ class Subscription(models.Model):
     backfill_position = models.BigIntegerField(
         _("back-filled up to"), null=True, blank=True
     )
+    # Epochs where messages without a job begin and end, by turns; the last one may have
+    # no end yet. NULL: those before since_epoch.
+    missed = IdArray(_("missed epochs"), null=True, blank=True)
     # The transaction that subscribed: one that began before it may still publish
     # messages of an older epoch. An xid8.
     backfill_xid = models.BigIntegerField(

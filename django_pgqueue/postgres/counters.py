@@ -72,6 +72,7 @@ NAME = "SELECT pg_get_serial_sequence(%s, %s)"
 # Of the newest message: a message has the epoch that its publisher saw.
 OF_EPOCH = """
 SELECT greatest((SELECT max(since_epoch) FROM pgqueue_subscription),
+                (SELECT max(edge) FROM pgqueue_subscription, unnest(missed) edge),
                 (SELECT epoch FROM pgqueue_message ORDER BY id DESC LIMIT 1), 0),
        coalesce((SELECT max(epoch) FROM pgqueue_log_state), 0)
 """

@@ -223,7 +223,7 @@ def _publish(
     headers = {TICK: due_at.isoformat()}
     item = json.dumps([name, row.message_key, row.message_payload, headers])
     topic = topic_of(name)
-    stored = publish(cursor, topic, [Items(item, 1)])
+    stored = publish(cursor, topic, [Items(item, 1)], is_admitted=True)
     ticks.note_message(cursor, tick, stored.ids[0])
     readers = [HINT + topic] if stored.has_groups else []
     return Issued(

@@ -19,6 +19,11 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     stored := pgqueue_store_message(name, key, coalesce(payload, 'null'), headers);
+    IF stored -> 0 = 'null' THEN
+        RAISE EXCEPTION 'the subscription to % in queue % is full: % of at most % jobs',
+            stored #>> '{3,1}', stored #>> '{3,2}', stored #>> '{3,4}',
+            stored #>> '{3,5}' USING ERRCODE = 'configuration_limit_exceeded';
+    END IF;
     PERFORM pg_notify(pgqueue_channel(), queue)
        FROM jsonb_array_elements_text(stored -> 3) queue;
     IF (stored -> 1)::boolean THEN

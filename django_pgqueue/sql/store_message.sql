@@ -6,6 +6,10 @@
 -- ones. What a lane takes is copied without a look at whether the job has one: that
 -- means nothing then, and a look costs every message.
 --
+-- Where a subscription refuses messages nothing is stored: the id is null, and instead
+-- of queues there is '!full' and whose backlog that is. Such a one has a negative id
+-- among those that are wanted. One that is held is not among them.
+--
 -- Called by log/publish.py and pgqueue_publish().
 --
 -- What it has to know is read by one statement, so epoch and subscriptions are of one
@@ -45,9 +49,15 @@ BEGIN
                CASE WHEN q.is_called THEN q.last_value
                     ELSE q.last_value - 1 END AS drawn,
                coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
-               ARRAY(SELECT s.id FROM pgqueue_subscription s
+               ARRAY(SELECT CASE WHEN s.full_at IS NOT NULL
+                                      AND s.backlog_on_full = 'refuse'
+                                      AND s.backlog_at > clock_timestamp()
+                                                         - interval '30 seconds'
+                                 THEN -s.id ELSE s.id END
+                       FROM pgqueue_subscription s
                       WHERE s.pattern = ANY (patterns)
-                        AND s.disabled_at IS NULL) AS wanted,
+                        AND s.disabled_at IS NULL
+                        AND s.held_at IS NULL) AS wanted,
                EXISTS (SELECT FROM pgqueue_consumer_group g
                         WHERE g.topic_id = t.id) AS has_groups
           INTO state
@@ -57,6 +67,18 @@ BEGIN
         today := 'pgqueue_message_'
             || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD');
     END LOOP;
+    IF 0 > ANY (state.wanted) THEN
+        SELECT ARRAY['!full', s.pattern, s.queue, s.task, s.backlog::text,
+                     s.backlog_max::text] AS told
+          INTO made FROM pgqueue_subscription s
+         WHERE -s.id = ANY (state.wanted)
+           AND (s.payload_filter IS NULL OR $3 @> s.payload_filter)
+         ORDER BY s.id LIMIT 1;
+        IF FOUND THEN
+            RETURN json_build_array(NULL, state.has_groups, 0, made.told);
+        END IF;
+        state.wanted := ARRAY(SELECT abs(each.id) FROM unnest(state.wanted) each(id));
+    END IF;
     setting := 'pgqueue.publishes_' || 'pgqueue_message'::regclass::oid
         || '_' || state.id;
     IF coalesce(current_setting(setting, true), '') = '' THEN

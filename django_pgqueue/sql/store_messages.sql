@@ -1,6 +1,10 @@
 -- Stores messages of one topic, and a job for each subscription that wants one: one
 -- statement, so that both see the same subscriptions and the same epoch.
 --
+-- Where a subscription refuses messages nothing is stored, unless the setting
+-- pgqueue.admits says something: there are no ids, and instead of queues there is '!full'
+-- and whose backlog that is.
+--
 -- Called by log/publish.py and pgqueue_store_message().
 --
 -- An item is [name, key, payload, headers]; ids rise in the order of the items. A job
@@ -29,10 +33,32 @@ BEGIN
            EXISTS (SELECT FROM pgqueue_subscription s
                     WHERE (s.topic = $1 OR s.topic IS NULL)
                       AND s.disabled_at IS NULL) AS has_subscriptions,
+           EXISTS (SELECT FROM pgqueue_subscription s
+                    WHERE (s.topic = $1 OR s.topic IS NULL) AND s.disabled_at IS NULL
+                      AND s.full_at IS NOT NULL AND s.backlog_on_full = 'refuse'
+                  ) AS may_refuse,
            EXISTS (SELECT FROM pgqueue_consumer_group g
                     WHERE g.topic_id = begun.topic_id) AS has_groups
       INTO state;
     has_groups := state.has_groups;
+    IF state.may_refuse AND coalesce(current_setting('pgqueue.admits', true), '') = ''
+    THEN
+        SELECT ARRAY['!full', s.pattern, s.queue, s.task, s.backlog::text,
+                     s.backlog_max::text]
+          INTO queues
+          FROM pgqueue_subscription s, jsonb_array_elements(items) item(value)
+         WHERE (s.topic = $1 OR s.topic IS NULL) AND s.disabled_at IS NULL
+           AND s.full_at IS NOT NULL AND s.backlog_on_full = 'refuse'
+           AND s.backlog_at > clock_timestamp() - interval '30 seconds'
+           AND s.pattern = ANY (pgqueue_patterns_of(item.value ->> 0))
+           AND (s.payload_filter IS NULL OR item.value -> 2 @> s.payload_filter)
+         ORDER BY s.id LIMIT 1;
+        IF FOUND THEN
+            ids := '{}';
+            jobs := 0;
+            RETURN;
+        END IF;
+    END IF;
     IF NOT state.has_subscriptions THEN
         WITH message AS (
         INSERT INTO pgqueue_message
@@ -62,6 +88,7 @@ BEGIN
                       s.lane_burst, s.lane_policy
                  FROM pgqueue_subscription s
                 WHERE s.pattern = ANY (called.patterns) AND s.disabled_at IS NULL
+                  AND s.held_at IS NULL
                OFFSET 0) route
     ), message AS (
         INSERT INTO pgqueue_message

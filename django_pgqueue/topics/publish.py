@@ -7,7 +7,8 @@ of every subscription that wants them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -15,7 +16,7 @@ from django.db import transaction
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import TopicError, shown
+from django_pgqueue.exceptions import QueueFull, TopicError, shown
 from django_pgqueue.log import publish as storage
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.postgres.bulk import (
@@ -28,6 +29,7 @@ from django_pgqueue.postgres.bulk import (
 )
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.open_transaction import queue_connection
 from django_pgqueue.topics.days_ahead import see_to_days
@@ -70,6 +72,7 @@ def publish(
             topic's schema.
         InvalidArgument: The payload cannot travel as JSON.
         PayloadTooLarge: It exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
+        QueueFull: A subscription to it has a full backlog, and refuses.
         WrongDatabase: A transaction is open on another alias than the topics'.
     """
     return publish_one(message(name, payload, key=key, headers=headers))
@@ -245,7 +248,7 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
 
 def _store_one(connection: Any, made: Publication, headers: str) -> storage.Stored:
     characters = len(made.payload_text) + len(headers)
-    with _cursor(connection, characters, is_short=True) as cursor:
+    with _refusing(), _cursor(connection, characters, is_short=True) as cursor:
         return storage.publish_one(
             cursor, made.name, made.key, made.payload_text, headers
         )
@@ -253,8 +256,29 @@ def _store_one(connection: Any, made: Publication, headers: str) -> storage.Stor
 
 def _store_many(connection: Any, topic: str, items: Sequence[Items]) -> storage.Stored:
     characters = sum(len(each.text) for each in items)
-    with _cursor(connection, characters) as cursor:
+    messages = sum(each.jobs for each in items)
+    with _refusing(messages), _cursor(connection, characters) as cursor:
         return storage.publish(cursor, topic, items)
+
+
+@contextmanager
+def _refusing(messages: int = 1) -> Iterator[None]:
+    """Raise QueueFull, and send its signal, where a subscription is full."""
+    try:
+        yield
+    except storage.SubscriptionFull as error:
+        full = error.refused
+        told: dict[str, Any] = {
+            "queue": full.queue,
+            "depth": full.depth,
+            "depth_max": full.depth_max,
+            "jobs": messages,
+        }
+        task = registry.tasks.get(full.task)
+        telemetry.send(signals.queue_full, task, on_full="refuse", **told)
+        raise QueueFull(
+            task=full.task, said=f"@subscribe({full.pattern!r}, backlog=…)", **told
+        ) from None
 
 
 def _tell(connection: Any, topic: str, stored: storage.Stored) -> None:

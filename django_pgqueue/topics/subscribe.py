@@ -47,6 +47,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.log.names import Pattern
 from django_pgqueue.log.start import LATEST, Start
+from django_pgqueue.options.backlog import Backlog
 from django_pgqueue.options.lanes import (
     GroupKey,
     Key,
@@ -172,6 +173,13 @@ class SubscribeKeywords(
             default=LATEST,
         ),
     ]
+    backlog: Annotated[
+        Backlog | None,
+        Option(
+            "A Backlog: how many jobs of its task may wait in its queue, and what is "
+            "done beyond that."
+        ),
+    ]
 
 
 OF_SUBSCRIBE = options_of(SubscribeKeywords, ContextKeywords)
@@ -208,6 +216,8 @@ class Declaration:
     tags: tuple[str, ...] = ()
     # Where its jobs wait for one another; None: nowhere.
     lane: Lane | None = None
+    # How many of them may wait; None: any number.
+    backlog: Backlog | None = None
     # What it wants of a model.
     changes: "OfModel | None" = None
 
@@ -257,8 +267,9 @@ def subscribe(pattern: Any, **options: Any) -> Any:
 
     Publishing stores a job of it in the same statement as the message. Several
     @subscribe stand above one function, which is one task then; or above a @task, with
-    pattern, queue, where, start, priority, retries, tags and a lane alone. A lane is
-    that of one @subscribe, and of what it stands above only where a task says it.
+    pattern, queue, where, start, backlog, priority, retries, tags and a lane alone. A
+    lane is that of one @subscribe, and of what it stands above only where a task says
+    it.
 
     The row is written when a deploy migrates, and when a worker starts. It is never
     deleted or disabled by itself: once no code declares it, it is shown as stale.
@@ -281,6 +292,7 @@ def subscribe(pattern: Any, **options: Any) -> Any:
     """
     selected = list(_selected(pattern, options))
     begins = Start.parse(options.pop("start", LATEST))
+    backlog = checked_backlog(options.pop("backlog", None))
     lane = _own_lane(options)
 
     def declare_it(function: Any) -> Task[Any, Any]:
@@ -312,6 +324,7 @@ def subscribe(pattern: Any, **options: Any) -> Any:
                 where=each.where,
                 start=begins,
                 lane=_lane_for(task, queue, lane),
+                backlog=backlog,
                 changes=each.changes,
                 **own,
             )
@@ -396,7 +409,18 @@ def _content(declaration: Declaration) -> tuple[Any, ...]:
     each = declaration
     return (
         *(each.task.name, each.route, each.where, each.start),
-        *(each.priority, each.max_attempts, each.tags, each.lane, each.changes),
+        *(each.priority, each.max_attempts, each.tags, each.lane, each.backlog),
+        each.changes,
+    )
+
+
+def checked_backlog(backlog: object) -> Backlog | None:
+    """Return *backlog*, or raise DeclarationError."""
+    if backlog is None or isinstance(backlog, Backlog):
+        return backlog
+    raise DeclarationError(
+        f"@subscribe(backlog={shown(backlog)}): it must be a Backlog, such as "
+        f"Backlog(100_000, on_full='pause')."
     )
 
 

@@ -128,6 +128,8 @@ def _wanted(each: subscribe.Declaration) -> subscriptions.Wanted:
         ago=each.start.ago,
         **({} if each.lane is None else each.lane.columns),
         lane_by=None if each.lane is None else list(each.lane.by),
+        backlog_max=None if each.backlog is None else each.backlog.depth_max,
+        backlog_on_full=None if each.backlog is None else each.backlog.on_full,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from django_pgqueue.log import backfill
+from django_pgqueue.log import backfill, backlogs
 from django_pgqueue.log.backfill import OpenBackfill
 from django_pgqueue.log.closed_days import Days, closed_days
 from django_pgqueue.log.horizon import Horizons, horizons
@@ -33,8 +33,9 @@ class Backfills:
     """Goes on with each back-fill that is open."""
 
     def __init__(self) -> None:
-        # By subscription: the highest id drawn when no older snapshot was left.
-        self._finals: dict[int, int] = {}
+        # By subscription, and when it began or was let go: the highest id drawn when no
+        # older snapshot was left.
+        self._finals: dict[tuple[int, int | None], int] = {}
         # Jobs made since the log heard of it.
         self._made: dict[int, int] = {}
 
@@ -47,13 +48,16 @@ class Backfills:
                 return LOOK_SECONDS
             done = []
             for each in opened:
-                older = each.id not in self._finals and backfill.has_older_snapshot(
-                    cursor, each
+                if not each.jobs_max:
+                    continue
+                older = each.is_held or (
+                    (each.id, each.xid) not in self._finals
+                    and backfill.has_older_snapshot(cursor, each)
                 )
                 # Asked for after that: what was drawn later sees the subscription.
                 limits = horizons(cursor)
                 if not older:
-                    self._finals.setdefault(each.id, limits.highest)
+                    self._finals.setdefault((each.id, each.xid), limits.highest)
                 # And these after that: one that was reopened since has nothing new.
                 days = closed_days(cursor)
                 done.append(self._fill(link, each, limits, days))
@@ -63,9 +67,10 @@ class Backfills:
         self, link: Link, each: OpenBackfill, limits: Horizons, days: Days
     ) -> bool:
         """Make the next jobs of one; return whether there may be more at once."""
-        bound, final = each.bound(limits), self._finals.get(each.id)
+        bound = each.bound(limits)
+        final = None if each.is_held else self._finals.get((each.id, each.xid))
         if bound <= each.position and (final is None or each.position < final):
-            return False
+            return each.is_held and _release(link, each, each.position)
         with link.connection.transaction(), link.cursor() as cursor:
             # Through the key, also of a day that the planner knows nothing of.
             limit(cursor, seconds=BATCH_SECONDS, plans=Plans.IN_ORDER)
@@ -82,11 +87,22 @@ class Backfills:
             with link.cursor() as cursor:
                 wake(cursor, hints)
         if filled.is_over:
-            self._finals.pop(each.id, None)
+            self._finals.pop((each.id, each.xid), None)
             logger.info(
                 "filled     subscription=%s → %s jobs=%d",
                 each.pattern,
                 each.queue,
                 self._made.pop(each.id),
             )
+        if each.is_held and filled.position >= bound:
+            return _release(link, each, filled.position)
         return not filled.is_over and filled.position < bound
+
+
+def _release(link: Link, each: OpenBackfill, position: int) -> bool:
+    """Let one that is held have jobs again, for it has those of all that there is."""
+    with link.connection.transaction(), link.cursor() as cursor:
+        is_released = backlogs.release(cursor, each.id, position)
+    if is_released:
+        logger.info("released   subscription=%s → %s", each.pattern, each.queue)
+    return is_released

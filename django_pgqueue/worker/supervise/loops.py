@@ -16,6 +16,7 @@ from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.worker.chores import depths, purger, reprocess
 from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backlogs
 from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
@@ -236,6 +237,7 @@ class Loops:
                 *purger.chores(settings),
                 *reprocess.chores(settings),
                 cancel_overdue,
+                Backlogs(),
                 Backfills(),
                 self._watch,
                 *([] if self._bulk_acts is None else [self._bulk_acts]),
