@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Whoever changes this list changes the API: say so in the CHANGELOG.
 PUBLIC_NAMES = [
     "Accumulate",
+    "Backlog",
     "Batch",
     "Breaker",
     "Call",

@@ -38,6 +38,7 @@ TICK = SimpleNamespace(
     missed=2,
 )
 LOSS = Loss("orders", "stats", "t", (0, 3), 12, True, 5, 17, NOW, NOW)
+FULL = SimpleNamespace(pattern="orders.*", queue="mail", on_full="pause", depth_max=99)
 MISSED = BackfillLoss(
     *("orders", "orders.*", "mail", "t", True, 12, False, 5, 17, NOW, NOW)
 )
@@ -152,6 +153,19 @@ EVENTS = {
             "ids=5..17: they are kept no longer, and its back-fill is "
             "disabled"
         ),
+    ),
+    "subscription full": (
+        lambda sender: telemetry.subscription_full(sender, FULL, 100),
+        signals.subscription_full,
+        {
+            "pattern": "orders.*",
+            "queue": "mail",
+            "on_full": "pause",
+            "depth": 100,
+            "depth_max": 99,
+        },
+        logging.WARNING,
+        "full       subscription=orders.* → mail jobs=100 of 99, on_full=pause",
     ),
     "ticked": (
         lambda sender: telemetry.ticked(sender, TICK, late_seconds=1.5),
@@ -339,6 +353,7 @@ def test_every_event_of_the_list_is_a_signal():
         "messages_consumed",
         "group_lost_messages",
         "subscription_lost_messages",
+        "subscription_full",
         "messages_published",
         "queue_full",
         "schedule_ticked",

@@ -53,6 +53,8 @@ MEANINGS = {
     "step-skipped": _("Its condition was not met."),
     "step-unneeded": _("It never starts: the workflow has ended without it."),
     "step-expired": _("Its time had passed before it ran."),
+    "subscription-held": _("As many jobs wait as may: later messages stay in the log."),
+    "subscription-full": _("As many jobs wait as may."),
     "group-beyond": _(
         "What is published lies before its positions. See manage.py pgqueue doctor."
     ),

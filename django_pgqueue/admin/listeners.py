@@ -53,6 +53,8 @@ LABELS = {
 BADGES = {
     "disabled": ("paused", gettext_lazy("disabled")),
     "stale": ("stale", gettext_lazy("stale")),
+    "held": ("subscription-held", gettext_lazy("held")),
+    "full": ("subscription-full", gettext_lazy("full")),
     "back-filling": ("running", gettext_lazy("back-filling")),
     "enabled": ("active", gettext_lazy("enabled")),
 }

@@ -37,6 +37,7 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.names import MESSAGE_NAME_CHARACTERS_MAX
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import Job, Message, Subscription, Topic
+from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.lanes import kind
 from django_pgqueue.operators.paging import Keyset
@@ -48,6 +49,7 @@ STATES = [
     ("enabled", gettext_lazy("enabled")),
     ("disabled", gettext_lazy("disabled")),
     ("stale", gettext_lazy("stale")),
+    ("full", gettext_lazy("held or full")),
     ("backfill", gettext_lazy("back-filling")),
 ]
 
@@ -63,6 +65,7 @@ class SubscriptionFilters(FilterForm):
             "enabled": Q(disabled_at=None),
             "disabled": Q(disabled_at__isnull=False),
             "stale": Q(is_stale=True),
+            "full": Q(held_at__isnull=False) | Q(full_at__isnull=False),
             "backfill": Q(backfill_position__isnull=False),
         }.__getitem__,
     }
@@ -82,6 +85,21 @@ def lane_told(row: Any) -> str | None:
         "parts": ", ".join(row.lane_by),
     }
     return (_("%(kind)s, by %(parts)s") if row.lane_by else "%(kind)s") % told
+
+
+POLICIES = {
+    "pause": gettext_lazy("then messages stay in the log"),
+    "drop_oldest": gettext_lazy("then the oldest are cancelled"),
+    "refuse": gettext_lazy("then messages are refused"),
+}
+
+
+def backlog_told(row: Any) -> str | None:
+    """Say how many jobs wait of how many: "82 of 100: …"; None: any number may."""
+    if row.backlog_max is None:
+        return None
+    there_is = human.share(row.backlog or 0, row.backlog_max)
+    return f"{there_is}: {POLICIES.get(row.backlog_on_full, '')}"
 
 
 # Not "delete": that is the form of Django's, which is closed.
@@ -133,6 +151,7 @@ class SubscriptionAdmin(ActingAdmin):
     list_reads = (
         *("pattern", "source", "queue", "task", "payload_filter", "last_declared_at"),
         *("disabled_at", "disabled_by", "disabled_reason", "backfill_position"),
+        *("held_at", "full_at"),
     )
 
     # The list --------------------------------------------------------------------
@@ -190,6 +209,9 @@ class SubscriptionAdmin(ActingAdmin):
             (_("Priority"), str(row.priority)),
             (_("Maximum attempts"), str(row.max_attempts)),
             (_("Lane"), lane_told(row)),
+            (_("Backlog"), backlog_told(row)),
+            (_("Full"), moments.full(row.full_at, clock)),
+            (_("Held"), moments.full(row.held_at, clock)),
             (_("Began with"), row.start),
             (_("Back-fill"), self._back_fill(row)),
             (_("Lost"), row.lost["message"] if row.lost else None),
@@ -215,6 +237,13 @@ class SubscriptionAdmin(ActingAdmin):
             text = _(
                 "Messages that are published now make no job of it, and none is made "
                 "up for when it is enabled again."
+            )
+            notes.append(Note(text))
+        if row.held_at is not None and row.disabled_at is None:
+            text = _(
+                "As many of its jobs wait as its backlog says. Messages that are "
+                "published now stay in the log; their jobs are made when there is "
+                "room, unless retention is faster."
             )
             notes.append(Note(text))
         return {"notes": notes}

@@ -112,4 +112,8 @@ def subscription_state(row: Any) -> str:
         return "disabled"
     if row.is_stale:
         return "stale"
+    if row.held_at is not None:
+        return "held"
+    if row.full_at is not None:
+        return "full"
     return "enabled" if row.backfill_position is None else "back-filling"

@@ -72,7 +72,7 @@ CHECKS = {
     "log_ingest",
     *("groups_unserved", "groups_stale"),
     *("stale", "subscribed_tasks", "patterns"),
-    *("backfills_behind", "backfills_lost"),
+    *("backfills_behind", "backfills_lost", "backlogs"),
     *("captures", "captured_columns"),
 }
 

@@ -63,18 +63,26 @@ def test_a_lag_is_that_of_all_partitions():
 
 
 @pytest.mark.parametrize(
-    "disabled_at, is_stale, position, state",
+    "disabled_at, is_stale, held_at, full_at, position, state",
     [
-        (1, True, 7, "disabled"),
-        (None, True, 7, "stale"),
-        (None, False, 7, "back-filling"),
-        (None, False, None, "enabled"),
+        (1, True, 1, 1, 7, "disabled"),
+        (None, True, 1, 1, 7, "stale"),
+        (None, False, 1, 1, 7, "held"),
+        (None, False, None, 1, 7, "full"),
+        (None, False, None, None, 7, "back-filling"),
+        (None, False, None, None, None, "enabled"),
     ],
 )
-def test_a_subscription_has_one_state(disabled_at, is_stale, position, state):
+def test_a_subscription_has_one_state(
+    disabled_at, is_stale, held_at, full_at, position, state
+):
     """That somebody has disabled it says the most."""
     row = SimpleNamespace(
-        disabled_at=disabled_at, is_stale=is_stale, backfill_position=position
+        disabled_at=disabled_at,
+        is_stale=is_stale,
+        held_at=held_at,
+        full_at=full_at,
+        backfill_position=position,
     )
 
     assert state == subscription_state(row)

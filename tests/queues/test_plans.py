@@ -427,6 +427,10 @@ SPECIAL = {
         )
     },
     "log.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
+    "log.backlogs.COUNT": {"tasks": ["shop.send"], "rows": [11]},
+    "log.backlogs.NOTE": {"jobs": [11], "fulls": [True]},
+    "log.backlogs.OLDEST": {"jobs": 10},
+    "log.backlogs.RELEASE": {"position": 7},
     "log.declare.DECLARE": {
         "partitions": 16,
         "retain_bytes": None,
@@ -450,6 +454,8 @@ SPECIAL = {
             "payload_filter": None,
             "ago": None,
             "lane_by": ["key"],
+            "backlog_max": 100,
+            "backlog_on_full": "pause",
         }
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },
@@ -676,6 +682,8 @@ EXPLAINED = {
     *(f"log.backfill.{name}" for name in ("OPEN", "HOLD_TOPICS", "EDGE", "FILL")),
     *(f"workflows.{name}" for name in ("DEAD", "OF_KEY", "SHAPE")),
     "log.backfill.HAS_OLDER_SNAPSHOT",
+    *(f"log.backlogs.{name}" for name in ("BOUNDED", "COUNT", "NOTE", "OLDEST")),
+    *(f"log.backlogs.{name}" for name in ("TRY_LOCK", "HOLD", "RELEASE", "FULL")),
     *(f"log.browse.{name}" for name in ("NEWEST", "OLDEST")),
     *(f"log.captures.{name}" for name in ("FIND_ALL", "HAS_FUNCTION", "SET_ACTOR")),
     *("log.closed_days.CLOSED", "log.closed_days.READ_BY"),
@@ -695,7 +703,7 @@ EXPLAINED = {
     "log.lag.LAG",
     "log.first_id.FIRST_ID",
     *(f"log.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
-    *(f"log.publish.{name}" for name in ("STORE", "STORE_ONE", "JOBS")),
+    *(f"log.publish.{name}" for name in ("STORE", "STORE_ONE", "JOBS", "ADMIT")),
     *(f"log.positions.{name}" for name in ("LOOK", "CLAIM", "CLAIM_BY_ID", "FREE")),
     *(f"log.positions.{name}" for name in ("ADVANCE", "ADVANCE_BY_ID", "FAIL")),
     *(f"log.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TopicError
+from django_pgqueue.log.backlogs import FullOne, find_full
 from django_pgqueue.log.names import Pattern
 from django_pgqueue.log.retain_backfills import (
     BackfillBehind,
@@ -20,9 +21,17 @@ from django_pgqueue.log.subscriptions import (
 )
 from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
 from django_pgqueue.operators.findings import Finding, finding, named
-from django_pgqueue.operators.human import age, duration
+from django_pgqueue.operators.human import age, duration, share
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks import registry
+
+# What one that is full does; None: its code says no bound any more.
+DOES = {
+    "pause": "its messages stay in the log",
+    "drop_oldest": "its oldest jobs are cancelled",
+    "refuse": "its messages are refused",
+    None: "it is let go",
+}
 
 # A loss is told for so long.
 LOST_LATELY = timedelta(days=7)
@@ -34,9 +43,27 @@ def subscriptions(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     yield _stale([row for row in rows if row.is_stale])
     yield _tasks([row for row in rows if row.disabled_at is None and not row.is_stale])
     yield _patterns([row for row in rows if row.disabled_at is None])
+    yield _full(find_full(cursor))
     default = settings.retention.log
     yield _behind(behind_backfills(cursor, default=default, share=RETENTION_SHARE_MAX))
     yield _lost(lost_lately(cursor, period=LOST_LATELY))
+
+
+def _full(found: list[FullOne]) -> Finding:
+    told = [
+        f"{each} ({share(each.jobs or 0, each.depth_max or 0)}, {DOES[each.on_full]}, "
+        f"for {age(each.seconds)})"
+        for each in found
+    ]
+    return finding(
+        check="backlogs",
+        wrong=found,
+        what=f"Subscriptions have as many jobs as may wait: {named(told)}.",
+        right="Every subscription with a backlog has room.",
+        value=[str(each) for each in found],
+        way_out="Run more workers for their queues, or allow more: "
+        "@subscribe(…, backlog=…). What stays in the log goes with its retention.",
+    )
 
 
 def _behind(found: list[BackfillBehind]) -> Finding:

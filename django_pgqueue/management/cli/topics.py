@@ -140,6 +140,11 @@ def _subscription(row: SubscriptionRow) -> dict[str, Any]:
         "disabled_by": row.disabled_by,
         "disabled_reason": row.disabled_reason,
         "backfill_position": row.backfill_position,
+        "backlog": row.backlog,
+        "backlog_max": row.backlog_max,
+        "backlog_on_full": row.backlog_on_full,
+        "full_at": row.full_at,
+        "held_at": row.held_at,
     }
 
 
