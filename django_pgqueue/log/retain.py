@@ -327,7 +327,7 @@ def due(
         if by_wait is not None:
             first = _ingested(attached, closed, by_age, by_wait, read_to)
         first = latest([first, whole, by_size])
-        if by_wait is not None and first < by_age:
+        if by_wait is not None and first is not None and first < by_age:
             waits.append(Wait(topic_id, name, first))
         topics.append((topic_id, name, first))
     is_held = False

@@ -149,8 +149,7 @@ def as_bytes_within(value: object, *, name: str, least: int, most: int) -> int:
         ValueError: It is no size, or beyond these.
     """
     size = as_bytes(value, name=name) if isinstance(value, str) else value
-    is_number = isinstance(size, int) and not isinstance(size, bool)
-    if not is_number or not least <= size <= most:
+    if isinstance(size, bool) or not isinstance(size, int) or not least <= size <= most:
         raise ValueError(
             f"{name} is {shown(value)}; it must be from {least:,} to {most:,} bytes, "
             f"or text such as '4MB'."
