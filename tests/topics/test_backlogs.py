@@ -15,13 +15,16 @@ from django.core.management import call_command
 from django.db import connection, connections, transaction
 
 from django_pgqueue import Backlog, DeclarationError, QueueFull, publish, signals, topic
+from django_pgqueue.log import backlogs
 from django_pgqueue.models import ArchivedJob, Job, LogState, Message, Subscription
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.worker.chores import backlogs as chore
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.backlogs import Backlogs
 from tests.harness.factories import make_job
 from tests.management.test_doctor import examined
+from tests.queues.test_plans import buffers, nodes
 from tests.topics.conftest import deploy
 from tests.topics.test_backfill import REPEATABLE, _publisher, jobs, listen, rest, send
 
@@ -249,6 +252,35 @@ def test_beside_publishers_one_that_pauses_has_one_job_of_each(count, backfills,
     assert held >= 6, "it was held too seldom for this to say anything"
     assert [] == [each for each, times in Counter(ran).items() if times > 1]
     assert wanted == sorted(ran)
+
+
+@pytest.mark.parametrize("is_analysed", [False, True])
+def test_a_look_goes_along_the_index_of_claims(link, cursor, is_analysed):
+    """Whatever the planner knows, and however many other jobs there are."""
+    with link.cursor() as raw:
+        raw.execute(
+            "INSERT INTO pgqueue_job (task, queue, message_id)"
+            " SELECT 'shop.send', 'late', n FROM generate_series(1, 20000) n"
+        )
+        if is_analysed:
+            raw.execute("ANALYZE pgqueue_job")
+    asked = {
+        backlogs.COUNT: {
+            "ids": [1],
+            "queues": ["late"],
+            "tasks": ["shop.send"],
+            "rows": [101],
+        },
+        backlogs.OLDEST: {"queue": "late", "task": "shop.send", "jobs": 100},
+    }
+    for statement, params in asked.items():
+        with link.connection.transaction(), link.cursor() as raw:
+            limit(raw, seconds=10, plans=Plans.IN_ORDER)
+            raw.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement, params)
+            plan = raw.fetchone()[0][0]["Plan"]
+        kinds = {node["Node Type"] for node in nodes(plan)}
+        assert set() == kinds & {"Seq Scan", "Sort"}
+        assert buffers(plan) < 50
 
 
 # Drop the oldest ---------------------------------------------------------------------
