@@ -402,9 +402,7 @@ def topic(name: str, **options: Any) -> Topic:
             check_check_types(check_types)
         except InvalidOption as error:
             raise TopicError(f"topic({name!r}): {error}") from None
-    declare(
-        Declared(name, schema, partitions, retain, check_types, retain_bytes, wait)
-    )
+    declare(Declared(name, schema, partitions, retain, check_types, retain_bytes, wait))
     return made
 
 
