@@ -253,9 +253,14 @@ class SubscriptionAdmin(ActingAdmin):
             return None
         with database.cursor() as cursor:
             highest = horizons(cursor).highest
-        return _(
+        told = _(
             "messages of before it began have their jobs up to id %(id)s of %(end)s"
-        ) % {
+        )
+        if row.missed is not None:
+            told = _(
+                "messages that it missed have their jobs up to id %(id)s of %(end)s"
+            )
+        return told % {
             "id": f"{row.backfill_position:,}",
             "end": f"{highest:,}",
         }

@@ -63,7 +63,7 @@ class TopicAdmin(ActingAdmin):
     )
     list_reads = (
         *("name", "partitions", "retain", "retain_bytes", "log_bytes"),
-        *("declared", "removed_to"),
+        *("declared", "removed_to", "wait_for_ingest"),
     )
 
     # What is read ----------------------------------------------------------------
@@ -197,6 +197,7 @@ class TopicAdmin(ActingAdmin):
             (_("Name"), row.name),
             (_("Partitions"), str(row.partitions)),
             (_("Retention"), f"{_kept(row)} ({_who_says(row)})"),
+            (_("Waits for ingest"), _waits(row)),
             (_("Size"), _measured(row)),
             (_("Schema"), row.schema),
             (_("Messages in 24 h"), self.lately(row)),
@@ -233,6 +234,10 @@ def drift(row: Any) -> list[Difference]:
         if said["retain_seconds"] != here:
             told = _seconds(said["retain_seconds"])
             found.append(Difference(_("retention"), told, _seconds(here)))
+    waits = None if row.wait_for_ingest is None else row.wait_for_ingest.total_seconds()
+    if said and said.get("wait_for_ingest_seconds") != waits:
+        told = _seconds(said.get("wait_for_ingest_seconds"))
+        found.append(Difference(_("wait for ingest"), told, _seconds(waits)))
     if said and said.get("retain_bytes") != row.retain_bytes:
         told, holds = _most(said.get("retain_bytes")), _most(row.retain_bytes)
         found.append(Difference(_("bytes kept"), told, holds))
@@ -285,6 +290,14 @@ def _measured(row: Any) -> str | None:
     }
 
 
+def _waits(row: Any) -> str | None:
+    """Say how much longer messages stay that the pipeline job ingest has not read."""
+    waits = row.wait_for_ingest
+    if waits is None:
+        waits = get_settings().retention.wait_for_ingest
+    return _span(waits) if waits else None
+
+
 def _most(value: Any) -> str:
     return human.size(value) if isinstance(value, int) else _("any number")
 
@@ -309,8 +322,13 @@ def _size(log: list[Day], now: datetime) -> str:
     return told % {
         "count": len(begun),
         "first": begun[0].day.isoformat(),
-        "size": human.size(sum(each.bytes for each in begun)),
+        "size": _of_most(sum(each.bytes for each in begun)),
     }
+
+
+def _of_most(size: int) -> str:
+    most = get_settings().retention.log_bytes
+    return human.size(size) + (_(" of %s") % human.size(most) if most else "")
 
 
 def _is_long(holder: Holder) -> bool:

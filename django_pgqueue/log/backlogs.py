@@ -28,10 +28,12 @@ FRESH_SECONDS = 30.0
 BOUNDED = """
 SELECT s.id, s.pattern, s.queue, s.task, s.backlog_max, s.backlog_on_full,
        s.full_at IS NOT NULL, s.held_at IS NOT NULL, s.backfill_position IS NOT NULL,
+       s.missed IS NOT NULL AND s.backfill_position IS NULL,
        extract(epoch FROM clock_timestamp() - s.backlog_at)::float8
   FROM pgqueue_subscription s
  WHERE s.disabled_at IS NULL
-   AND (s.backlog_max IS NOT NULL OR s.held_at IS NOT NULL OR s.full_at IS NOT NULL)
+   AND (s.backlog_max IS NOT NULL OR s.held_at IS NOT NULL OR s.full_at IS NOT NULL
+        OR s.missed IS NOT NULL)
  ORDER BY s.id
 """
 
@@ -118,6 +120,17 @@ UPDATE pgqueue_subscription s
 RETURNING s.id
 """
 
+# A leader of an older version knows nothing of what was missed: it ends the back-fill
+# once all is made that was before the subscription. So it begins anew, with the rest.
+# Locks: a row lock on the subscription.
+FILL_AGAIN = """
+UPDATE pgqueue_subscription s
+   SET backfill_position = 0, backfill_xid = pg_current_xact_id()::text::bigint,
+       missed = CASE WHEN s.missed[1] = 0 THEN s.missed[3:] ELSE s.missed END
+ WHERE s.id = %(id)s AND s.missed IS NOT NULL AND s.backfill_position IS NULL
+RETURNING s.id
+"""
+
 # Who is full, or held. Locks: none.
 FULL = """
 SELECT s.pattern, s.queue, s.backlog, s.backlog_max, s.backlog_on_full,
@@ -143,6 +156,8 @@ class Bounded(NamedTuple):
     is_held: bool
     # Its back-fill is open, and goes by what was counted.
     is_filling: bool
+    # It was ended by somebody who knows nothing of what was missed.
+    is_cut_off: bool
     # Since it was counted; None: it was not yet.
     age_seconds: float | None
 
@@ -252,6 +267,11 @@ def release(cursor: Cursor, subscription_id: int, position: int) -> bool:
     """
     params = {"id": subscription_id, "position": position}
     return _locked(cursor) and _has_row(cursor, RELEASE, params)
+
+
+def fill_again(cursor: Cursor, subscription_id: int) -> bool:
+    """Begin its back-fill anew with what it has missed; False: that is not needed."""
+    return _has_row(cursor, FILL_AGAIN, {"id": subscription_id})
 
 
 def find_full(cursor: Cursor) -> list[FullOne]:

@@ -684,6 +684,7 @@ EXPLAINED = {
     "log.backfill.HAS_OLDER_SNAPSHOT",
     *(f"log.backlogs.{name}" for name in ("BOUNDED", "COUNT", "NOTE", "OLDEST")),
     *(f"log.backlogs.{name}" for name in ("TRY_LOCK", "HOLD", "RELEASE", "FULL")),
+    "log.backlogs.FILL_AGAIN",
     *(f"log.browse.{name}" for name in ("NEWEST", "OLDEST")),
     *(f"log.captures.{name}" for name in ("FIND_ALL", "HAS_FUNCTION", "SET_ACTOR")),
     *("log.closed_days.CLOSED", "log.closed_days.READ_BY"),

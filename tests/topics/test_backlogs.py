@@ -138,6 +138,25 @@ def test_a_back_fill_that_is_open_goes_on_in_the_same_order(count, backfills, li
     assert ids + missed == [each for each in ran if each not in live]
 
 
+def test_what_an_older_leader_ends_begins_anew(count, backfills, link):
+    """While a new version is rolled out: it knows nothing of what was missed."""
+    ids = [publish("orders", n) for n in range(3)]
+    bounded(2, "pause", start="earliest")
+    live = [publish("orders", n) for n in range(2)]
+    count()
+    missed = [publish("orders", n) for n in range(4)]
+    # What it does: the jobs of the first part, and no more.
+    for message in ids:
+        make_job(task=TASK, queue="late", message_id=message)
+    Subscription.objects.update(backfill_position=None, backfill_xid=None)
+    ran = []
+    for _ in range(20):
+        ran += run_jobs(2)
+        count()
+        rest(backfills, link)
+    assert ids + live + missed == sorted(ran)
+
+
 def test_a_snapshot_from_before_it_is_let_go_is_waited_for(
     count, backfills, link, cursor
 ):

@@ -88,6 +88,9 @@ def _facts(row: Any) -> dict[str, Any]:
         "kept_seconds": None if kept is None else kept.total_seconds(),
         "kept_by": "RETENTION" if row.retain is None else "topic",
         "kept_bytes": row.retain_bytes,
+        "wait_for_ingest_seconds": None
+        if row.wait_for_ingest is None
+        else row.wait_for_ingest.total_seconds(),
         "bytes": row.log_bytes,
         "measured_at": row.log_bytes_at,
         "schema": row.schema,

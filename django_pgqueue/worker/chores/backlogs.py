@@ -36,6 +36,9 @@ class Backlogs:
         """Look at each once; return how many seconds until the next time."""
         with link.cursor() as cursor:
             bounded = backlogs.find_bounded(cursor)
+            for each in bounded:
+                if each.is_cut_off:
+                    backlogs.fill_again(cursor, each.id)
         if not bounded:
             return LOOK_SECONDS
         began = time.monotonic()
