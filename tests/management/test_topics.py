@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.log import browse
-from django_pgqueue.management.cli import places
+from django_pgqueue.management.cli import peek, places
 from django_pgqueue.models import BulkAct, ConsumerGroup, Message, Position, Topic
 from django_pgqueue.operators import bulk_acts
 from tests.harness.minutes import in_minutes
@@ -236,6 +236,19 @@ def test_a_topic_that_is_not_there_cannot_be_peeked_at():
     assert (NOTHING, "") == (status, out)
     assert "Did you mean 'orders'?" in err
     assert (NOTHING, {"messages": [], "next": None}) == told("peek", "order")
+
+
+def test_a_page_of_large_messages_is_cut(monkeypatch):
+    """It says where to go on; one message is shown however large it is."""
+    monkeypatch.setattr(peek, "PAGE_BYTES_MAX", 60)
+    monkeypatch.setattr(peek, "READ_TOGETHER", 2)
+    ids = [make_message(payload="x" * 25).pk for _ in range(5)]
+
+    assert (DONE, ids[:2], ids[2]) == peeked("--from", "earliest")
+    assert (DONE, ids[3:], None) == peeked()
+    assert "The newest 2 have 60 B of text." in run("peek", "orders")[2]
+    monkeypatch.setattr(peek, "PAGE_BYTES_MAX", 1)
+    assert (DONE, ids[:1], ids[0] + 1) == peeked("--from", "earliest")
 
 
 # groups ------------------------------------------------------------------------------

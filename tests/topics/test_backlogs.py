@@ -16,7 +16,10 @@ from django.db import connection, connections, transaction
 
 from django_pgqueue import Backlog, DeclarationError, QueueFull, publish, signals, topic
 from django_pgqueue.log import backlogs
+from django_pgqueue.log.publish import SubscriptionFull
+from django_pgqueue.log.publish import publish as store
 from django_pgqueue.models import ArchivedJob, Job, LogState, Message, Subscription
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.worker.chores import backlogs as chore
@@ -390,6 +393,22 @@ def test_what_nobody_counts_refuses_nothing(count):
     publish("orders", 4)
     topic("orders").publish_many([5])
     assert 3 == len(jobs(TASK))
+
+
+def test_what_comes_once_is_let_in(count, cursor):
+    """As a tick of a schedule does; and who comes after it is refused."""
+    bounded(1, "refuse")
+    publish("orders", 1)
+    count()
+    item = Items(json.dumps(["orders", None, 2, {}]), 1)
+    with cursor.connection.transaction():
+        stored = store(cursor, "orders", [item], is_admitted=True)
+    assert stored.ids[0] == jobs(TASK)[-1]
+    with (
+        pytest.raises(SubscriptionFull, match="'orders'"),
+        cursor.connection.transaction(),
+    ):
+        store(cursor, "orders", [item])
 
 
 # What is no backlog ------------------------------------------------------------------
