@@ -83,6 +83,7 @@ BEGIN
           INTO made FROM pgqueue_subscription s
          WHERE -s.id = ANY (state.wanted)
            AND (s.payload_filter IS NULL OR $3 @> s.payload_filter)
+           AND pg_trigger_depth() = 0
          ORDER BY s.id LIMIT 1;
         IF FOUND THEN
             RETURN json_build_array(NULL, state.has_groups, 0, made.told);
@@ -161,8 +162,8 @@ BEGIN
                     WHERE g.topic_id = begun.topic_id) AS has_groups
       INTO state;
     has_groups := state.has_groups;
-    IF state.may_refuse AND coalesce(current_setting('pgqueue.admits', true), '') = ''
-    THEN
+    IF state.may_refuse AND pg_trigger_depth() = 0
+       AND coalesce(current_setting('pgqueue.admits', true), '') = '' THEN
         SELECT ARRAY['!full', s.pattern, s.queue, s.task, s.backlog::text,
                      s.backlog_max::text]
           INTO queues
@@ -260,6 +261,7 @@ BEGIN
          WHERE p.pronamespace = home AND p.proname IN (
                'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_batch_moved',
                'pgqueue_batches_in', 'pgqueue_begin_publish',
+               'pgqueue_capture', 'pgqueue_capture_less',
                'pgqueue_channel', 'pgqueue_close_log_day', 'pgqueue_close_workflow',
                'pgqueue_compensate', 'pgqueue_dedup_key', 'pgqueue_enqueue',
                'pgqueue_failure_of', 'pgqueue_horizons', 'pgqueue_insert_steps',

@@ -8,7 +8,8 @@
 --
 -- Where a subscription refuses messages nothing is stored: the id is null, and instead
 -- of queues there is '!full' and whose backlog that is. Such a one has a negative id
--- among those that are wanted. One that is held is not among them.
+-- among those that are wanted. One that is held is not among them. What a trigger
+-- publishes is let in: it is no call that could be refused, but somebody's write.
 --
 -- Called by log/publish.py and pgqueue_publish().
 --
@@ -73,6 +74,7 @@ BEGIN
           INTO made FROM pgqueue_subscription s
          WHERE -s.id = ANY (state.wanted)
            AND (s.payload_filter IS NULL OR $3 @> s.payload_filter)
+           AND pg_trigger_depth() = 0
          ORDER BY s.id LIMIT 1;
         IF FOUND THEN
             RETURN json_build_array(NULL, state.has_groups, 0, made.told);

@@ -2,8 +2,8 @@
 -- statement, so that both see the same subscriptions and the same epoch.
 --
 -- Where a subscription refuses messages nothing is stored, unless the setting
--- pgqueue.admits says something: there are no ids, and instead of queues there is '!full'
--- and whose backlog that is.
+-- pgqueue.admits says something, or a trigger publishes: there are no ids, and instead of
+-- queues there is '!full' and whose backlog that is.
 --
 -- Called by log/publish.py and pgqueue_store_message().
 --
@@ -41,8 +41,8 @@ BEGIN
                     WHERE g.topic_id = begun.topic_id) AS has_groups
       INTO state;
     has_groups := state.has_groups;
-    IF state.may_refuse AND coalesce(current_setting('pgqueue.admits', true), '') = ''
-    THEN
+    IF state.may_refuse AND pg_trigger_depth() = 0
+       AND coalesce(current_setting('pgqueue.admits', true), '') = '' THEN
         SELECT ARRAY['!full', s.pattern, s.queue, s.task, s.backlog::text,
                      s.backlog_max::text]
           INTO queues

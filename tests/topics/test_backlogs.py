@@ -395,6 +395,26 @@ def test_what_nobody_counts_refuses_nothing(count):
     assert 3 == len(jobs(TASK))
 
 
+def test_what_a_trigger_publishes_is_let_in(count, cursor):
+    """It is a write of somebody who knows nothing of subscribers."""
+    bounded(1, "refuse")
+    publish("orders", 1)
+    count()
+    items = json.dumps([["orders", None, 3, {}]])
+    with cursor.connection.transaction(force_rollback=True):
+        cursor.execute(
+            "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " PERFORM pgqueue_publish('orders', '2'), "
+            f" pgqueue_store_messages('orders', '{items}'); RETURN NULL; END $$;"
+            "CREATE TABLE written (id int);"
+            "CREATE TRIGGER tells AFTER INSERT ON written FOR EACH STATEMENT"
+            " EXECUTE FUNCTION tell();"
+            "INSERT INTO written VALUES (1)"
+        )
+        cursor.execute("SELECT count(*) FROM pgqueue_job WHERE task = %s", [TASK])
+        assert (3,) == cursor.fetchone()
+
+
 def test_what_comes_once_is_let_in(count, cursor):
     """As a tick of a schedule does; and who comes after it is refused."""
     bounded(1, "refuse")
