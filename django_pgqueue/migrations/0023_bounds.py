@@ -21,7 +21,7 @@ FUNCTIONS_BACK = (
     of("0009_subscription_lanes", "store_message")
     + of("0009_subscription_lanes", "store_messages")
     + of("0002_log", "publish")
-    + of("0019_capture", "pins")
+    + of("0022_read_log", "pins")
 )
 
 
@@ -48,7 +48,7 @@ def column(name: str, label: str, field: Any, **said: Any) -> Any:
 class Migration(migrations.Migration):
     """Columns, and a table, of which nothing that is there takes notice."""
 
-    dependencies = [("pgqueue", "0019_capture")]
+    dependencies = [("pgqueue", "0022_read_log")]
 
     operations = [
         migrations.AddField(
