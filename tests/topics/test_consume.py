@@ -91,9 +91,9 @@ def test_what_a_consumer_can_be_told():
         ({"batch": 10_001}, DeclarationError, "from 1 to 10,000"),
         ({"batch": True}, DeclarationError, "batch=True"),
         ({"batch_bytes": 1_023}, DeclarationError, "from 1,024 to 1,073,741,824"),
-        ({"batch_bytes": "2 GiB"}, DeclarationError, "batch_bytes='2 GiB'"),
+        ({"batch_bytes": "2 GiB"}, DeclarationError, "batch_bytes is '2 GiB'"),
         ({"batch_bytes": "much"}, DeclarationError, "which is no size"),
-        ({"batch_bytes": True}, DeclarationError, "batch_bytes=True"),
+        ({"batch_bytes": True}, DeclarationError, "batch_bytes is True"),
         (
             {"mode": "per-message", "batch_bytes": "1MB"},
             DeclarationError,
