@@ -75,6 +75,14 @@ class PullMessage:
         """
         return decode_value(self._row.payload)
 
+    @property
+    def stored_payload(self) -> Any:
+        """The JSON as it is stored, as other clients see it; a text that is no JSON."""
+        try:
+            return json.loads(self._row.payload)
+        except (ValueError, RecursionError):
+            return self._row.payload
+
     @cached_property
     def headers(self) -> Mapping[str, Any]:
         """What was sent along with it."""

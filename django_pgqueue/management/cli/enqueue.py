@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -14,11 +11,9 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     DuplicateJob,
     InvalidArgument,
-    InvalidOption,
     PayloadTooLarge,
     QueueFull,
 )
-from django_pgqueue.exceptions import shown as shown_in_error
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
@@ -29,12 +24,14 @@ from django_pgqueue.management.cli.words import (
     add_force,
     check_is_declared,
     check_is_known,
+    json_array,
+    json_object,
     moment_or_length,
     plain_text,
+    priority,
     queue_name,
 )
 from django_pgqueue.operators.human import shown
-from django_pgqueue.options.checks import check_priority
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.task import Task
 
@@ -104,44 +101,6 @@ def add_arguments(parser: Any) -> None:
         help="With this tag besides the task's; may be given again.",
     )
     add_force(parser)
-
-
-def json_array(text: str) -> list[Any]:
-    """Read positional arguments."""
-    value = _json(text)
-    if not isinstance(value, list):
-        raise argparse.ArgumentTypeError(
-            f"{shown_in_error(text)} is no JSON array, such as [42]"
-        )
-    return value
-
-
-def json_object(text: str) -> dict[str, Any]:
-    """Read keyword arguments."""
-    value = _json(text)
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(
-            f'{shown_in_error(text)} is no JSON object, such as {{"order_id": 42}}'
-        )
-    return value
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(
-            f"{shown_in_error(text)} is no JSON: {error}"
-        ) from None
-
-
-def priority(text: str) -> int:
-    """Read a priority."""
-    try:
-        is_number = re.fullmatch(r"-?[0-9]{1,9}", text)
-        return check_priority(int(text) if is_number else text)
-    except InvalidOption as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(options: dict[str, Any], out: Output) -> int:

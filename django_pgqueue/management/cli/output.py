@@ -93,6 +93,10 @@ class Output:
         """Print one JSON object, with times as ISO has them."""
         self._stdout.write(json.dumps(value, ensure_ascii=False, default=_plain) + "\n")
 
+    def flush(self) -> None:
+        """Hand over what was printed; raise where nobody reads it."""
+        self._stdout.flush()
+
     def answer(self, value: Any, is_done: object, done: str, left: str) -> int:
         """Print what came of something, one of two lines; return the exit status."""
         if self.as_json:

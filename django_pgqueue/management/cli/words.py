@@ -8,6 +8,8 @@ line, and exit status 2.
 from __future__ import annotations
 
 import argparse
+import json
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,11 +18,12 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.exceptions import InvalidOption, did_you_mean
+from django_pgqueue.exceptions import shown as in_error
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
 from django_pgqueue.operators.human import in_utc, shown
-from django_pgqueue.options.checks import check_queue
+from django_pgqueue.options.checks import check_priority, check_queue
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.worker.queue_names import unknown_queue
@@ -132,9 +135,53 @@ def moment_or_age(text: str) -> datetime | timedelta:
 
 def age(text: str) -> timedelta:
     """Read how old something is at least."""
+    return length(text, "the age", zero=False)
+
+
+def length(text: str, name: str, *, zero: bool = True) -> timedelta:
+    """Read how long something is; the error calls it *name*."""
     try:
-        return as_timedelta(text, name="the age", zero=False)
+        return as_timedelta(text, name=name, zero=zero)
     except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def json_array(text: str) -> list[Any]:
+    """Read a JSON array."""
+    value = json_value(text)
+    if not isinstance(value, list):
+        raise argparse.ArgumentTypeError(
+            f"{in_error(text)} is no JSON array, such as [42]"
+        )
+    return value
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    value = json_value(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(
+            f'{in_error(text)} is no JSON object, such as {{"order_id": 42}}'
+        )
+    return value
+
+
+def json_value(text: str) -> Any:
+    """Read any JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{in_error(text)} is no JSON: {error}"
+        ) from None
+
+
+def priority(text: str) -> int:
+    """Read a priority."""
+    try:
+        is_number = re.fullmatch(r"-?[0-9]{1,9}", text)
+        return check_priority(int(text) if is_number else text)
+    except InvalidOption as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 

@@ -1,0 +1,59 @@
+"""pgqueue publish: one message to a topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge, TopicError
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_USAGE, Output
+from django_pgqueue.management.cli.words import json_object, json_value, plain_text
+from django_pgqueue.operators.human import shown
+from django_pgqueue.topics.publish import publish
+
+HELP = "Publish one message to its topic."
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare what publish() takes."""
+    parser.add_argument(
+        "name",
+        type=plain_text,
+        metavar="NAME",
+        help="What it is called, such as orders.created: its topic is before the dot.",
+    )
+    parser.add_argument(
+        "payload",
+        type=json_value,
+        metavar="PAYLOAD",
+        help="""A JSON value, such as '{"id": 42}'.""",
+    )
+    parser.add_argument(
+        "--key",
+        type=plain_text,
+        metavar="KEY",
+        help="Messages of one key keep their order.",
+    )
+    parser.add_argument(
+        "--headers",
+        type=json_object,
+        metavar="JSON",
+        help="""Published along, an object, such as '{"by": "Ann"}'.""",
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Publish it; say which id it has."""
+    name = options["name"]
+    try:
+        message_id = publish(
+            name, options["payload"], key=options["key"], headers=options["headers"]
+        )
+    except (InvalidArgument, PayloadTooLarge, TopicError) as error:
+        raise CommandError(shown(error), returncode=EXIT_USAGE) from error
+    if out.as_json:
+        out.json({"id": message_id, "name": name})
+    else:
+        out.line(f"Message {message_id} of {shown(name)} is published.")
+    return EXIT_DONE
