@@ -152,6 +152,31 @@ def test_a_message_is_published():
     assert "orders..x" in err
 
 
+def test_what_is_done_to_jobs_is_done_to_messages():
+    """They are counted, cancelled and redriven by their queue, in groups too."""
+    run("send", "thumbs", "1", "2", "3", "--group", "a")
+    _, [first] = lines("receive", "thumbs")
+    run("reject", "thumbs", first["receipt"])
+    _, out, _ = run("stats", "--queue", "thumbs")
+    assert out.rstrip().endswith("pull queue")
+
+    assert (DONE, "2 jobs cancelled.\n", "") == run(
+        "cancel", "--queue", "thumbs", "--yes"
+    )
+    assert (NOTHING, []) == lines("receive", "thumbs")
+    assert DONE == run("redrive", "--queue", "thumbs", "--yes")[0]
+    _, [again] = lines("receive", "thumbs", "--ack")
+    assert (first["id"], 1, "a") == (again["id"], again["payload"], again["group"])
+    assert not Job.objects.exists()
+
+
+def test_a_limit_of_a_pull_queue_is_refused():
+    """It is for workers, so nothing would come of it."""
+    status, _, err = run("limit", "thumbs", "--concurrency", "5")
+    assert (NOTHING, None) == (status, Queue.objects.get().concurrency)
+    assert "thumbs is a pull queue" in err
+
+
 def test_receive_waits_for_what_becomes_due():
     """And returns with it at once."""
     run("send", "thumbs", "7", "--delay", "300ms")

@@ -21,6 +21,7 @@ from django_pgqueue.management.cli.words import (
 from django_pgqueue.operators.human import count, shown
 from django_pgqueue.operators.lanes import rate
 from django_pgqueue.options.lanes import Rate
+from django_pgqueue.pull.known import known_queue
 from django_pgqueue.tasks import operate_queues as operate
 
 HELP = (
@@ -82,6 +83,11 @@ def run(options: dict[str, Any], out: Output) -> int:
     if text is UNSAID and jobs is UNSAID:
         raise CommandError("Say --concurrency, --rate or both.", returncode=EXIT_USAGE)
     check_is_known(name, options)
+    if known_queue(name) is not None:
+        raise CommandError(
+            f"{name} is a pull queue: no worker claims from it, so a limit would do "
+            f"nothing."
+        )
     answer: dict[str, Any] = {"queue": name}
     told, is_done = [], False
     if jobs is not UNSAID:

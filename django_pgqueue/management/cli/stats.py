@@ -56,7 +56,7 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 
 def _row(queue: QueueStats, limit: str) -> list[str]:
-    notes = []
+    notes = ["pull queue"] if queue.kind == "pull" else []
     if queue.is_paused:
         notes.append(paused(queue))
     if limit:
