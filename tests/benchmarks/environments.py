@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -40,10 +42,7 @@ class Environment:
 
 def is_made(peer: Peer) -> bool:
     """Say whether open_environment() would have nothing to install."""
-    if peer.runs_on == "project":
-        return True
-    stamp = BUILD / peer.name / STAMP
-    return stamp.exists() and stamp.read_text() == _wanted(peer)
+    return peer.runs_on == "project" or _is_made(BUILD / peer.name, _packages(peer))
 
 
 def open_environment(peer: Peer) -> Environment:
@@ -56,29 +55,68 @@ def open_environment(peer: Peer) -> Environment:
     if peer.runs_on == "project":
         versions = {name: metadata.version(name) for name in peer.packages}
         return Environment(_module(peer, Path(sys.executable)), versions)
+    if peer.runs_on == "node":
+        node, folder = open_node(peer.name, _packages(peer))
+        return _node_environment(peer, node, folder)
     folder = BUILD / peer.name
-    if not is_made(peer):
+    with _made_once(folder, _packages(peer)) as is_new:
+        if is_new:
+            _install_python(folder, _packages(peer))
+    python = folder / "venv" / "bin" / "python"
+    return Environment(_module(peer, python), _python_versions(peer, python))
+
+
+def open_node(
+    name: str, package: Path, needed: tuple[int, int] = NODE_NEEDED
+) -> tuple[Path, Path]:
+    """
+    Return node, and the folder build/…/*name* with what a package.json asks for.
+
+    Args:
+        name: Of the folder, which is made again if *package* has changed.
+        package: The package.json.
+        needed: The oldest Node.js that will do.
+
+    Raises:
+        UnavailableError: As open_environment().
+    """
+    folder = BUILD / name
+    node, npm = _find_node(needed)
+    with _made_once(folder, package) as is_new:
+        if is_new:
+            _install_node(folder, package, node, npm)
+    return node, folder
+
+
+def _packages(peer: Peer) -> Path:
+    name = "requirements.txt" if peer.runs_on == "python" else "package.json"
+    return peer.folder / name
+
+
+def _is_made(folder: Path, packages: Path) -> bool:
+    stamp = folder / STAMP
+    return stamp.exists() and stamp.read_text() == _wanted(packages)
+
+
+@contextmanager
+def _made_once(folder: Path, packages: Path) -> Iterator[bool]:
+    """Say whether the folder is to be filled, empty then; note that it was."""
+    is_new = not _is_made(folder, packages)
+    if is_new:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        if peer.runs_on == "python":
-            _install_python(folder, peer.folder / "requirements.txt")
-        else:
-            _install_node(folder, peer.folder / "package.json")
-        (folder / STAMP).write_text(_wanted(peer))
-    if peer.runs_on == "python":
-        python = folder / "venv" / "bin" / "python"
-        return Environment(_module(peer, python), _python_versions(peer, python))
-    return _node_environment(peer, folder)
+    yield is_new
+    if is_new:
+        (folder / STAMP).write_text(_wanted(packages))
 
 
 def _module(peer: Peer, python: Path) -> tuple[str, ...]:
     return (str(python), "-m", f"tests.benchmarks.peers.{peer.name}.program")
 
 
-def _wanted(peer: Peer) -> str:
+def _wanted(packages: Path) -> str:
     """Return what decides whether an environment can be kept."""
-    name = "requirements.txt" if peer.runs_on == "python" else "package.json"
-    return f"{sys.version}\n{(peer.folder / name).read_text()}"
+    return f"{sys.version}\n{packages.read_text()}"
 
 
 # Python ------------------------------------------------------------------------------
@@ -103,15 +141,13 @@ def _python_versions(peer: Peer, python: Path) -> dict[str, str]:
 # Node.js -----------------------------------------------------------------------------
 
 
-def _install_node(folder: Path, package: Path) -> None:
-    node, npm = _find_node()
+def _install_node(folder: Path, package: Path, node: Path, npm: list[str]) -> None:
     shutil.copy(package, folder)
     told = ["install", "--no-audit", "--no-fund", "--package-lock=false"]
     _run([*npm, *told, "--ignore-scripts"], folder, first_on_path=node.parent)
 
 
-def _node_environment(peer: Peer, folder: Path) -> Environment:
-    node, _ = _find_node()
+def _node_environment(peer: Peer, node: Path, folder: Path) -> Environment:
     # Beside node_modules, where Node.js looks for what they import.
     for program in [*NODE_FOLDER.glob("*.mjs"), *peer.folder.glob("*.mjs")]:
         shutil.copy(program, folder)
@@ -122,12 +158,12 @@ def _node_environment(peer: Peer, folder: Path) -> Environment:
     return Environment((str(node), str(folder / "program.mjs")), versions)
 
 
-def _find_node() -> tuple[Path, list[str]]:
+def _find_node(needed: tuple[int, int]) -> tuple[Path, list[str]]:
     """Return node, and the command for npm: the machine's if new enough, or a wheel."""
     found, npm = shutil.which("node"), shutil.which("npm")
     if found and npm:
         numbers = re.findall(r"\d+", _node_version(Path(found)))
-        if tuple(map(int, numbers[:2])) >= NODE_NEEDED:
+        if tuple(map(int, numbers[:2])) >= needed:
             return Path(found), [npm]
     folder = BUILD / "node"
     python = folder / "venv" / "bin" / "python"

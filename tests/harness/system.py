@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -21,13 +22,19 @@ def require_system(*candidates: str, reason: str) -> Path:
         candidates: Commands looked up on PATH, or paths.
         reason: What the test needs it for.
     """
-    for candidate in candidates:
-        found = shutil.which(candidate) or (
-            candidate if Path(candidate).exists() else None
-        )
-        if found:
-            return Path(found)
-    message = f"{' or '.join(candidates)} is not on this machine: {reason}"
+    found = next(filter(None, map(_found, candidates)), None)
+    if found is None:
+        skip_or_fail(f"{' or '.join(candidates)} is not on this machine: {reason}")
+    return found
+
+
+def _found(candidate: str) -> Path | None:
+    name = shutil.which(candidate) or candidate
+    return Path(name) if Path(name).exists() else None
+
+
+def skip_or_fail(message: str) -> NoReturn:
+    """Skip the test, since this machine lacks something; with REQUIRE_ALL, fail it."""
     if os.environ.get("PGQUEUE_REQUIRE_ALL") == "1":
         pytest.fail(f"{message} (PGQUEUE_REQUIRE_ALL=1)")
     pytest.skip(message)
