@@ -37,7 +37,8 @@ async function pause(woken) {
 }
 
 client.on("notification", ({ payload }) => {
-  if (payload === `!pull:${QUEUE}`) wake();
+  // The second is told of what was redriven.
+  if ([`!pull:${QUEUE}`, QUEUE].includes(payload)) wake();
 });
 process.on("SIGTERM", () => {
   isStopping = true;
