@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 # What each state means, for whoever points at a badge.
 MEANINGS = {
+    "pull": _("Clients receive its messages; no worker claims from it."),
     "scheduled": _("Waits for its time; never tried."),
     "ready": _("Due: the next free worker takes it."),
     "alone": _(

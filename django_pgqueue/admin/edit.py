@@ -38,6 +38,7 @@ from django_pgqueue.admin.model_references import refused_model
 from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.exceptions import (
     InvalidArgument,
     JobNotFound,
@@ -100,6 +101,8 @@ class ArgumentsForm(forms.Form):
         value = self._value("args")
         if not isinstance(value, list):
             raise ValidationError(_("This must be a JSON array: [ … ]"))
+        if self._task == PULL_TASK and len(value) != 1:
+            raise ValidationError(_("A message has one payload, in brackets: [ … ]"))
         return value
 
     def clean_kwargs(self) -> dict[str, Any]:
@@ -107,6 +110,8 @@ class ArgumentsForm(forms.Form):
         value = self._value("kwargs")
         if not isinstance(value, dict):
             raise ValidationError(_("This must be a JSON object: { … }"))
+        if self._task == PULL_TASK and value:
+            raise ValidationError(_("A message has none of these: write {}."))
         return value
 
     def clean(self) -> dict[str, Any]:
@@ -298,6 +303,8 @@ def is_too_long(row: Any) -> bool:
 
 def signature_of(name: str) -> str:
     """Return how the declared task is called; "" when there is none of that name."""
+    if name == PULL_TASK:
+        return f"{name}(payload)"
     task = registry.tasks.get(name)
     if task is None:
         return ""

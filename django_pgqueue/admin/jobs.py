@@ -18,6 +18,7 @@ from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.filter_form import choice_field
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
 from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.models.bulk_act import BulkVerb
@@ -154,7 +155,7 @@ class JobAdmin(GroupedAdmin):
     @admin.display(description=_("worker"))
     def worker(self, job: Any) -> SafeString | str:
         """Lead from a running job to what its worker runs, the longest first."""
-        if job.state != LiveState.RUNNING:
+        if job.state != LiveState.RUNNING or job.task == PULL_TASK:
             return name(job.leased_by)
         return self.link(Worker, name(job.leased_by), job.leased_by)
 
@@ -169,8 +170,11 @@ class JobAdmin(GroupedAdmin):
     def stands(self, row: Any) -> SafeString:
         """Say what the job does now, or waits for."""
         if row.state == LiveState.RUNNING:
+            is_message = row.task == PULL_TASK
             return format_html(
-                gettext("{} attempt {} on worker {}, for {}"),
+                gettext("{} attempt {} by receiver {}, for {}")
+                if is_message
+                else gettext("{} attempt {} on worker {}, for {}"),
                 self.state(row),
                 str(row.attempt),
                 self.worker(row),
@@ -192,7 +196,7 @@ class JobAdmin(GroupedAdmin):
 
     def facts(self, row: Any) -> list[Fact]:
         """Say where the job stands, and what it waits for."""
-        due_label = _("Due")
+        is_message, due_label = row.task == PULL_TASK, _("Due")
         if row.state == LiveState.RUNNING:
             due_label = _("Lease ends")
         elif row.leased_by:
@@ -200,8 +204,11 @@ class JobAdmin(GroupedAdmin):
         return [
             *self.facts_of_place(row),
             (due_label, moments.full(row.visible_at, row.clock)),
-            (_("Worker"), row.leased_by),
-            (_("Leased"), moments.full(row.leased_at, row.clock)),
+            (_("Receiver") if is_message else _("Worker"), row.leased_by),
+            (
+                _("Received") if is_message else _("Leased"),
+                moments.full(row.leased_at, row.clock),
+            ),
             *self.facts_of_times(row),
             (_("Runs alone"), _("yes: its process died") if row.runs_alone else None),
             (_("Cancel asked"), moments.full(row.cancel_requested_at, row.clock)),

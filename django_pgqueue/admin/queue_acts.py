@@ -69,6 +69,10 @@ def _set_limit(work: Work) -> list[Any]:
     work.data["rate"] = "-" if rate is None else f"{text} ({rate.burst})"
     done = []
     for key, row in work.rows.items():
+        if row.kind == "pull":
+            problem = _("%(queue)s is a pull queue: no worker claims from it.")
+            work.problems.append(problem % {"queue": row.name})
+            continue
         is_done = operate.set_concurrency(row.name, jobs)
         if operate.set_rate(row.name, rate) or is_done:
             done.append(key)
@@ -108,6 +112,7 @@ LIMIT = Act(
     order="name",
     form=LimitForm,
     said=_said,
+    offered=lambda row: row.kind != "pull",
     warning=gettext_lazy(
         "So many of its jobs are claimed, on all workers together, until somebody says "
         "otherwise. What runs goes on. Both limits are set: empty fields go back to "

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
@@ -16,6 +17,7 @@ from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.listeners import resting
 from django_pgqueue.admin.queue_acts import LIMIT
 from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.send import SEND
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Job, Queue
 from django_pgqueue.operators import human
@@ -28,11 +30,16 @@ from django_pgqueue.tasks import database
 # How far jobs are counted, per queue and state.
 COUNTED_JOBS_MAX = 10_000
 
+# What is in a queue.
+KINDS = {"tasks": _("jobs of tasks"), "pull": _("messages to receive")}
+
 
 def _badge(queue: Queue) -> SafeString:
-    if queue.paused_at is None:
-        return badge("ready", _("open"))
-    return badge("retrying", _("paused"))
+    is_open = queue.paused_at is None
+    state = badge("ready", _("open")) if is_open else badge("retrying", _("paused"))
+    if queue.kind != "pull":
+        return state
+    return format_html("{} {}", badge("pull", _("pull")), state)
 
 
 def _count(label: Any, state: str) -> Callable[[Any, Any], SafeString | str]:
@@ -50,9 +57,9 @@ class QueueAdmin(ActingAdmin):
     """Each queue: its depth, and whether it is paused."""
 
     keyset = Keyset(("created_at", "name"))
-    acts = (*pausing(QUEUE), LIMIT)
+    acts = (*pausing(QUEUE), LIMIT, SEND)
     named_by = (
-        *("paused_at", "paused_by", "pause_reason"),
+        *("kind", "paused_at", "paused_by", "pause_reason"),
         *("concurrency", "rate_spacing", "rate_burst"),
     )
     list_display = (
@@ -60,7 +67,14 @@ class QueueAdmin(ActingAdmin):
         *("parked", "dead", "held", "limit"),
     )
     list_reads = (
-        *("created_at", "paused_at", "paused_until", "paused_by", "pause_reason"),
+        *(
+            "created_at",
+            "kind",
+            "paused_at",
+            "paused_until",
+            "paused_by",
+            "pause_reason",
+        ),
     )
 
     def listed(self, rows: list[Any]) -> list[Any]:
@@ -101,6 +115,8 @@ class QueueAdmin(ActingAdmin):
         """Say how much waits, and what an operator said about the queue."""
         return [
             (_("Name"), row.name),
+            (_("Kind"), KINDS.get(row.kind, row.kind)),
+            *_of_messages(row),
             (_("Paused"), moments.full(row.paused_at, row.clock)),
             (_("Paused until"), moments.full(row.paused_until, row.clock)),
             (_("Paused by"), row.paused_by),
@@ -127,6 +143,19 @@ class QueueAdmin(ActingAdmin):
             query["state"] = state
         model = DeadLetter if state == "dead" else Job
         return self.link(model, text, **query)
+
+
+def _of_messages(row: Any) -> list[Fact]:
+    """Say what holds for the messages of a pull queue."""
+    if row.kind != "pull":
+        return []
+    # As sql/pull_queue.sql has it.
+    seconds = 30 if row.visibility_seconds is None else row.visibility_seconds
+    most = 5 if row.max_receives is None else row.max_receives
+    return [
+        (_("A message is its receiver's for"), human.duration(seconds)),
+        (_("Receives of a message, at most"), f"{most:,}"),
+    ]
 
 
 def read_stats(names: list[str]) -> dict[str, QueueStats]:

@@ -89,6 +89,7 @@ CONFIRMED = {
     "queue": "elsewhere",
     "is_new": "on",
     "jobs": "7",
+    "payload": "7",
 }
 
 # What is done with one row: its page, its name, and the permissions beside "view".
@@ -107,6 +108,7 @@ ACTS = [
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
     ("queue", "limit", {"pause"}),
+    ("queue", "send", {"edit"}),
     *(("lane", name, {"pause"}) for name in ("pause", "resume", "capacity", "release")),
     ("lane", "weight", {"pause"}),
     ("pipelinerun", "run-again", {"run_pipeline"}),
@@ -124,12 +126,19 @@ ACTS = [
     ("consumergroup", "read-on", {"pause"}),
 ]
 # What may be done again and again, so that each of the requests does it.
-REPEATED = {"run-again": 3, "run-now": 3, "release": 3, "resend": 3, "restart": 3}
+REPEATED = {
+    "run-again": 3,
+    "run-now": 3,
+    "release": 3,
+    "resend": 3,
+    "restart": 3,
+    "send": 3,
+}
 # Those that ask first show their form on GET.
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
-    *("limit", "weight", "resend", "retry-dead", "resolve", "restart"),
+    *("limit", "weight", "resend", "retry-dead", "resolve", "restart", "send"),
 )
 
 EDITS = [
@@ -181,7 +190,8 @@ def make(page, name=""):
         return make_listened(page, name)
     if page in ("lane", "workflow"):
         return (make_lane if page == "lane" else make_workflow)(name)
-    queue = Queue.objects.create(name="mail")
+    kind = "pull" if name == "send" else "tasks"
+    queue = Queue.objects.create(name="mail", kind=kind)
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
     return "mail"

@@ -1,0 +1,104 @@
+"""What people can do with pull queues: send a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy
+
+from django_pgqueue.admin.acts import Act, Outcome, Work
+from django_pgqueue.admin.edit import read_json
+from django_pgqueue.exceptions import InvalidArgument, InvalidOption, PayloadTooLarge
+from django_pgqueue.options.durations import as_timedelta
+
+PERMISSION = "edit"
+
+DELAY_CHARACTERS_MAX = 30
+
+
+class MessageForm(forms.Form):
+    """One message."""
+
+    payload = forms.CharField(
+        label=gettext_lazy("Payload"),
+        help_text=gettext_lazy('A JSON value, such as {"path": "a.jpg"}.'),
+        widget=forms.Textarea({"spellcheck": "false", "rows": "6"}),
+    )
+    group = forms.CharField(
+        label=gettext_lazy("Group"),
+        required=False,
+        help_text=gettext_lazy("Received one at a time and in order with its others."),
+    )
+    delay = forms.CharField(
+        label=gettext_lazy("Delay"),
+        max_length=DELAY_CHARACTERS_MAX,
+        required=False,
+        help_text=gettext_lazy("Nobody receives it for so long, such as 90s or 2h."),
+    )
+
+    def clean_payload(self) -> Any:
+        """Return the value."""
+        try:
+            return read_json(self.cleaned_data["payload"])
+        except ValueError as error:
+            raise ValidationError("%(error)s", params={"error": error}) from None
+
+    def clean_delay(self) -> Any:
+        """Return the length of time; nothing is none."""
+        text = self.cleaned_data["delay"]
+        try:
+            return as_timedelta(text, name="delay") if text else None
+        except ValueError as error:
+            raise ValidationError("%(error)s", params={"error": error}) from None
+
+
+def _send(work: Work) -> list[dict[Any, list[int]]]:
+    # Here: it is seldom needed, and django.setup() loads this page.
+    from django_pgqueue.pull.known import known_queue
+
+    sent = {}
+    for key, row in work.rows.items():
+        queue = known_queue(row.name)
+        if queue is None:
+            problem = _("%(queue)s is a queue of tasks: nobody would receive it there.")
+            work.problems.append(problem % {"queue": row.name})
+            continue
+        try:
+            message_id = queue.send(
+                work.data["payload"],
+                group=work.data["group"] or None,
+                delay=work.data["delay"],
+            )
+        except (InvalidArgument, InvalidOption, PayloadTooLarge) as error:
+            work.problems.append(str(error))
+            continue
+        sent[key] = [message_id]
+    return [sent]
+
+
+SEND = Act(
+    name="send",
+    permissions=(PERMISSION,),
+    label=gettext_lazy("Send a message"),
+    help=gettext_lazy("Its receivers get it as any other."),
+    run=_send,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d message was sent: %(names)s.",
+                "%(count)d messages were sent: %(names)s.",
+                "count",
+            ),
+            gettext_lazy("Sent message %(names)s."),
+        ),
+    ],
+    form=MessageForm,
+    offered=lambda row: row.kind == "pull",
+    order="name",
+    warning=gettext_lazy(
+        "Whoever receives from the queue gets it, and does what the payload says."
+    ),
+)

@@ -1,0 +1,136 @@
+"""Pull queues in the admin: messages are jobs that clients receive."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+from django.db import connection
+
+from django_pgqueue.models import DeadLetter, Job, Queue
+from django_pgqueue.pull.known import known_queue
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/queue/"
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+@pytest.fixture
+def thumbs(db):
+    """A pull queue that code does not declare."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_declare_queue('thumbs', 90, 1)")
+    return known_queue("thumbs")
+
+
+def test_its_page_says_what_it_is_and_offers_what_fits(admin_client, thumbs):
+    """A limit is for workers; a queue of tasks takes no messages."""
+    Queue.objects.create(name="mail")
+    page = admin_client.get(f"{URL}thumbs/change/")
+    html = page.content.decode()
+    for said in ("messages to receive", "1 min 30 s"):
+        assert said in html
+    assert "Send a message" in html
+    assert "Set limit" not in html
+    assert (
+        "Send a message" not in admin_client.get(f"{URL}mail/change/").content.decode()
+    )
+    listed = admin_client.get(URL).content.decode()
+    assert 1 == listed.count("no worker claims from it")
+
+
+def test_a_message_is_sent(staff, thumbs):
+    """With its payload, which the log entry does not tell."""
+    client = staff("view_queue", "edit")
+    response = client.post(
+        f"{URL}thumbs/send/",
+        {
+            "confirmed": "1",
+            "payload": '{"path": "a.jpg"}',
+            "group": "album",
+            "delay": "0s",
+        },
+    )
+    [message] = thumbs.receive()
+    assert ({"path": "a.jpg"}, "album") == (message.payload, message.group)
+    assert [f"1 message was sent: {message.id}."] == texts(response)
+    entry = LogEntry.objects.get()
+    assert f"Sent message {message.id}." == entry.get_change_message()
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"payload": "{"}, "Expecting property name"),
+        ({"payload": "1", "delay": "soon"}, "is no duration"),
+    ],
+)
+def test_a_wrong_field_is_told_where_it_stands(admin_client, thumbs, given, words):
+    """And nothing is sent."""
+    response = admin_client.post(f"{URL}thumbs/send/", {"confirmed": "1", **given})
+    assert words in response.content.decode()
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "action, given, queue, words",
+    [
+        ("send", {"payload": "1"}, "mail", "mail is a queue of tasks"),
+        ("send", {"payload": '{"__pgqueue__": "x"}'}, "thumbs", "which is reserved"),
+        ("send", {"payload": "1", "group": "g" * 129}, "thumbs", "1 to 128 characters"),
+        ("limit", {"jobs": "7"}, "thumbs", "thumbs is a pull queue"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    admin_client, thumbs, action, given, queue, words
+):
+    """Where rows are ticked in the list, all acts can be chosen for all of them."""
+    Queue.objects.create(name="mail")
+    ticked = {"action": action, "_selected_action": [queue], "confirmed": "1"}
+    response = admin_client.post(URL, {**ticked, **given})
+    assert [True] == [words in text for text in texts(response)]
+    assert not Job.objects.exists()
+    assert not Queue.objects.exclude(concurrency=None).exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_a_received_message_shows_its_receiver_and_hides_its_payload(staff, thumbs):
+    """On Jobs, without a link to a worker; with the permission the payload is there,
+    redacted."""
+    sent = thumbs.send({"path": "a.jpg", "password": "hunter2"})
+    assert 1 == len(thumbs.receive())
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job SET leased_by = 'node-7'")
+    url = f"/admin/pgqueue/job/{sent}/change/"
+    html = staff("view_job", "view_worker").get(url).content.decode()
+    assert "by receiver" in html
+    assert "node-7" in html
+    assert "/pgqueue/worker/node-7/" not in html
+    assert "a.jpg" not in html
+    html = staff("view_job", "view_payload").get(url).content.decode()
+    assert "a.jpg" in html
+    assert "hunter2" not in html
+    listed = staff("view_job", "view_worker").get("/admin/pgqueue/job/")
+    assert "/pgqueue/worker/node-7/" not in listed.content.decode()
+
+
+def test_a_dead_message_is_edited_and_redriven(admin_client, thumbs):
+    """It stays a message: one payload, and nothing else."""
+    sent = thumbs.send({"path": "a.jpg"})
+    assert 1 == thumbs.nack(thumbs.receive()).dead
+    url = f"/admin/pgqueue/deadletter/{sent}/edit/"
+    form = admin_client.get(url).context["form"]
+    data = {"seen": form.initial["seen"], "args": "[1, 2]", "kwargs": '{"a": 1}'}
+    html = admin_client.post(url, {**data, "save": "1"}).content.decode()
+    assert "A message has one payload" in html
+    assert "A message has none of these" in html
+
+    data |= {"args": '[{"path": "b.jpg"}]', "kwargs": "{}", "redrive": "1"}
+    admin_client.post(url, data)
+    assert not DeadLetter.objects.exists()
+    [message] = thumbs.receive()
+    assert (sent, {"path": "b.jpg"}) == (message.id, message.payload)
