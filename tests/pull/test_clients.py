@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
+from django_pgqueue import topic
 from django_pgqueue.postgres.embedded.binaries import find_binaries
 from tests.benchmarks.environments import UnavailableError, open_node
 from tests.harness.system import require_system, skip_or_fail
@@ -37,12 +38,15 @@ CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 END $$;
 CREATE TRIGGER gate BEFORE DELETE ON pgqueue_job
     FOR EACH ROW EXECUTE FUNCTION gate();
+CREATE TRIGGER gate BEFORE UPDATE ON pgqueue_position
+    FOR EACH ROW WHEN (NEW.position > OLD.position) EXECUTE FUNCTION gate();
 """
 CLOSE, OPEN = (f"SELECT pg_advisory_{verb}({GATE})" for verb in ("lock", "unlock"))
 AT_THE_GATE = """
 SELECT array_agg(DISTINCT application_name ORDER BY application_name)
   FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'
 """
+EFFECTS = "SELECT count(DISTINCT path) FROM shop_thumbnail"
 LIVE = "SELECT count(*) FROM pgqueue_job"
 
 
@@ -197,3 +201,48 @@ def test_what_fails_in_node_is_given_back_with_its_error(
     [(is_later, message)] = cursor.fetchall()
     assert is_later
     assert 'null value in column "path"' in message
+
+
+def test_a_log_is_read_in_node(cursor, node_folder, start, thumbnails):
+    """Two readers share the partitions; both are killed before they commit, and started
+    again: each message is read once, and those of a key in order."""
+    program, folder = node_folder
+    topic("photos", partitions=4).group("thumbs").create(start="earliest")
+    cursor.execute(
+        "SELECT pgqueue_publish('photos',"
+        " jsonb_build_object('path', n %% %s || '/' || n), key => n %% %s || '')"
+        " FROM generate_series(1001, 1000 + %s) n",
+        [GROUPS, GROUPS, MESSAGES],
+    )
+    readers = {name: [program, folder / "reader.mjs"] for name in ("one", "two")}
+    cursor.execute(CLOSE)
+    kill_at_the_gate(cursor, [start(*each) for each in readers.items()], readers)
+    cursor.execute("SELECT count(leased_by) FROM pgqueue_position")
+    assert (0,) == cursor.fetchone()  # Their leases went with their transactions.
+
+    heirs = [start(*each) for each in readers.items()]
+    wait_at_the_gate(cursor, readers)
+    cursor.execute(OPEN)
+    wait_for(
+        lambda: cursor.execute(EFFECTS).fetchone() == (MESSAGES,),
+        timeout=60,
+        what="all is read",
+    )
+    cursor.execute(
+        "SELECT pgqueue_publish('photos', '{\"path\": \"9/last\"}', key => '9')"
+    )
+    wait_for(
+        lambda: cursor.execute(EFFECTS).fetchone() == (MESSAGES + 1,),
+        what="what is published later is read, too",
+    )
+    for heir in heirs:
+        heir.terminate()
+    assert [0, 0] == [heir.wait(60 * patience()) for heir in heirs]
+
+    cursor.execute("SELECT path, by FROM shop_thumbnail ORDER BY id")
+    done = cursor.fetchall()
+    assert MESSAGES + 1 == len(done) == len({path for path, _ in done})
+    assert {"one", "two"} == {by for _, by in done}
+    for key in range(GROUPS):
+        of_it = [path for path, _ in done if path.startswith(f"{key}/")]
+        assert sorted(of_it) == of_it
