@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from django_pgqueue.topics.captured import capture_actor
     from django_pgqueue.topics.changes import Change
     from django_pgqueue.topics.consume import consume
+    from django_pgqueue.topics.inbox import ainbox, inbox
     from django_pgqueue.topics.publication import Publication
     from django_pgqueue.topics.publish import (
         apublish,
@@ -108,6 +109,8 @@ _HOMES = {
     "consume": "topics.consume",
     "capture_actor": "topics.captured",
     "Change": "topics.changes",
+    "inbox": "topics.inbox",
+    "ainbox": "topics.inbox",
     "topic": "topics.topic",
     "publish": "topics.publish",
     "publish_many": "topics.publish",
@@ -227,6 +230,7 @@ __all__ = [
     "WorkflowResult",
     "WrongDatabase",
     "WrongState",
+    "ainbox",
     "apublish",
     "apublish_many",
     "as_completed",
@@ -242,6 +246,7 @@ __all__ = [
     "find_batch",
     "flow",
     "group",
+    "inbox",
     "publish",
     "publish_many",
     "queue",

@@ -75,6 +75,8 @@ class Retention:
     wait_for_ingest: timedelta | None = None
     # How many bytes the log of all topics may have, whatever they say; None: any.
     log_bytes: int | None = None
+    # What inbox() has noted: what comes again later is taken for new.
+    inbox: timedelta | None = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)

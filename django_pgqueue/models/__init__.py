@@ -11,6 +11,7 @@ from django_pgqueue.models.dedup_window import DedupWindow
 from django_pgqueue.models.durable import DurableStep, Signal
 from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
+from django_pgqueue.models.inbox import InboxEntry
 from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
 from django_pgqueue.models.lane import Lane
@@ -39,6 +40,7 @@ __all__ = [
     "Export",
     "Failure",
     "FailureHour",
+    "InboxEntry",
     "Job",
     "JobField",
     "JobReference",

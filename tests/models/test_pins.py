@@ -143,6 +143,7 @@ CALLS = [
        RETURNING 1) SELECT 1""",
     "SELECT * FROM one.pgqueue_read('a/pulled', 1)",
     "SELECT one.pgqueue_commit_position('1 1 9 pull:1/a', 9)",
+    "SELECT one.pgqueue_inbox('stripe', 'evt_1')",
     "SELECT one.pgqueue_make_log_day(current_date + 9)",
     "SELECT one.pgqueue_make_archive_day(current_date + 9)",
     "SELECT one.pgqueue_make_log_day(current_date - 1)",

@@ -337,6 +337,7 @@ SPECIAL = {
     },
     "lanes.WITH_ROOM": {"after": ""},
     "watch.SAID": {"after": NOON},
+    "inbox.NOTE": {"external_id": "evt_1"},
     "mail_files.USE": {"jobs": [1]},
     "bulk_acts.CREATE": {
         "verb": "redrive",

@@ -3,9 +3,9 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
-they are exported there. Dead letters, results, workflows that are over, periods of
-dedup keys, durable steps, signals, files that no mail has any more, spans of tasks,
-bulk acts and the rows of dead workers are deleted in bounded batches.
+they are exported there. Dead letters, what has come in, results, workflows that are
+over, periods of dedup keys, durable steps, signals, files that no mail has any more,
+spans of tasks, bulk acts and the rows of dead workers are deleted in bounded batches.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.queues import (
     bulk_acts,
     durable,
+    inbox,
     mail_files,
     partitions,
     purge,
@@ -82,6 +83,8 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
         result.append(
             Batches("dead letters", purge.purge_dead_letters, retention.dead_letters)
         )
+    if retention.inbox is not None:
+        result.append(Batches("entries of the inbox", inbox.purge, retention.inbox))
     keep = timedelta(seconds=settings.result_ttl_seconds)
     result.append(Batches("results", purge.purge_results, keep))
     result.append(
