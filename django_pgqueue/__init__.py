@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         publish,
         publish_many,
     )
+    from django_pgqueue.topics.scheduled import acancel_message, cancel_message
     from django_pgqueue.topics.subscribe import subscribe
     from django_pgqueue.topics.topic import Topic, topic
     from django_pgqueue.workflows.flow import flow
@@ -111,6 +112,8 @@ _HOMES = {
     "Change": "topics.changes",
     "inbox": "topics.inbox",
     "ainbox": "topics.inbox",
+    "cancel_message": "topics.scheduled",
+    "acancel_message": "topics.scheduled",
     "topic": "topics.topic",
     "publish": "topics.publish",
     "publish_many": "topics.publish",
@@ -230,6 +233,7 @@ __all__ = [
     "WorkflowResult",
     "WrongDatabase",
     "WrongState",
+    "acancel_message",
     "ainbox",
     "apublish",
     "apublish_many",
@@ -238,6 +242,7 @@ __all__ = [
     "batch",
     "batch_of",
     "capture_actor",
+    "cancel_message",
     "chain",
     "chord",
     "consume",

@@ -61,8 +61,8 @@ LANE_WEIGHT_MAX = 100
 # The hash that the end of a longer name becomes.
 LANE_DIGITS = 32
 
-# Of the inbox: who has sent a message from outside, and what that one calls it. Both fit
-# into an entry of an index, whatever their characters.
+# Of the inbox: who has sent a message from outside, and what that one calls it. Both
+# fit into an entry of an index, whatever their characters are.
 SOURCE_CHARACTERS_MAX = 63
 EXTERNAL_ID_CHARACTERS_MAX = 512
 

@@ -20,6 +20,7 @@ from django_pgqueue.models.permit import Permit
 from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
 from django_pgqueue.models.schedule import Schedule, Tick
+from django_pgqueue.models.scheduled_message import ScheduledMessage
 from django_pgqueue.models.subscription import Subscription
 from django_pgqueue.models.task_hour import TaskHour
 from django_pgqueue.models.task_span import TaskSpan
@@ -55,6 +56,7 @@ __all__ = [
     "Position",
     "Queue",
     "Schedule",
+    "ScheduledMessage",
     "Signal",
     "Step",
     "Subscription",

@@ -225,6 +225,12 @@ def _check_publishing(publication: Publication, **options: Any) -> None:
             f"and no others. Put what receivers need into its payload.",
             part="message",
         )
+    if publication.is_later:
+        raise ScheduleError(
+            f"The message {name!r} of a schedule has run_after: it is published at its "
+            f"tick. Let the schedule be due then.",
+            part="message",
+        )
     if options["overlap"] == "skip":
         raise ScheduleError(
             f"overlap='skip' and the message {name!r}: a message has no job that could "

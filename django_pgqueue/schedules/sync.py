@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
+from django_pgqueue.log.scheduled import HINT
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.declare import declared
 
 logger = logging.getLogger("django_pgqueue.schedules")
-
-# Workers are told to look at the schedules; in no queue's name is there a "!".
-HINT = "!schedules"
 
 
 class Synced(NamedTuple):

@@ -37,9 +37,9 @@ BEGIN
                'pgqueue_pull_queue', 'pgqueue_pull_receipts', 'pgqueue_read',
                'pgqueue_receive', 'pgqueue_reject', 'pgqueue_repeat_calls',
                'pgqueue_restart_workflow', 'pgqueue_results_of', 'pgqueue_retake_keys',
-               'pgqueue_send', 'pgqueue_send_many', 'pgqueue_start_steps',
-               'pgqueue_start_workflow', 'pgqueue_steps_ended', 'pgqueue_store',
-               'pgqueue_store_message', 'pgqueue_store_messages',
+               'pgqueue_schedule_messages', 'pgqueue_send', 'pgqueue_send_many',
+               'pgqueue_start_steps', 'pgqueue_start_workflow', 'pgqueue_steps_ended',
+               'pgqueue_store', 'pgqueue_store_message', 'pgqueue_store_messages',
                'pgqueue_store_steps', 'pgqueue_store_unique', 'pgqueue_turns',
                'pgqueue_watch')
     LOOP

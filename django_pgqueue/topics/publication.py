@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.log.names import check_key, check_name, topic_of
-from django_pgqueue.options.checks import check_headers
+from django_pgqueue.options.checks import When, check_headers, check_when
 from django_pgqueue.tasks import payload as payloads
 
 EMPTY = "{}"
@@ -23,16 +24,29 @@ class Publication:
     # JSON text, within PGQUEUE["PAYLOAD_BYTES_MAX"] together.
     payload_text: str
     headers_text: str = EMPTY
+    # When it is published: at a moment, or so long from then on; None: at once.
+    run_at: datetime | None = None
+    delay: timedelta | None = None
 
     @property
     def topic(self) -> str:
         """The topic that it is published to."""
         return topic_of(self.name)
 
+    @property
+    def is_later(self) -> bool:
+        """Whether it has a moment of its own."""
+        return self.run_at is not None or self.delay is not None
+
     def item(self) -> str:
-        """Return it as log/publish.py takes it: a JSON array."""
+        """Return it as log/publish.py takes it, or log/scheduled.py: a JSON array."""
         name, key = payloads.ENCODER.encode([self.name, self.key])[1:-1].split(",", 1)
-        return f"[{name},{key},{self.payload_text},{self.headers_text}]"
+        when = ""
+        if self.run_at is not None:
+            when = f',"{self.run_at.isoformat()}"'
+        elif self.delay is not None:
+            when = f",null,{self.delay.total_seconds()}"
+        return f"[{name},{key},{self.payload_text},{self.headers_text}{when}]"
 
 
 def publication(
@@ -42,6 +56,7 @@ def publication(
     key: object,
     headers: Mapping[str, Any] | None,
     payload_bytes_max: int,
+    run_after: When | None = None,
 ) -> Publication:
     """
     Return a message, checked.
@@ -52,11 +67,13 @@ def publication(
         key: A text or an int; None: it has no order.
         headers: As those of a job.
         payload_bytes_max: Of payload and headers together, as UTF-8 JSON.
+        run_after: When it is published, as of a job; None: at once.
 
     Raises:
         TopicError: The name or the key cannot be.
         InvalidArgument: A value cannot travel.
-        InvalidOption: The headers are no dict, or have a reserved key.
+        InvalidOption: The headers are no dict, or have a reserved key; or run_after is
+            neither a moment nor a duration.
         PayloadTooLarge: Both together are too large.
     """
     check_name(name)
@@ -72,4 +89,8 @@ def publication(
             payload_bytes_max=payload_bytes_max,
             what="payload and headers",
         )
-    return Publication(name, check_key(key), text, headers_text)
+    made = Publication(name, check_key(key), text, headers_text)
+    if run_after is None:
+        return made
+    run_at, delay = check_when("run_after", run_after)
+    return replace(made, run_at=run_at, delay=delay)

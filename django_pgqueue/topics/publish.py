@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -18,7 +19,9 @@ from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import QueueFull, TopicError, shown
 from django_pgqueue.log import publish as storage
+from django_pgqueue.log import scheduled
 from django_pgqueue.log.names import topic_of
+from django_pgqueue.options.checks import When
 from django_pgqueue.postgres.bulk import (
     BULK_CURSOR_CHARACTERS,
     BULK_ROWS_MAX,
@@ -50,6 +53,7 @@ def publish(
     *,
     key: str | int | None = None,
     headers: Mapping[str, Any] | None = None,
+    run_after: When | None = None,
 ) -> int:
     """
     Publish one message, in the caller's transaction: one query.
@@ -63,9 +67,11 @@ def publish(
         key: A text of 1 to 1,000 characters, or an int: messages of one key keep
             their order.
         headers: A dict for whoever reads it; reserved keys are refused.
+        run_after: A datetime, or a duration from now on the database's clock: it is
+            published then, and can be cancelled until then. None: at once.
 
     Returns:
-        The message's id.
+        The message's id. With run_after it is below zero, for cancel_message().
 
     Raises:
         TopicError: The name or the key cannot be, or the payload does not fit the
@@ -73,13 +79,17 @@ def publish(
         InvalidArgument: The payload cannot travel as JSON.
         PayloadTooLarge: It exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
         QueueFull: A subscription to it has a full backlog, and refuses.
+        InvalidOption: A header is reserved, or run_after no time that can be.
         WrongDatabase: A transaction is open on another alias than the topics'.
     """
-    return publish_one(message(name, payload, key=key, headers=headers))
+    made = message(name, payload, key=key, headers=headers, run_after=run_after)
+    return publish_one(made)
 
 
 def publish_one(made: Publication) -> int:
     """Publish what message() or Topic.message() has made; as publish()."""
+    if made.is_later:
+        return store({}, [made])[1][0]
     try:
         settings = get_settings()
         topic = made.topic
@@ -107,10 +117,11 @@ def publish_many(publications: Iterable[Publication]) -> list[int]:
     """
     Publish messages that Topic.message() has made: all or nothing.
 
-    One statement for each topic and 5,000 messages.
+    One statement for each topic and 5,000 messages, and for 5,000 that have run_after.
 
     Returns:
-        Their ids, in the order of the messages. Those of one topic rise in it.
+        Their ids, in the order of the messages. Those of one topic rise in it; of what
+        is published later, they are below zero, and fall.
 
     Raises:
         TopicError: One of them is none.
@@ -118,21 +129,28 @@ def publish_many(publications: Iterable[Publication]) -> list[int]:
     """
     given = list(publications)
     by_topic: dict[str, list[int]] = {}
+    later: list[int] = []
     for place, each in enumerate(given):
         if not isinstance(each, Publication):
             raise TopicError(
                 f"publish_many() takes what Topic.message(…) returns; item {place} is "
                 f"{shown(each)}. For payloads of one topic: topic.publish_many(…)."
             )
-        by_topic.setdefault(each.topic, []).append(place)
+        if each.is_later:
+            later.append(place)
+        else:
+            by_topic.setdefault(each.topic, []).append(place)
     ids = [0] * len(given)
     batches = {
         topic: [Items(given[place].item(), 1) for place in places]
         for topic, places in by_topic.items()
     }
-    for topic, stored in store(batches).items():
+    published, later_ids = store(batches, [given[place] for place in later])
+    for topic, stored in published.items():
         for place, message_id in zip(by_topic[topic], stored, strict=True):
             ids[place] = message_id
+    for place, message_id in zip(later, later_ids, strict=True):
+        ids[place] = message_id
     return ids
 
 
@@ -142,9 +160,12 @@ async def apublish(
     *,
     key: str | int | None = None,
     headers: Mapping[str, Any] | None = None,
+    run_after: When | None = None,
 ) -> int:
     """Publish one message from async code; as publish(), in an open transaction too."""
-    return await sync_to_async(publish)(name, payload, key=key, headers=headers)
+    return await sync_to_async(publish)(
+        name, payload, key=key, headers=headers, run_after=run_after
+    )
 
 
 async def apublish_many(publications: Iterable[Publication]) -> list[int]:
@@ -158,6 +179,7 @@ def message(
     *,
     key: object = None,
     headers: Mapping[str, Any] | None = None,
+    run_after: When | None = None,
 ) -> Publication:
     """Return a message that is checked and not published; raises as publish()."""
     declared = find(topic_of(name)) if isinstance(name, str) else None
@@ -175,35 +197,43 @@ def message(
         key=key,
         headers=headers,
         payload_bytes_max=settings.payload_bytes_max,
+        run_after=run_after,
     )
 
 
-def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
+def store(
+    batches: Mapping[str, Sequence[Items]], later: Sequence[Publication] = ()
+) -> tuple[dict[str, list[int]], list[int]]:
     """
-    Store encoded messages by topic: all or nothing.
+    Store encoded messages: all or nothing.
 
     Args:
         batches: For each topic its messages, as log/publish.py takes them.
+        later: Those that are published later, of any topics.
 
     Returns:
-        The ids for each topic, in the order of its messages.
+        The ids for each topic, in the order of its messages; and those of *later*.
     """
-    if not batches:
-        return {}
+    if not batches and not later:
+        return {}, []
     try:
         settings = get_settings()
-        connection = queue_connection(
-            next(iter(batches)), settings.database, is_message=True
-        )
-        see_to_days(connection)
-        if _is_one_statement(batches):
-            ids = _store(connection, batches)
+        topic = next(iter(batches)) if batches else later[0].topic
+        connection = queue_connection(topic, settings.database, is_message=True)
+        if batches:
+            see_to_days(connection)
+        if _is_one_statement(batches, later):
+            ids, later_ids = (
+                _store(connection, batches),
+                _store_later(connection, later),
+            )
         else:
             with transaction.atomic(using=settings.database, savepoint=False):
                 ids = _store(connection, batches)
+                later_ids = _store_later(connection, later)
         if settings.mode == "immediate":
             _run_at_once(connection, ids)
-        return ids
+        return ids, later_ids
     except FIRST_ERRORS as error:
         name_way_out(error, "publish()", "apublish(…) or apublish_many(…)")
         raise
@@ -222,10 +252,12 @@ def wake_all(connection: Any, names: Iterable[str]) -> None:
         wake_after_commit(connection, name, tells_age=name == LANES_HINT)
 
 
-def _is_one_statement(batches: Mapping[str, Sequence[Items]]) -> bool:
+def _is_one_statement(
+    batches: Mapping[str, Sequence[Items]], later: Sequence[Publication]
+) -> bool:
     """Whether all are stored by one statement, which needs no transaction around it."""
-    parts = [part for items in batches.values() for part in items]
-    return len(batches) == 1 and len(list(chunks(parts, BULK_ROWS_MAX))) == 1
+    every = [*batches.values(), [Items(each.item(), 1) for each in later]]
+    return sum(len(list(chunks(items, BULK_ROWS_MAX))) for items in every) == 1
 
 
 def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str, Any]:
@@ -244,6 +276,43 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
         ids[topic] = stored.ids
         _tell(connection, topic, stored)
     return ids
+
+
+def _store_later(connection: Any, later: Sequence[Publication]) -> list[int]:
+    if not get_settings().trace:
+        return _store_scheduled(connection, later)
+    from django_pgqueue.tasks import tracing
+
+    ids = [0] * len(later)
+    for topic in sorted({each.topic for each in later}):
+        places = [place for place, each in enumerate(later) if each.topic == topic]
+        with tracing.sending("publish", topic) as span:
+            stored = _store_scheduled(
+                connection,
+                [
+                    replace(
+                        later[place],
+                        headers_text=tracing.carry(later[place].headers_text),
+                    )
+                    for place in places
+                ],
+            )
+            tracing.stored(span, stored)
+        for place, message_id in zip(places, stored, strict=True):
+            ids[place] = message_id
+    return ids
+
+
+def _store_scheduled(connection: Any, later: Sequence[Publication]) -> list[int]:
+    """Store what is published later; its scheduler need not know of it yet."""
+    items = [Items(each.item(), 1) for each in later]
+    if not items:
+        return []
+    with _cursor(connection, sum(len(each.text) for each in items)) as cursor:
+        stored = scheduled.store(cursor, items)
+    if stored.seconds < scheduled.LOOK_SECONDS:
+        wake_after_commit(connection, scheduled.HINT)
+    return stored.ids
 
 
 def _store_one(connection: Any, made: Publication, headers: str) -> storage.Stored:

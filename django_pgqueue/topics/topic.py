@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from asgiref.sync import sync_to_async
@@ -25,7 +26,7 @@ from django_pgqueue.log.names import (
     check_name,
     check_topic,
 )
-from django_pgqueue.options.checks import check_check_types
+from django_pgqueue.options.checks import When, check_check_types
 from django_pgqueue.options.durations import Duration, as_bytes_within, as_timedelta
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.payload import encode_plain
@@ -61,6 +62,7 @@ class Topic:
         *,
         key: str | int | None = None,
         headers: Mapping[str, Any] | None = None,
+        run_after: When | None = None,
     ) -> int: ...
 
     @overload
@@ -72,6 +74,7 @@ class Topic:
         *,
         key: str | int | None = None,
         headers: Mapping[str, Any] | None = None,
+        run_after: When | None = None,
     ) -> int: ...
 
     def publish(
@@ -79,6 +82,7 @@ class Topic:
         *content: Any,
         key: str | int | None = None,
         headers: Mapping[str, Any] | None = None,
+        run_after: When | None = None,
     ) -> int:
         """
         Publish one message, in the caller's transaction: one query.
@@ -92,16 +96,19 @@ class Topic:
             key: A text of 1 to 1,000 characters, or an int: messages of one key keep
                 their order.
             headers: A dict for whoever reads it; reserved keys are refused.
+            run_after: A datetime, or a duration from now on the database's clock: it
+                is published then, and can be cancelled until then. None: at once.
 
         Returns:
-            The message's id.
+            The message's id. With run_after it is below zero, for cancel_message().
 
         Raises:
             TopicError: The name is not of this topic, the key cannot be, or the
                 payload does not fit the schema.
-            InvalidArgument, PayloadTooLarge, WrongDatabase: As the function publish().
+            InvalidArgument, InvalidOption, PayloadTooLarge, WrongDatabase: As the
+                function publish().
         """
-        made = self.message(*content, key=key, headers=headers)
+        made = self.message(*content, key=key, headers=headers, run_after=run_after)
         return publishing.publish_one(made)
 
     async def apublish(
@@ -109,9 +116,12 @@ class Topic:
         *content: Any,
         key: str | int | None = None,
         headers: Mapping[str, Any] | None = None,
+        run_after: When | None = None,
     ) -> int:
         """Publish one message from async code; as publish()."""
-        return await sync_to_async(self.publish)(*content, key=key, headers=headers)
+        return await sync_to_async(self.publish)(
+            *content, key=key, headers=headers, run_after=run_after
+        )
 
     def publish_many(
         self,
@@ -120,6 +130,7 @@ class Topic:
         name: str | None = None,
         key: str | Callable[[Any], object] | None = None,
         headers: Mapping[str, Any] | None = None,
+        run_after: When | None = None,
     ) -> list[int]:
         """
         Publish many messages: all or nothing, one statement per 5,000.
@@ -132,9 +143,11 @@ class Topic:
             name: What messages made of payloads are called; by default as the topic.
             key: Of those: a field of each payload, or a function that is given it.
             headers: Of those.
+            run_after: Of those.
 
         Returns:
-            Their ids, which rise in the order of the items.
+            Their ids, which rise in the order of the items; of what is published later,
+            they are below zero, and fall.
 
         Raises:
             TopicError: An item is of another topic, or a payload has no such field.
@@ -142,19 +155,30 @@ class Topic:
                 published.
         """
         called = self.name if name is None else check_name(name, self.name)
-        batches: list[Items] = []
+        batches: list[Items | Publication] = []
         if type(items) is list or type(items) is tuple:
             for start in range(0, len(items), TOGETHER):
                 together = items[start : start + TOGETHER]
-                batches += self._encode(together, called, key, headers)
+                batches += self._encode(together, called, key, headers, run_after)
         else:
             # Each at once: a generator may yield one dict again and again, and change
             # what is in it between.
             for item in items:
-                batches += self._encode((item,), called, key, headers)
-        if not batches:
-            return []
-        return publishing.store({self.name: batches})[self.name]
+                batches += self._encode((item,), called, key, headers, run_after)
+        later = [each for each in batches if isinstance(each, Publication)]
+        at_once = [each for each in batches if isinstance(each, Items)]
+        stored = publishing.store({self.name: at_once} if at_once else {}, later)
+        published = iter(stored[0].get(self.name, ()))
+        scheduled = iter(stored[1])
+        return [
+            message_id
+            for each in batches
+            for message_id in (
+                [next(scheduled)]
+                if isinstance(each, Publication)
+                else islice(published, each.jobs)
+            )
+        ]
 
     async def apublish_many(
         self,
@@ -163,22 +187,26 @@ class Topic:
         name: str | None = None,
         key: str | Callable[[Any], object] | None = None,
         headers: Mapping[str, Any] | None = None,
+        run_after: When | None = None,
     ) -> list[int]:
         """Publish many messages from async code; as publish_many()."""
         call = sync_to_async(self.publish_many)
-        return await call(items, name=name, key=key, headers=headers)
+        return await call(
+            items, name=name, key=key, headers=headers, run_after=run_after
+        )
 
     def message(
         self,
         *content: Any,
         key: object = None,
         headers: Mapping[str, Any] | None = None,
+        run_after: When | None = None,
     ) -> Publication:
         """
         Return a message that is checked and not published yet.
 
-        For publish_many(), and for a schedule that publishes. Arguments and errors are
-        those of publish().
+        For publish_many(), each with a moment of its own if you like, and for a
+        schedule that publishes. Arguments and errors are those of publish().
         """
         if not 1 <= len(content) <= 2:
             raise TopicError(
@@ -186,7 +214,9 @@ class Topic:
                 f"payload; {len(content)} arguments were given."
             )
         name = self.name if len(content) == 1 else check_name(content[0], self.name)
-        return publishing.message(name, content[-1], key=key, headers=headers)
+        return publishing.message(
+            name, content[-1], key=key, headers=headers, run_after=run_after
+        )
 
     def group(self, name: str) -> Group:
         """
@@ -284,9 +314,10 @@ class Topic:
         name: str,
         key: str | Callable[[Any], object] | None,
         headers: Mapping[str, Any] | None,
-    ) -> list[Items]:
-        """Return some items as the storage takes them, together if they are plain."""
-        if not headers and schema_of(self.name) is None:
+        run_after: When | None,
+    ) -> list[Items | Publication]:
+        """Return some items as store() takes them, together if they are plain."""
+        if not headers and run_after is None and schema_of(self.name) is None:
             rows = [
                 (name, each, item, EMPTY)
                 for each, item in zip(_keys(items, key), items, strict=True)
@@ -298,7 +329,8 @@ class Topic:
             )
             if text is not None:
                 return [Items(text, len(items))]
-        return [Items(self._one(each, name, key, headers), 1) for each in items]
+        made = [self._one(each, name, key, headers, run_after) for each in items]
+        return [each if each.is_later else Items(each.item(), 1) for each in made]
 
     def _one(
         self,
@@ -306,12 +338,14 @@ class Topic:
         name: str,
         key: str | Callable[[Any], object] | None,
         headers: Mapping[str, Any] | None,
-    ) -> str:
+        run_after: When | None,
+    ) -> Publication:
         if isinstance(item, Publication):
             check_name(item.name, self.name)
-            return item.item()
-        made = self.message(name, item, key=_key(item, key), headers=headers)
-        return made.item()
+            return item
+        return self.message(
+            name, item, key=_key(item, key), headers=headers, run_after=run_after
+        )
 
 
 @overload

@@ -190,6 +190,13 @@ def is_broken(link: Link, error: BaseException) -> bool:
     return True
 
 
+def has_lost_link(link: Link, error: BaseException) -> bool:
+    """Whether *error* is of the connection, and not of one thing done by it."""
+    return not link.is_open or (
+        isinstance(error, psycopg.Error) and is_broken(link, error)
+    )
+
+
 def backoff_seconds(failures: int) -> float:
     """Return the pause after the nth failure in a row: doubling, with full jitter."""
     whole = min(BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), BACKOFF_SECONDS_MAX)

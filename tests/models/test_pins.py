@@ -132,6 +132,9 @@ CALLS = [
     "SELECT one.pgqueue_patterns_of('a.b.c.d.e.f.g')",
     "SELECT one.pgqueue_begin_publish('a')",
     "SELECT one.pgqueue_publish('a.b', '{}', 'k', '{}')",
+    """SELECT one.pgqueue_publish('a.b', '{}', run_after => clock_timestamp())""",
+    """SELECT * FROM one.pgqueue_schedule_messages(
+       '[["a.b", "k", 1, {}, null, 7]]', clock_timestamp())""",
     "SELECT one.pgqueue_store_message('a.b.c.d.e.f.g', NULL, '{}', '{}')",
     """SELECT one.pgqueue_store_messages('a', '[["a.b", "k", 1, {}]]')""",
     "SELECT one.pgqueue_message_lane('t', '{key,name,payload.a.b}', 'n', 'k', '{}')",

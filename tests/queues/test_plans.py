@@ -472,6 +472,11 @@ SPECIAL = {
         "moment": NOON,
         "end": NOON + timedelta(days=1),
     },
+    "log.scheduled.STORE": {"items": '[["a.b", null, 1, {}, null, 7]]'},
+    **{
+        f"log.scheduled.{name}": {"ids": [-1], "bytes": 4_194_304, "doublings": 6}
+        for name in ("PUBLISH", "PUBLISH_THESE", "PUT_OFF", "CANCEL")
+    },
     "log.overview.COUNT": {"topics": [1], "first": 1},
     "log.overview.ENDS": {"topic": 1, "partitions": 16},
     "log.positions.FAIL": {"delay": LEASE},
@@ -671,6 +676,10 @@ EXPLAINED = {
     *(f"runs.{name}" for name in ("LOSE", "START", "FORGET_OLD", "LIVE", "BEAT")),
     *(f"runs.{name}" for name in ("HOLD", "FINISH", "STOP", "LATEST", "STATE")),
     "runs.OF_QUEUE_JOB",
+    *(f"inbox.{name}" for name in ("NOTE", "PURGE")),
+    *(f"log.scheduled.{name}" for name in ("STORE", "NEXT", "NEXT_FREE", "OVERDUE")),
+    *(f"log.scheduled.{name}" for name in ("DUE", "PUBLISH", "PUBLISH_THESE")),
+    *(f"log.scheduled.{name}" for name in ("PATIENCE", "PUT_OFF", "CANCEL")),
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "BUSY", "NOTE_JOB", "LATEST", "PURGE")),
     *("ticks.COMING", "ticks.NOTE_MESSAGE", "ticks.OWN_JOB"),

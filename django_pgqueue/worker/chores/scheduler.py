@@ -1,9 +1,10 @@
 """
-Scheduler: issues ticks when they are due, by the database's clock.
+Scheduler: issues ticks when they are due, and publishes messages, by the database's
+clock.
 
 The leader's runs all the time. Another worker's begins when its heartbeat finds a tick
 that is overdue: then the leader has died, and its successor is not elected yet. Two at
-work do no harm, since a tick is unique.
+work do no harm, since a tick is unique, and a message is taken by one of them.
 """
 
 from __future__ import annotations
@@ -18,17 +19,16 @@ from datetime import datetime, timedelta
 import psycopg
 
 from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.log.scheduled import LOOK_SECONDS
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.schedules import ticks
 from django_pgqueue.schedules.issue import issue, reckon, tell, wake_for
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
 from django_pgqueue.worker.chores.backoff import Backoff
-from django_pgqueue.worker.service import Service, is_broken
+from django_pgqueue.worker.chores.due_messages import DueMessages
+from django_pgqueue.worker.service import Service, has_lost_link
 
 logger = logging.getLogger("django_pgqueue.worker")
-
-# Without a hint that a schedule was changed, it is looked so often.
-LOOK_SECONDS = 5.0
 
 # After a hint it looks twice: a process sends one hint in 60 ms, for all it changes.
 SECOND_LOOK_SECONDS = 0.1
@@ -62,6 +62,7 @@ class Scheduler(Service):
         self._reckon_at = 0.0
         self._second_look_at = 0.0
         self._backoff = Backoff()
+        self._messages = DueMessages()
 
     @property
     def is_at_work(self) -> bool:
@@ -75,18 +76,18 @@ class Scheduler(Service):
         self._is_leading = is_leading
 
     def stand_in(self) -> None:
-        """Be told by the heartbeat that a tick is overdue."""
+        """Be told by the heartbeat that a tick, or a message, is overdue."""
         self._stands_in_until = time.monotonic() + STAND_IN_SECONDS
         self.wake.set()
 
     def hint(self) -> None:
-        """Look soon: a schedule was changed. Any thread may call it."""
+        """Look soon: a schedule was changed, or a message is due. Of any thread."""
         if self.is_at_work:
             self._second_look_at = time.monotonic() + SECOND_LOOK_SECONDS
             self.wake.set()
 
     def tick(self) -> float:
-        """Issue what is due; return how many seconds until the next tick."""
+        """Issue and publish what is due; return how many seconds until the next."""
         if not self.is_at_work:
             self.link.drop()
             self._reckon_at = 0.0
@@ -94,6 +95,7 @@ class Scheduler(Service):
         if time.monotonic() >= self._reckon_at:
             self._reckon_all()
             self._reckon_at = time.monotonic() + RECKON_SECONDS
+        until_message = self._messages.publish(self.link)
         but, until_again = self._backoff.waiting()
         with self.link.cursor() as cursor:
             seconds = ticks.until_next(cursor, but)
@@ -101,7 +103,8 @@ class Scheduler(Service):
                 pause = LOOK_SECONDS if seconds is None else seconds
                 second = self._second_look_at - time.monotonic()
                 return min(
-                    pause, LOOK_SECONDS, until_again, second if second > 0 else math.inf
+                    *(pause, LOOK_SECONDS, until_again, until_message),
+                    second if second > 0 else math.inf,
                 )
             rows = ticks.due(cursor, but)
             now = database_now(cursor)
@@ -135,7 +138,7 @@ class Scheduler(Service):
         try:
             yield
         except Exception as error:
-            if self._has_lost_link(error):
+            if has_lost_link(self.link, error):
                 raise
             pause = self._backoff.add(row, FAILED_SECONDS, FAILED_SECONDS_MAX)
             self._note(row, error, pause)
@@ -158,12 +161,6 @@ class Scheduler(Service):
     def _reckon(self, row: ScheduleRow) -> bool:
         with self.link.cursor() as cursor:
             return reckon(cursor, row)
-
-    def _has_lost_link(self, error: Exception) -> bool:
-        """Whether *error* is of the connection, and not of one schedule."""
-        return not self.link.is_open or (
-            isinstance(error, psycopg.Error) and is_broken(self.link, error)
-        )
 
     def _note(self, row: ScheduleRow, error: Exception, pause: float) -> None:
         """Say why a schedule's tick could not be issued, in the log and in its row."""

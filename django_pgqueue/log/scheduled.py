@@ -1,0 +1,261 @@
+"""
+Scheduled: messages that are published later.
+
+They wait in a table of their own until their moment, and can be cancelled so long. Then
+one statement moves them into the logs of their topics: no snapshot ever shows one twice
+or not at all, and what dies in the midst of it has moved nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+# Headers that a message has got by its moment: which that was, and the id that
+# publish() has returned for it.
+RUN_AFTER, SCHEDULED_ID = "pgqueue.run_after", "pgqueue.scheduled_id"
+
+# Who publishes what is due, and issues ticks, is told to look; it looks so often
+# without that. The function pgqueue_publish() has these, too. In no queue's name is
+# there a "!".
+HINT = "!schedules"
+LOOK_SECONDS = 5.0
+
+# Messages that one statement publishes, and bytes of payloads, as they are stored.
+PUBLISH_ROWS_MAX = 500
+PUBLISH_BYTES_MAX = 4_194_304
+
+# How long a message that cannot be published waits for its next try, at first.
+RETRY = timedelta(seconds=1)
+# How often that is doubled.
+DOUBLINGS_MAX = 6
+
+# How long publishing may wait for somebody's lock; schedules wait for it, too.
+LOCK_PATIENCE = "2s"
+
+# Locks: none; a function, as that of other languages: sql/schedule_messages.sql. The
+# time is given, so that tests can stop it.
+STORE = """
+SELECT ids, seconds FROM pgqueue_schedule_messages(%(items)s, clock_timestamp())
+"""
+
+# Locks: none. The first entry of the index pgqueue_scheduled_due, in seconds from now.
+NEXT = """
+SELECT extract(epoch FROM due_at - clock_timestamp())::float8
+  FROM pgqueue_scheduled_message ORDER BY due_at, id DESC LIMIT 1
+"""
+
+# Locks: a row lock, for the statement. As NEXT, of those that nobody has locked.
+NEXT_FREE = f"{NEXT.rstrip()} FOR UPDATE SKIP LOCKED"
+
+# Locks: a row lock on one that has been due for so long, for the statement: whoever
+# leads is away. What somebody cancels, and has not committed, says nothing about that.
+OVERDUE = """
+SELECT EXISTS (
+       SELECT FROM pgqueue_scheduled_message
+        WHERE due_at < statement_timestamp() - %(late)s::interval
+        ORDER BY due_at, id DESC LIMIT 1 FOR UPDATE SKIP LOCKED)
+"""
+
+# Locks: none. What PUBLISH would take, for when it has failed.
+DUE = """
+SELECT id, topic FROM pgqueue_scheduled_message
+ WHERE due_at <= statement_timestamp()
+ ORDER BY due_at, id DESC LIMIT %(limit)s
+"""
+
+# Locks: row locks on what it moves, and none on what somebody else moves or cancels,
+# which it passes over; those of pgqueue_begin_publish() for each topic, in the order of
+# their names, as whoever publishes to several.
+# The floor is the last moment of the batch before, so that this walks over none of the
+# rows that it has left dead. Rows are locked before they are weighed: what is too much
+# for one statement stays. Of one topic, ids rise in the order of the moments.
+_take = """
+WITH locked AS MATERIALIZED (
+    SELECT id, due_at, pg_column_size(payload) + pg_column_size(headers) AS bytes
+      FROM pgqueue_scheduled_message
+     WHERE {which}
+     ORDER BY due_at, id DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), chosen AS MATERIALIZED (
+    SELECT id FROM (
+        SELECT id, coalesce(sum(bytes) OVER (
+                   ORDER BY due_at, id DESC
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+          FROM locked) weighed
+     WHERE before < %(bytes)s
+), gone AS MATERIALIZED (
+    DELETE FROM pgqueue_scheduled_message WHERE id = ANY(ARRAY(SELECT id FROM chosen))
+    RETURNING id, topic, name, key, payload, headers, run_after, due_at
+), by_topic AS MATERIALIZED (
+    SELECT topic, max(due_at) AS floor, jsonb_agg(jsonb_build_array(
+               name, key, payload, headers || jsonb_build_object(
+                   '{run_after}', to_char(run_after AT TIME ZONE 'UTC',
+                                          'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'),
+                   '{scheduled_id}', id))
+               ORDER BY run_after, id DESC) AS items
+      FROM gone GROUP BY topic ORDER BY topic
+)
+SELECT t.topic, t.floor, s.ids, s.queues, s.jobs, s.has_groups
+  FROM by_topic t CROSS JOIN LATERAL pgqueue_store_messages(t.topic, t.items) s
+"""
+_headers = {"run_after": RUN_AFTER, "scheduled_id": SCHEDULED_ID}
+PUBLISH = _take.format(
+    which="due_at >= coalesce(%(floor)s::timestamptz, '-infinity')\n"
+    "       AND due_at <= statement_timestamp()",
+    **_headers,
+)
+PUBLISH_THESE = _take.format(
+    which="id = ANY(%(ids)s::bigint[]) AND due_at <= statement_timestamp()", **_headers
+)
+
+# Locks: none; for the caller's transaction.
+PATIENCE = "SELECT set_config('lock_timeout', %(patience)s, true)"
+
+# Locks: row locks on those that nobody has locked, for the statement. One after the
+# other, so that they keep their order.
+PUT_OFF = """
+WITH taken AS MATERIALIZED (
+    SELECT id, row_number() OVER (ORDER BY due_at, id DESC) AS place
+      FROM (SELECT id, due_at FROM pgqueue_scheduled_message
+             WHERE id = ANY(%(ids)s::bigint[])
+               FOR UPDATE SKIP LOCKED) free)
+UPDATE pgqueue_scheduled_message m
+   SET failures = least(m.failures + 1, 32767), error = %(error)s,
+       due_at = clock_timestamp()
+                + %(delay)s::interval * 2 ^ least(m.failures, %(doublings)s)
+                + taken.place * interval '1 microsecond'
+  FROM taken WHERE m.id = taken.id
+"""
+
+# Locks: row locks on what it deletes, until the caller's transaction ends: it waits for
+# whoever publishes them, and they are gone then.
+CANCEL = """
+DELETE FROM pgqueue_scheduled_message WHERE id = ANY(%(ids)s::bigint[]) RETURNING id
+"""
+
+
+class Stored(NamedTuple):
+    """What one call has stored."""
+
+    ids: list[int]  # Below zero.
+    seconds: float  # Until the first of them is due.
+
+
+class Due(NamedTuple):
+    """A message that is due."""
+
+    id: int
+    topic: str
+
+
+class Published(NamedTuple):
+    """Messages of one topic that one statement has published."""
+
+    topic: str
+    floor: datetime  # The last moment among them.
+    ids: list[int]  # In the log.
+    queues: list[str]
+    jobs: int
+    has_groups: bool
+
+
+def store(cursor: Cursor, items: Sequence[Items]) -> Stored:
+    """
+    Store messages that are published later, in one statement per 5,000.
+
+    The caller opens the transaction that makes several statements all or nothing.
+
+    Args:
+        cursor: Django's or psycopg's; the caller commits.
+        items: As sql/schedule_messages.sql takes them; one at least.
+    """
+    ids: list[int] = []
+    seconds: list[float] = []
+    for chunk in chunks(items, BULK_ROWS_MAX):
+        cursor.execute(STORE, {"items": as_array(chunk)})
+        stored, until = one_row(cursor)
+        ids.extend(stored)
+        seconds.append(until)
+    return Stored(ids, min(seconds))
+
+
+def until_next(cursor: Cursor, *, free: bool = False) -> float | None:
+    """
+    Return in how many seconds one is due; 0 or less: now; None: none waits.
+
+    Args:
+        cursor: An open cursor.
+        free: Whether only those count that nobody has locked.
+    """
+    cursor.execute(NEXT_FREE if free else NEXT)
+    row = cursor.fetchone()
+    return None if row is None else float(row[0])
+
+
+def is_overdue(cursor: Cursor, late: timedelta) -> bool:
+    """Return whether one has been due for longer than *late*."""
+    cursor.execute(OVERDUE, {"late": late})
+    return bool(one_row(cursor)[0])
+
+
+def due(cursor: Cursor) -> list[Due]:
+    """Return the first that are due, a batch at most."""
+    cursor.execute(DUE, {"limit": PUBLISH_ROWS_MAX})
+    return [Due(*row) for row in cursor.fetchall()]
+
+
+def publish_due(
+    cursor: Cursor,
+    *,
+    floor: datetime | None = None,
+    ids: Sequence[int] | None = None,
+) -> list[Published]:
+    """
+    Publish a batch of what is due, in the order of their moments; return it by topic.
+
+    Args:
+        cursor: In a transaction; the caller commits, and wakes readers and workers.
+        floor: What was due before is not looked for; None: all.
+        ids: Of these alone; None: whatever is due.
+    """
+    limits = {"limit": PUBLISH_ROWS_MAX, "bytes": PUBLISH_BYTES_MAX}
+    cursor.execute(PATIENCE, {"patience": LOCK_PATIENCE})
+    if ids is None:
+        cursor.execute(PUBLISH, {"floor": floor, **limits})
+    else:
+        cursor.execute(PUBLISH_THESE, {"ids": list(ids), **limits})
+    return [Published(*row) for row in cursor.fetchall()]
+
+
+def put_off(cursor: Cursor, ids: Sequence[int], error: str) -> None:
+    """
+    Let messages wait that could not be published, twice as long each time, up to 64 s.
+
+    Args:
+        cursor: The caller commits.
+        ids: Of the messages.
+        error: Why; for people.
+    """
+    params = {
+        "ids": list(ids),
+        "error": error,
+        "delay": RETRY,
+        "doublings": DOUBLINGS_MAX,
+    }
+    cursor.execute(PUT_OFF, params)
+
+
+def cancel(cursor: Cursor, ids: Sequence[int]) -> list[int]:
+    """
+    Delete messages that have not been published; return which.
+
+    Args:
+        cursor: The caller commits; until then the leader passes over them.
+        ids: Of the messages.
+    """
+    cursor.execute(CANCEL, {"ids": list(ids)})
+    return [message_id for (message_id,) in cursor.fetchall()]

@@ -1,0 +1,126 @@
+"""
+Due messages: publishes what publish(run_after=…) was given, at its moment.
+
+A part of the scheduler. Two of them do no harm: a message is taken by one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from datetime import datetime
+
+from psycopg.errors import LockNotAvailable
+
+from django_pgqueue import signals, telemetry
+from django_pgqueue.log import scheduled
+from django_pgqueue.log.scheduled import Due, Published
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.wake import wake
+from django_pgqueue.topics.publish import HINT
+from django_pgqueue.worker.service import has_lost_link
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# Those that are due are all somebody else's: it looks again so soon.
+AGAIN_SECONDS = 0.1
+
+
+class DueMessages:
+    """Used by one loop."""
+
+    def __init__(self) -> None:
+        # Up to where the batch before has published; None: begin with the first.
+        self._floor: datetime | None = None
+
+    def publish(self, link: Link) -> float:
+        """Publish a batch of what is due; return how many seconds until the next."""
+        if self._floor is None:
+            with link.cursor() as cursor:
+                seconds = scheduled.until_next(cursor)
+            if seconds is None or seconds > 0:
+                return math.inf if seconds is None else seconds
+        floor, self._floor = self._floor, None
+        try:
+            published = self._publish(link, floor=floor)
+        except Exception as error:
+            if has_lost_link(link, error):
+                raise
+            with link.cursor() as cursor:
+                self._publish_apart(link, scheduled.due(cursor), error)
+            return 0.0
+        if published:
+            self._floor = max(each.floor for each in published)
+        if published or floor is not None:
+            return 0.0
+        with link.cursor() as cursor:
+            seconds = scheduled.until_next(cursor, free=True)
+        return math.inf if seconds is None else max(seconds, AGAIN_SECONDS)
+
+    def _publish(
+        self,
+        link: Link,
+        *,
+        floor: datetime | None = None,
+        ids: Sequence[int] | None = None,
+    ) -> list[Published]:
+        connection = link.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            published = scheduled.publish_due(cursor, floor=floor, ids=ids)
+        names = {queue for each in published for queue in each.queues}
+        names |= {f"{HINT}{each.topic}" for each in published if each.has_groups}
+        try:
+            with link.cursor() as cursor:
+                wake(cursor, sorted(names))
+        finally:
+            for each in published:
+                telemetry.send(
+                    signals.messages_published,
+                    None,
+                    topic=each.topic,
+                    ids=each.ids,
+                    jobs=each.jobs,
+                )
+        return published
+
+    def _publish_apart(
+        self, link: Link, waiting: Sequence[Due], error: Exception
+    ) -> None:
+        """Publish parts of what has failed: what cannot be keeps no other waiting."""
+        parts = _parts(waiting, error)
+        if not parts:
+            self._put_off(link, waiting, error)
+        for part in parts:
+            try:
+                self._publish(link, ids=[each.id for each in part])
+            except Exception as of_part:
+                if has_lost_link(link, of_part):
+                    raise
+                self._publish_apart(link, part, of_part)
+
+    def _put_off(self, link: Link, waiting: Sequence[Due], error: Exception) -> None:
+        if not waiting:
+            return
+        problem = f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
+        logger.error(
+            "failed     topic=%s messages=%d, such as %d: tried again soon: %s",
+            waiting[0].topic,
+            len(waiting),
+            waiting[0].id,
+            problem,
+        )
+        with link.cursor() as cursor:
+            scheduled.put_off(cursor, [each.id for each in waiting], problem)
+
+
+def _parts(waiting: Sequence[Due], error: Exception) -> list[Sequence[Due]]:
+    """Return by topic, or in halves, what is tried apart; empty: it is put off."""
+    topics = sorted({each.topic for each in waiting})
+    if len(topics) > 1:
+        return [[each for each in waiting if each.topic == topic] for topic in topics]
+    # Who holds the lock holds it from all of the topic.
+    if len(waiting) < 2 or isinstance(error, LockNotAvailable):
+        return []
+    middle = len(waiting) // 2
+    return [waiting[:middle], waiting[middle:]]
