@@ -33,7 +33,13 @@ from django_pgqueue.log.overview import (
     days,
     ends,
 )
-from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
+from django_pgqueue.models import (
+    ConsumerGroup,
+    Message,
+    ScheduledMessage,
+    Subscription,
+    Topic,
+)
 from django_pgqueue.models.bulk_act import PERMISSIONS, BulkVerb
 from django_pgqueue.operators import human
 from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
@@ -103,6 +109,7 @@ class TopicAdmin(ActingAdmin):
         """Lead to what is published and who listens."""
         pages = [
             (Message, _("Messages")),
+            (ScheduledMessage, _("Scheduled messages")),
             (Subscription, _("Subscriptions")),
             (ConsumerGroup, _("Consumer groups")),
         ]

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.django_db
 PAGES = ["job", "archivedjob", "deadletter", "queue", "worker", "pipelinerun"]
 PAGES += ["taskhour", "failure", "schedule"]
 PAGES += ["topic", "message", "subscription", "consumergroup", "workflow"]
+PAGES += ["scheduledmessage", "inboxentry"]
 
 OK = (200, 302, 400)
 

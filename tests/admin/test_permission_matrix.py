@@ -23,6 +23,7 @@ from django_pgqueue.models import (
     ConsumerGroup,
     DeadLetter,
     Failure,
+    InboxEntry,
     Job,
     Lane,
     Message,
@@ -30,6 +31,7 @@ from django_pgqueue.models import (
     Position,
     Queue,
     Schedule,
+    ScheduledMessage,
     Subscription,
     Tick,
     Topic,
@@ -57,8 +59,10 @@ from tests.harness.factories import (
 )
 from tests.log.rows import (
     make_group,
+    make_inbox_entry,
     make_message,
     make_position,
+    make_scheduled,
     make_subscription,
     make_topic,
 )
@@ -77,6 +81,8 @@ MODELS = {
     "schedule": Schedule,
     "topic": Topic,
     "message": Message,
+    "scheduledmessage": ScheduledMessage,
+    "inboxentry": InboxEntry,
     "subscription": Subscription,
     "consumergroup": ConsumerGroup,
     "bulkact": BulkAct,
@@ -105,6 +111,7 @@ ACTS = [
     ("workflow", "restart", {"retry"}),
     ("workflow", "cancel", {"cancel"}),
     ("workflow", "resolve", {"cancel"}),
+    ("scheduledmessage", "cancel", {"cancel"}),
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
     ("queue", "limit", {"pause"}),
@@ -186,7 +193,7 @@ def make(page, name=""):
                 {"tz": "UTC"}, overridden_at=timedelta(0), overridden_by="ada"
             ).pk
         return make_schedule(paused_at=timedelta(0) if name == "resume" else None).pk
-    if page in ("topic", "message", "subscription", "consumergroup"):
+    if page in LISTENED:
         return make_listened(page, name)
     if page in ("lane", "workflow"):
         return (make_lane if page == "lane" else make_workflow)(name)
@@ -195,6 +202,17 @@ def make(page, name=""):
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
     return "mail"
+
+
+# What topics have; those that are made otherwise depend on what is done with them.
+LISTENED = {
+    "topic": make_topic,
+    "message": make_message,
+    "scheduledmessage": make_scheduled,
+    "inboxentry": make_inbox_entry,
+    "subscription": None,
+    "consumergroup": None,
+}
 
 
 def make_bulk_act():
@@ -224,11 +242,9 @@ def make_lane(name):
 
 
 def make_listened(page, name):
-    """Return the key of a topic, a message of it, or who listens."""
-    if page == "topic":
-        return make_topic().pk
-    if page == "message":
-        return make_message().pk
+    """Return the key of a topic, a message, an entry of the inbox, or who listens."""
+    if (made := LISTENED[page]) is not None:
+        return made().pk
     ago = timedelta(0)
     if page == "subscription":
         is_user = name == "remove"
@@ -256,6 +272,7 @@ def snapshot():
         "subscriptions": list(Subscription.objects.order_by("pk").values()),
         "groups": list(ConsumerGroup.objects.order_by("pk").values()),
         "positions": list(Position.objects.order_by("pk").values()),
+        "scheduled": list(ScheduledMessage.objects.order_by("pk").values()),
         "workflows": list(Workflow.objects.order_by("pk").values()),
         "log": LogEntry.objects.count(),
     }

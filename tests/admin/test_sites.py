@@ -15,12 +15,14 @@ from django_pgqueue.admin import (
     ConsumerGroupAdmin,
     DeadLetterAdmin,
     FailureAdmin,
+    InboxEntryAdmin,
     JobAdmin,
     LaneAdmin,
     MessageAdmin,
     PipelineRunAdmin,
     QueueAdmin,
     ScheduleAdmin,
+    ScheduledMessageAdmin,
     SubscriptionAdmin,
     TaskHourAdmin,
     TopicAdmin,
@@ -33,12 +35,14 @@ from django_pgqueue.models import (
     ConsumerGroup,
     DeadLetter,
     Failure,
+    InboxEntry,
     Job,
     Lane,
     Message,
     PipelineRun,
     Queue,
     Schedule,
+    ScheduledMessage,
     Subscription,
     TaskHour,
     Topic,
@@ -69,6 +73,8 @@ site.register(Failure, FailureAdmin)
 site.register(Schedule, ScheduleAdmin)
 site.register(Topic, TopicAdmin)
 site.register(Message, MessageAdmin)
+site.register(ScheduledMessage, ScheduledMessageAdmin)
+site.register(InboxEntry, InboxEntryAdmin)
 site.register(Subscription, SubscriptionAdmin)
 site.register(ConsumerGroup, ConsumerGroupAdmin)
 site.register(Workflow, WorkflowAdmin)
@@ -84,6 +90,7 @@ lonely.register(DeadLetter, DeadLetterAdmin)
 lonely.register(PipelineRun, PipelineRunAdmin)
 lonely.register(Schedule, ScheduleAdmin)
 lonely.register(Message, MessageAdmin)
+lonely.register(ScheduledMessage, ScheduledMessageAdmin)
 lonely.register(ConsumerGroup, ConsumerGroupAdmin)
 lonely.register(Workflow, WorkflowAdmin)
 
@@ -144,7 +151,7 @@ def test_what_is_asked_for_all_needs_no_page_of_bulk_acts(admin_client, own_site
     [
         ("few", ("deadletter", "taskhour", "failure", "topic", "subscription")),
         ("lonely", ("deadletter", "pipelinerun", "schedule", "message")),
-        ("lonely", ("consumergroup", "workflow")),
+        ("lonely", ("consumergroup", "workflow", "scheduledmessage")),
     ],
 )
 def test_a_site_may_have_some_of_the_pages(admin_client, own_site, place, pages):

@@ -7,8 +7,10 @@ from typing import Any
 
 from tests.log.rows import (
     make_group,
+    make_inbox_entry,
     make_message,
     make_position,
+    make_scheduled,
     make_subscription,
     make_topic,
 )
@@ -123,7 +125,26 @@ def make_topic_rows() -> dict[str, list[Any]]:
         ),
         make_group("clicks", "counts"),
     ]
+    scheduled = [
+        make_scheduled(
+            "orders.reminder",
+            {"id": 7, "api_token": "s3cret"},
+            key="customer-7",
+            run_after=3 * DAY,
+        ),
+        make_scheduled(
+            "orders.reminder",
+            {"id": 8},
+            run_after=-HOUR,
+            due_at=MINUTE,
+            failures=3,
+            error="CheckViolation: new row for relation pgqueue_job, token=abc123",
+        ),
+    ]
+    make_inbox_entry("paypal", "w" * 500)
     return {
+        "scheduledmessage": [row.pk for row in scheduled],
+        "inboxentry": [make_inbox_entry("stripe", "evt_1PqXY2").pk],
         "topic": [orders.pk],
         "message": messages,
         "subscription": [row.pk for row in subscriptions],
@@ -139,6 +160,12 @@ def topic_paths(keys: dict[str, list[Any]]) -> list[str]:
         *(f"{ADMIN}/{page}/" for page in keys),
         f"{ADMIN}/topic/{keys['topic'][0]}/change/",
         f"{ADMIN}/topic/{keys['topic'][0]}/replay/",
+        *(
+            f"{ADMIN}/scheduledmessage/{key}/change/"
+            for key in keys["scheduledmessage"]
+        ),
+        f"{ADMIN}/scheduledmessage/{keys['scheduledmessage'][0]}/cancel/",
+        f"{ADMIN}/inboxentry/{keys['inboxentry'][0]}/change/",
         f"{ADMIN}/message/?topic=orders&key=customer-1",
         f"{ADMIN}/message/{keys['message'][1]}/change/",
         *(f"{ADMIN}/subscription/{key}/change/" for key in (filling, stale, disabled)),

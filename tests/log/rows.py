@@ -10,8 +10,10 @@ from django.db import connections, router
 from django_pgqueue.log.names import Pattern, topic_of
 from django_pgqueue.models import (
     ConsumerGroup,
+    InboxEntry,
     Message,
     Position,
+    ScheduledMessage,
     Subscription,
     Topic,
 )
@@ -55,6 +57,37 @@ def make_message(
         "published_at": published_at,
     }
     return _make(Message, using, {**defaults, **columns})
+
+
+def make_scheduled(
+    name: str = "orders",
+    payload: Any = None,
+    *,
+    using: str | None = None,
+    run_after: timedelta = timedelta(hours=1),
+    **columns: Any,
+) -> Any:
+    """Insert a message that is published in an hour."""
+    defaults = {
+        "topic": topic_of(name),
+        "name": name,
+        "payload": {} if payload is None else payload,
+        "run_after": run_after,
+        "due_at": run_after,
+    }
+    return _make(ScheduledMessage, using, {**defaults, **columns})
+
+
+def make_inbox_entry(
+    source: str = "stripe",
+    external_id: str = "evt_1",
+    *,
+    using: str | None = None,
+    **columns: Any,
+) -> Any:
+    """Insert what has come in from outside just now."""
+    named = {"source": source, "external_id": external_id}
+    return _make(InboxEntry, using, {**named, **columns})
 
 
 def make_subscription(

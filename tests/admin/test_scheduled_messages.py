@@ -1,0 +1,121 @@
+"""What is published later, and what has come in: listed, hidden, taken back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import DELETION, LogEntry
+from django.db import connection
+
+from django_pgqueue.models import ScheduledMessage
+from tests.admin.test_costs import asked, assert_is_cheap
+from tests.log.rows import make_inbox_entry, make_scheduled
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/scheduledmessage/"
+INBOX = "/admin/pgqueue/inboxentry/"
+HOUR = timedelta(hours=1)
+ROWS = 20_000
+
+FILL = """
+INSERT INTO pgqueue_scheduled_message (topic, name, payload, run_after, due_at)
+SELECT 't', 't.' || n, '1', now() + n * interval '1 s', now() + n * interval '1 s'
+  FROM generate_series(1, %(rows)s) n;
+INSERT INTO pgqueue_inbox (source, external_id)
+SELECT 's' || n %% 7, 'evt_' || n FROM generate_series(1, %(rows)s) n;
+ANALYZE pgqueue_scheduled_message, pgqueue_inbox
+"""
+
+
+def listed(client, url):
+    return [row.pk for row in client.get(url).context["cl"].result_list]
+
+
+def test_the_next_are_the_first(admin_client):
+    """By their moments; narrowed by an id, a part of the name, and a topic."""
+    late = make_scheduled("orders.reminder", run_after=2 * HOUR).pk
+    soon = make_scheduled("orders.paid", run_after=HOUR).pk
+    other = make_scheduled("clicks", run_after=3 * HOUR).pk
+
+    assert [soon, late, other] == listed(admin_client, URL)
+    assert [late] == listed(admin_client, f"{URL}?q=remind")
+    assert [other] == listed(admin_client, f"{URL}?q={other}")
+    assert [soon, late] == listed(admin_client, f"{URL}?topic=orders")
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_what_it_carries_needs_the_permission_of_payloads(staff, is_allowed):
+    """Its key and the reason of a failure, too; what REDACT names is for nobody."""
+    row = make_scheduled(
+        payload={"note": "for-you", "api_token": "s3cret"},
+        key="customer-7",
+        headers={"password": "s3cret"},
+        failures=2,
+        error="CheckViolation: customer-7, token=s3cret",
+    )
+    more = ["view_payload"] if is_allowed else []
+    client = staff("view_scheduledmessage", *more)
+
+    pages = [
+        client.get(each).content.decode() for each in (URL, f"{URL}{row.pk}/change/")
+    ]
+
+    assert "s3cret" not in "".join(pages)
+    assert [is_allowed] * 2 == ["customer-7" in page for page in pages]
+    assert is_allowed is ("for-you" in pages[1])
+    assert is_allowed is ("CheckViolation" in pages[1])
+    assert "could not be published" in unescape(pages[1])
+
+
+def test_a_cancel_is_confirmed_and_noted(staff):
+    """One row, and those that are ticked; what has gone meanwhile is told."""
+    client = staff("view_scheduledmessage", "cancel")
+    one, two, three = (make_scheduled().pk for _ in range(3))
+    assert 200 == client.get(f"{URL}{one}/cancel/").status_code
+    client.post(f"{URL}{one}/cancel/", {"confirmed": "1"})
+    keys = {"action": "cancel", "_selected_action": [one, two], "confirmed": "1"}
+    answer = client.post(URL, keys, follow=True)
+
+    assert [three] == list(ScheduledMessage.objects.values_list("pk", flat=True))
+    told = [str(each) for each in answer.context["messages"]]
+    assert ["1 message was cancelled. 1 had been published, or cancelled before."] == (
+        told[-1:]
+    )
+    entries = LogEntry.objects.order_by("pk")
+    assert [(str(one), DELETION), (str(two), DELETION)] == [
+        (entry.object_id, entry.action_flag) for entry in entries
+    ]
+
+
+def test_an_entry_is_found_by_its_id(admin_client):
+    """As the sender has it, of one sender or of all."""
+    entries = [make_inbox_entry(source).pk for source in ("stripe", "paypal")]
+    make_inbox_entry("stripe", "evt_2")
+
+    assert entries[::-1] == listed(admin_client, f"{INBOX}?q=evt_1")
+    assert entries[:1] == listed(admin_client, f"{INBOX}?q=evt_1&source=stripe")
+    assert [] == listed(admin_client, f"{INBOX}?q=evt")
+
+
+def test_pages_read_a_bounded_number_of_rows(admin_client):
+    """Along an index, wherever in the list, and whatever is asked for."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, {"rows": ROWS})
+    middle = ScheduledMessage.objects.order_by("due_at")[ROWS // 2]
+    for path in (
+        URL,
+        f"{URL}?oldest=1",
+        f"{URL}?q=none",
+        f"{URL}?q={middle.pk}",
+        f"{URL}?topic=none",
+        f"{URL}?before={middle.due_at.isoformat().replace('+', '%2B')}~{middle.pk}",
+        INBOX,
+        f"{INBOX}?source=s3&q=evt_3",
+        f"{INBOX}?q=none",
+    ):
+        for statement in asked(admin_client, path):
+            if "pgqueue_scheduled" in statement or "pgqueue_inbox" in statement:
+                assert_is_cheap(statement, path)
