@@ -14,7 +14,7 @@ from django_pgqueue.log import days, overview, sizes
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
 from django_pgqueue.log.lag import Holder, holders
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import today
 
 # A day that is over is closed by the leader, two hours later.
@@ -99,8 +99,30 @@ SELECT t.name, ingested.read_to IS NOT NULL,
    AND (oldest.at < clock_timestamp() - said.log OR t.removed_to > ingested.read_to)
  ORDER BY t.name
 """
+# The first that is due, and how many have failed of the first thousand that are tried
+# again: by the index of the moments.
+SCHEDULED = """
+SELECT extract(epoch FROM clock_timestamp() - (
+           SELECT due_at FROM pgqueue_scheduled_message
+            ORDER BY due_at, id DESC LIMIT 1))::float8,
+       count(*) FILTER (WHERE failures > 0), (array_agg(error)
+           FILTER (WHERE failures > 0))[1]
+  FROM (SELECT failures, error FROM pgqueue_scheduled_message
+         ORDER BY due_at, id DESC LIMIT %(limit)s) first
+"""
+SCHEDULED_ROWS_MAX = 1_000
 
 NAMES = "SELECT id, name FROM pgqueue_topic WHERE id = ANY(%(topics)s::int[])"
+
+
+class Scheduled(NamedTuple):
+    """Messages that are published later."""
+
+    # Since when the first of them is due; below zero: it is not yet. None: none waits.
+    late_seconds: float | None
+    # How many could not be published, of the next thousand, and why the first of them.
+    failed: int
+    error: str | None
 
 
 class Behind(NamedTuple):
@@ -289,3 +311,9 @@ def held_back(cursor: Cursor, *, seconds: float) -> list[HeldBack]:
     cursor.execute(NAMES, {"topics": [each.topic_id for each in found]})
     names = dict(cursor.fetchall())
     return [HeldBack(names.get(each.topic_id, "?"), each) for each in found]
+
+
+def scheduled(cursor: Cursor) -> Scheduled:
+    """Return how messages that are published later get on."""
+    cursor.execute(SCHEDULED, {"limit": SCHEDULED_ROWS_MAX})
+    return Scheduled(*one_row(cursor))

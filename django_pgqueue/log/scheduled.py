@@ -25,7 +25,7 @@ RUN_AFTER, SCHEDULED_ID = "pgqueue.run_after", "pgqueue.scheduled_id"
 HINT = "!schedules"
 LOOK_SECONDS = 5.0
 
-# Messages that one statement publishes, and bytes of payloads, as they are stored.
+# Messages that one statement publishes, and bytes of them, as they are stored.
 PUBLISH_ROWS_MAX = 500
 PUBLISH_BYTES_MAX = 4_194_304
 
@@ -61,59 +61,44 @@ SELECT EXISTS (
         ORDER BY due_at, id DESC LIMIT 1 FOR UPDATE SKIP LOCKED)
 """
 
-# Locks: none. What PUBLISH would take, for when it has failed.
-DUE = """
-SELECT id, topic FROM pgqueue_scheduled_message
- WHERE due_at <= statement_timestamp()
- ORDER BY due_at, id DESC LIMIT %(limit)s
+# Locks: none. Until the caller's transaction ends: how long others are waited for; and
+# DUE is planned along the index, also before there are statistics.
+PREPARE = """
+SELECT set_config('lock_timeout', %(patience)s, true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)
 """
 
-# Locks: row locks on what it moves, and none on what somebody else moves or cancels,
-# which it passes over; those of pgqueue_begin_publish() for each topic, in the order of
-# their names, as whoever publishes to several.
-# The floor is the last moment of the batch before, so that this walks over none of the
-# rows that it has left dead. Rows are locked before they are weighed: what is too much
-# for one statement stays. Of one topic, ids rise in the order of the moments.
-_take = """
-WITH locked AS MATERIALIZED (
-    SELECT id, due_at, pg_column_size(payload) + pg_column_size(headers) AS bytes
-      FROM pgqueue_scheduled_message
-     WHERE {which}
-     ORDER BY due_at, id DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), chosen AS MATERIALIZED (
-    SELECT id FROM (
-        SELECT id, coalesce(sum(bytes) OVER (
-                   ORDER BY due_at, id DESC
-                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
-          FROM locked) weighed
-     WHERE before < %(bytes)s
-), gone AS MATERIALIZED (
-    DELETE FROM pgqueue_scheduled_message WHERE id = ANY(ARRAY(SELECT id FROM chosen))
-    RETURNING id, topic, name, key, payload, headers, run_after, due_at
+# Locks: row locks until the caller's transaction ends, and none on what somebody else
+# publishes or cancels, which it passes over. The floor is the last moment of the batch
+# before, so that this walks over none of the rows that it has left dead.
+DUE = """
+SELECT id, topic, due_at, pg_column_size(payload) + pg_column_size(headers)
+  FROM pgqueue_scheduled_message
+ WHERE due_at >= coalesce(%(floor)s::timestamptz, '-infinity')
+   AND due_at <= statement_timestamp()
+ ORDER BY due_at, id DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+"""
+
+# Locks: row locks on what it moves, which the caller has already; those of
+# pgqueue_begin_publish() for each topic, in the order of their names, as whoever
+# publishes to several. Of one topic, ids rise in the order of the moments.
+PUBLISH = f"""
+WITH gone AS MATERIALIZED (
+    DELETE FROM pgqueue_scheduled_message WHERE id = ANY(%(ids)s::bigint[])
+    RETURNING id, topic, name, key, payload, headers, run_after
 ), by_topic AS MATERIALIZED (
-    SELECT topic, max(due_at) AS floor, jsonb_agg(jsonb_build_array(
+    SELECT topic, jsonb_agg(jsonb_build_array(
                name, key, payload, headers || jsonb_build_object(
-                   '{run_after}', to_char(run_after AT TIME ZONE 'UTC',
+                   '{RUN_AFTER}', to_char(run_after AT TIME ZONE 'UTC',
                                           'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'),
-                   '{scheduled_id}', id))
+                   '{SCHEDULED_ID}', id))
                ORDER BY run_after, id DESC) AS items
       FROM gone GROUP BY topic ORDER BY topic
 )
-SELECT t.topic, t.floor, s.ids, s.queues, s.jobs, s.has_groups
+SELECT t.topic, s.ids, s.queues, s.jobs, s.has_groups
   FROM by_topic t CROSS JOIN LATERAL pgqueue_store_messages(t.topic, t.items) s
 """
-_headers = {"run_after": RUN_AFTER, "scheduled_id": SCHEDULED_ID}
-PUBLISH = _take.format(
-    which="due_at >= coalesce(%(floor)s::timestamptz, '-infinity')\n"
-    "       AND due_at <= statement_timestamp()",
-    **_headers,
-)
-PUBLISH_THESE = _take.format(
-    which="id = ANY(%(ids)s::bigint[]) AND due_at <= statement_timestamp()", **_headers
-)
-
-# Locks: none; for the caller's transaction.
-PATIENCE = "SELECT set_config('lock_timeout', %(patience)s, true)"
 
 # Locks: row locks on those that nobody has locked, for the statement. One after the
 # other, so that they keep their order.
@@ -150,13 +135,14 @@ class Due(NamedTuple):
 
     id: int
     topic: str
+    due_at: datetime
+    size: int  # In bytes, as it is stored.
 
 
 class Published(NamedTuple):
     """Messages of one topic that one statement has published."""
 
     topic: str
-    floor: datetime  # The last moment among them.
     ids: list[int]  # In the log.
     queues: list[str]
     jobs: int
@@ -202,32 +188,41 @@ def is_overdue(cursor: Cursor, late: timedelta) -> bool:
     return bool(one_row(cursor)[0])
 
 
-def due(cursor: Cursor) -> list[Due]:
-    """Return the first that are due, a batch at most."""
-    cursor.execute(DUE, {"limit": PUBLISH_ROWS_MAX})
-    return [Due(*row) for row in cursor.fetchall()]
+def prepare(cursor: Cursor) -> None:
+    """Let this transaction, which publishes, wait for no lock for long."""
+    cursor.execute(PREPARE, {"patience": LOCK_PATIENCE})
 
 
-def publish_due(
-    cursor: Cursor,
-    *,
-    floor: datetime | None = None,
-    ids: Sequence[int] | None = None,
-) -> list[Published]:
+def due(cursor: Cursor, *, floor: datetime | None = None) -> list[Due]:
     """
-    Publish a batch of what is due, in the order of their moments; return it by topic.
+    Lock the first messages that are due and that nobody has locked; return a batch.
 
     Args:
-        cursor: In a transaction; the caller commits, and wakes readers and workers.
+        cursor: In a transaction, after prepare() where there may be many.
         floor: What was due before is not looked for; None: all.
-        ids: Of these alone; None: whatever is due.
     """
-    limits = {"limit": PUBLISH_ROWS_MAX, "bytes": PUBLISH_BYTES_MAX}
-    cursor.execute(PATIENCE, {"patience": LOCK_PATIENCE})
-    if ids is None:
-        cursor.execute(PUBLISH, {"floor": floor, **limits})
-    else:
-        cursor.execute(PUBLISH_THESE, {"ids": list(ids), **limits})
+    cursor.execute(DUE, {"floor": floor, "limit": PUBLISH_ROWS_MAX})
+    batch: list[Due] = []
+    size = 0
+    for row in cursor.fetchall():
+        found = Due(*row)
+        size += found.size
+        if batch and size > PUBLISH_BYTES_MAX:
+            break
+        batch.append(found)
+    return batch
+
+
+def publish(cursor: Cursor, ids: Sequence[int]) -> list[Published]:
+    """
+    Publish scheduled messages, in the order of their moments; return them by topic.
+
+    Args:
+        cursor: In the transaction in which they were found due; the caller commits, and
+            wakes readers and workers.
+        ids: Of the messages; those that have gone are passed over.
+    """
+    cursor.execute(PUBLISH, {"ids": list(ids)})
     return [Published(*row) for row in cursor.fetchall()]
 
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models.functions import Now
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log import scheduled
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import claim, suspects
@@ -83,7 +84,8 @@ def drain(
     """
     Run every due job in this thread, also those that jobs enqueue; return how many.
 
-    A job that fails is settled by its policy, as a worker does it. What a task
+    Messages that are due by run_after are published first. A job that fails is settled
+    by its policy, as a worker does it. What a task
     registers with on_commit runs after it, although a TestCase never commits. Calls of
     a task with accumulate run together, as its size and their keys say, and do not wait
     until its time is over.
@@ -111,6 +113,7 @@ def drain(
             job = (
                 _next(queue)
                 or (_next(queue) if _promote() else None)
+                or (_next(queue) if _publish() else None)
                 or _next_call(queue)
                 # Its time may have come since the look for what is due.
                 or ((_next_retry(queue) or _next(queue)) if retries else None)
@@ -148,6 +151,16 @@ def _promote() -> int:
     """Let jobs through that wait in lanes; return how many."""
     with connections[get_settings().database].cursor() as cursor:
         return promote_all(cursor)
+
+
+def _publish() -> int:
+    """Publish a batch of the messages that are due; return how many."""
+    alias = get_settings().database
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        batch = scheduled.due(cursor)
+        if batch:
+            scheduled.publish(cursor, [each.id for each in batch])
+    return len(batch)
 
 
 def _next_call(queue: str | None) -> Claimed | None:

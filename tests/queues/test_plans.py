@@ -474,8 +474,12 @@ SPECIAL = {
     },
     "log.scheduled.STORE": {"items": '[["a.b", null, 1, {}, null, 7]]'},
     **{
-        f"log.scheduled.{name}": {"ids": [-1], "bytes": 4_194_304, "doublings": 6}
-        for name in ("PUBLISH", "PUBLISH_THESE", "PUT_OFF", "CANCEL")
+        f"log.scheduled.{name}": {
+            "ids": [-1],
+            "delay": LEASE,
+            "doublings": 6,
+        }
+        for name in ("PUBLISH", "PUT_OFF", "CANCEL")
     },
     "log.overview.COUNT": {"topics": [1], "first": 1},
     "log.overview.ENDS": {"topic": 1, "partitions": 16},
@@ -678,8 +682,9 @@ EXPLAINED = {
     "runs.OF_QUEUE_JOB",
     *(f"inbox.{name}" for name in ("NOTE", "PURGE")),
     *(f"log.scheduled.{name}" for name in ("STORE", "NEXT", "NEXT_FREE", "OVERDUE")),
-    *(f"log.scheduled.{name}" for name in ("DUE", "PUBLISH", "PUBLISH_THESE")),
-    *(f"log.scheduled.{name}" for name in ("PATIENCE", "PUT_OFF", "CANCEL")),
+    *(f"log.scheduled.{name}" for name in ("PREPARE", "DUE", "PUBLISH", "PUT_OFF")),
+    "log.scheduled.CANCEL",
+    "log.doctor.SCHEDULED",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "BUSY", "NOTE_JOB", "LATEST", "PURGE")),
     *("ticks.COMING", "ticks.NOTE_MESSAGE", "ticks.OWN_JOB"),

@@ -8,6 +8,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.log import doctor
 from django_pgqueue.operators.findings import (
     PUBLISHING_SECONDS_MAX,
+    START,
     Finding,
     ended_by,
     finding,
@@ -17,6 +18,7 @@ from django_pgqueue.operators.group_findings import of_halted
 from django_pgqueue.operators.human import age, duration, shown, size
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
+from django_pgqueue.schedules.states import OVERDUE
 
 # A group whose oldest unread message has outlived so much of its retention.
 RETENTION_SHARE_MAX = 0.8
@@ -36,6 +38,7 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     uningested = doctor.uningested(cursor, default=kept.log, wait=kept.wait_for_ingest)
     yield _uningested(uningested)
     yield of_halted(doctor.halted(cursor))
+    yield from _scheduled(doctor.scheduled(cursor))
     yield _partitions(doctor.other_partitions(cursor))
 
 
@@ -168,6 +171,31 @@ def _how_long(each: doctor.Behind) -> str:
     if each.is_large or each.keep_seconds is None:
         return "until its bound of bytes is reached"
     return f"for {duration(each.keep_seconds)}"
+
+
+def _scheduled(found: doctor.Scheduled) -> Iterator[Finding]:
+    late = found.late_seconds or 0.0
+    yield finding(
+        check="scheduled",
+        wrong=late > OVERDUE.total_seconds(),
+        what=f"Messages that are published later are overdue, the first for "
+        f"{age(late)}.",
+        right="No message that is published later is overdue.",
+        severity="error",
+        value=max(late, 0.0),
+        limit=OVERDUE.total_seconds(),
+        way_out=f"No living worker publishes them: {START}",
+    )
+    yield finding(
+        check="unpublished",
+        wrong=found.failed,
+        what=f"{found.failed:,} message{'' if found.failed == 1 else 's'} could not be "
+        f"published, such as for {shown(found.error)}.",
+        right="No message that was due could not be published.",
+        value=found.failed,
+        way_out="Fix the cause: each is tried again within about a minute. Or cancel "
+        "them: manage.py pgqueue scheduled",
+    )
 
 
 def _partitions(found: list[tuple[str, int, int]]) -> Finding:

@@ -93,7 +93,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     found = _find(topic, start, options)
     rows = _read(found.ids, is_oldest_first=start is not None)
     for row in rows:
-        _decode(row, in_full=options["show_payload"])
+        decode(row, in_full=options["show_payload"])
     is_cut = 0 < len(rows) < len(found.ids)
     # Go on after the last one of a page that is full, or where the look has ended.
     onward = found.end
@@ -204,8 +204,8 @@ def _read_some(ids: list[int]) -> list[dict[str, Any]]:
     return [found[each] for each in ids if each in found]
 
 
-def _decode(row: dict[str, Any], *, in_full: bool) -> None:
-    """Read the JSON of a row, redacted unless asked for *in_full*."""
+def decode(row: dict[str, Any], *, in_full: bool) -> None:
+    """Read payload and headers of a row, redacted unless asked for *in_full*."""
     for name in ("payload", "headers"):
         text = row.pop(f"{name}_text")
         try:
@@ -218,17 +218,22 @@ def _decode(row: dict[str, Any], *, in_full: bool) -> None:
             row[name] = redact(row[name], get_settings().redact)
 
 
-def _row(row: dict[str, Any]) -> list[object]:
+def payload_shown(row: dict[str, Any]) -> str:
+    """Return the payload of a row for a table, shortened."""
     text = json.dumps(row["payload"], ensure_ascii=False)
     if len(text) > PAYLOAD_CHARACTERS_MAX:
         text = f"{text[:PAYLOAD_CHARACTERS_MAX]}…"
+    return text
+
+
+def _row(row: dict[str, Any]) -> list[object]:
     return [
         row["id"],
         distance(row["published_at"], row["clock"]),
         row["name"],
         row["key"],
         row["partition"],
-        text,
+        payload_shown(row),
     ]
 
 

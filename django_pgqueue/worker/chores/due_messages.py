@@ -42,85 +42,87 @@ class DueMessages:
             if seconds is None or seconds > 0:
                 return math.inf if seconds is None else seconds
         floor, self._floor = self._floor, None
+        batch: list[Due] = []
+        published: list[Published] = []
+        connection = link.connection
         try:
-            published = self._publish(link, floor=floor)
+            with connection.transaction(), connection.cursor() as cursor:
+                scheduled.prepare(cursor)
+                batch = scheduled.due(cursor, floor=floor)
+                if batch:
+                    published = scheduled.publish(cursor, [each.id for each in batch])
         except Exception as error:
-            if has_lost_link(link, error):
+            if has_lost_link(link, error) or not batch:
                 raise
-            with link.cursor() as cursor:
-                self._publish_apart(link, scheduled.due(cursor), error)
+            self._publish_apart(link, batch, error)
             return 0.0
-        if published:
-            self._floor = max(each.floor for each in published)
-        if published or floor is not None:
+        _tell(link, published)
+        if batch:
+            self._floor = batch[-1].due_at
+        if batch or floor is not None:
             return 0.0
         with link.cursor() as cursor:
             seconds = scheduled.until_next(cursor, free=True)
         return math.inf if seconds is None else max(seconds, AGAIN_SECONDS)
 
-    def _publish(
-        self,
-        link: Link,
-        *,
-        floor: datetime | None = None,
-        ids: Sequence[int] | None = None,
-    ) -> list[Published]:
-        connection = link.connection
-        with connection.transaction(), connection.cursor() as cursor:
-            published = scheduled.publish_due(cursor, floor=floor, ids=ids)
-        names = {queue for each in published for queue in each.queues}
-        names |= {f"{HINT}{each.topic}" for each in published if each.has_groups}
-        try:
-            with link.cursor() as cursor:
-                wake(cursor, sorted(names))
-        finally:
-            for each in published:
-                telemetry.send(
-                    signals.messages_published,
-                    None,
-                    topic=each.topic,
-                    ids=each.ids,
-                    jobs=each.jobs,
-                )
-        return published
-
     def _publish_apart(
-        self, link: Link, waiting: Sequence[Due], error: Exception
+        self, link: Link, batch: Sequence[Due], error: Exception
     ) -> None:
         """Publish parts of what has failed: what cannot be keeps no other waiting."""
-        parts = _parts(waiting, error)
+        parts = _parts(batch, error)
         if not parts:
-            self._put_off(link, waiting, error)
+            self._put_off(link, batch, error)
+        connection = link.connection
         for part in parts:
             try:
-                self._publish(link, ids=[each.id for each in part])
+                with connection.transaction(), connection.cursor() as cursor:
+                    scheduled.prepare(cursor)
+                    published = scheduled.publish(cursor, [each.id for each in part])
             except Exception as of_part:
                 if has_lost_link(link, of_part):
                     raise
                 self._publish_apart(link, part, of_part)
+            else:
+                _tell(link, published)
 
-    def _put_off(self, link: Link, waiting: Sequence[Due], error: Exception) -> None:
-        if not waiting:
-            return
+    def _put_off(self, link: Link, batch: Sequence[Due], error: Exception) -> None:
         problem = f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
         logger.error(
             "failed     topic=%s messages=%d, such as %d: tried again soon: %s",
-            waiting[0].topic,
-            len(waiting),
-            waiting[0].id,
+            batch[0].topic,
+            len(batch),
+            batch[0].id,
             problem,
         )
         with link.cursor() as cursor:
-            scheduled.put_off(cursor, [each.id for each in waiting], problem)
+            scheduled.put_off(cursor, [each.id for each in batch], problem)
 
 
-def _parts(waiting: Sequence[Due], error: Exception) -> list[Sequence[Due]]:
+def _tell(link: Link, published: Sequence[Published]) -> None:
+    """Wake whom messages concern that are committed, and send the signal."""
+    names = {queue for each in published for queue in each.queues}
+    names |= {f"{HINT}{each.topic}" for each in published if each.has_groups}
+    try:
+        with link.cursor() as cursor:
+            wake(cursor, sorted(names))
+    finally:
+        for each in published:
+            telemetry.send(
+                signals.messages_published,
+                None,
+                topic=each.topic,
+                ids=each.ids,
+                jobs=each.jobs,
+            )
+
+
+def _parts(batch: Sequence[Due], error: Exception) -> list[Sequence[Due]]:
     """Return by topic, or in halves, what is tried apart; empty: it is put off."""
-    topics = sorted({each.topic for each in waiting})
+    topics = sorted({each.topic for each in batch})
     if len(topics) > 1:
-        return [[each for each in waiting if each.topic == topic] for topic in topics]
+        return [[each for each in batch if each.topic == topic] for topic in topics]
     # Who holds the lock holds it from all of the topic.
-    if len(waiting) < 2 or isinstance(error, LockNotAvailable):
+    if len(batch) < 2 or isinstance(error, LockNotAvailable):
         return []
-    middle = len(waiting) // 2
-    return [waiting[:middle], waiting[middle:]]
+    middle = len(batch) // 2
+    return [batch[:middle], batch[middle:]]
