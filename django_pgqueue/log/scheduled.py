@@ -35,7 +35,7 @@ RETRY = timedelta(seconds=1)
 DOUBLINGS_MAX = 6
 
 # How long publishing may wait for somebody's lock; schedules wait for it, too.
-LOCK_PATIENCE = "2s"
+LOCK_SECONDS = 2
 
 # Locks: none; a function, as that of other languages: sql/schedule_messages.sql. The
 # time is given, so that tests can stop it.
@@ -190,7 +190,7 @@ def is_overdue(cursor: Cursor, late: timedelta) -> bool:
 
 def prepare(cursor: Cursor) -> None:
     """Let this transaction, which publishes, wait for no lock for long."""
-    cursor.execute(PREPARE, {"patience": LOCK_PATIENCE})
+    cursor.execute(PREPARE, {"patience": f"{LOCK_SECONDS}s"})
 
 
 def due(cursor: Cursor, *, floor: datetime | None = None) -> list[Due]:

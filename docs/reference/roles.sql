@@ -102,6 +102,23 @@ GRANT EXECUTE ON FUNCTION
 -- are written that are captured for them, or names of messages have more than six words:
 -- these read back what they store, so that whoever may call them can read all messages.
 -- Not granted unless you take the dashes away.
+    pgqueue_patterns_of, pgqueue_pattern_selects, pgqueue_schedule_messages
+    TO pgqueue_producer;
+
+-- Producer, where it publishes later: publish(run_after=...), and cancel_message(), for
+-- which it reads no more than ids. It can cancel what others have scheduled, too.
+GRANT INSERT, SELECT (id, due_at), DELETE ON pgqueue_scheduled_message
+    TO pgqueue_producer;
+GRANT USAGE ON SEQUENCE pgqueue_scheduled_message_id_seq TO pgqueue_producer;
+
+-- Producer, where messages come in from outside: inbox(), and pgqueue_inbox(). It reads
+-- none of what has come in; it is told whether it is there.
+GRANT INSERT ON pgqueue_inbox TO pgqueue_producer;
+GRANT EXECUTE ON FUNCTION pgqueue_inbox TO pgqueue_producer;
+
+-- Producer, where publish_many() is called for topics that have subscriptions, or names
+-- of messages have more than six words: they read back what they store, so that whoever
+-- may call them can read all messages. Not granted unless you take the dashes away.
 -- GRANT SELECT (name, key, payload, headers) ON pgqueue_message TO pgqueue_producer;
 
 -- Client: pull queues, by these functions alone, which run as the owner of the tables.
@@ -136,9 +153,12 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_durable_step, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch,
     pgqueue_ingest_position, pgqueue_job,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_inbox, pgqueue_ingest_batch,
+    pgqueue_job,
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
     pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
-    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_signal,
+    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message,
+    pgqueue_signal,
     pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
@@ -146,9 +166,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
     pgqueue_export_id_seq,
-    pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
+    pgqueue_failure_hour_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
+    pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
-    pgqueue_schedule_id_seq, pgqueue_signal_id_seq, pgqueue_subscription_id_seq,
+    pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq, pgqueue_signal_id_seq,
+    pgqueue_subscription_id_seq,
     pgqueue_task_hour_id_seq,
     pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_worker;
@@ -168,6 +190,14 @@ GRANT EXECUTE ON FUNCTION
     pgqueue_pattern_selects, pgqueue_patterns_of, pgqueue_promote, pgqueue_publish,
     pgqueue_read, pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,
     pgqueue_retake_keys, pgqueue_start_steps, pgqueue_start_workflow,
+    pgqueue_horizons, pgqueue_inbox, pgqueue_insert_steps, pgqueue_installation,
+    pgqueue_job_place, pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_lock_workflows,
+    pgqueue_make_archive_day,
+    pgqueue_make_log_day, pgqueue_meets, pgqueue_message_lane,
+    pgqueue_pattern_selects, pgqueue_patterns_of, pgqueue_promote, pgqueue_publish,
+    pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,
+    pgqueue_retake_keys, pgqueue_schedule_messages, pgqueue_start_steps,
+    pgqueue_start_workflow,
     pgqueue_steps_ended, pgqueue_store, pgqueue_store_message, pgqueue_store_messages,
     pgqueue_store_steps, pgqueue_store_unique, pgqueue_turns, pgqueue_watch
     TO pgqueue_worker;
@@ -181,9 +211,12 @@ GRANT SELECT ON
     pgqueue_durable_step, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch,
     pgqueue_ingest_position, pgqueue_job,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_inbox, pgqueue_ingest_batch,
+    pgqueue_job,
     pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
     pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
-    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_signal,
+    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message,
+    pgqueue_signal,
     pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
@@ -191,9 +224,11 @@ GRANT SELECT ON
 GRANT SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
     pgqueue_export_id_seq,
-    pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
+    pgqueue_failure_hour_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
+    pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
-    pgqueue_schedule_id_seq, pgqueue_signal_id_seq, pgqueue_subscription_id_seq,
+    pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq, pgqueue_signal_id_seq,
+    pgqueue_subscription_id_seq,
     pgqueue_task_hour_id_seq,
     pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_viewer;

@@ -368,4 +368,6 @@ def test_permissions_are_one_list():
         "view_dedupwindow",
         "view_lane",
         "view_workflow",
+        "view_scheduledmessage",
+        "view_inboxentry",
     } == codenames

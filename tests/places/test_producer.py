@@ -13,11 +13,14 @@ from django_pgqueue import (
     QueueFull,
     Unique,
     batch,
+    cancel_message,
     chord,
     group,
+    inbox,
     publish,
     publish_many,
 )
+from django_pgqueue.models import InboxEntry, ScheduledMessage
 from django_pgqueue.topics.publish import message
 from tests.app.accumulate_tasks import by_size
 from tests.app.lane_tasks import limited, step
@@ -176,6 +179,28 @@ def test_it_writes_captured_rows_with_the_same_rights(producer, owner):
     finally:
         owner.execute(REVOKE)
         owner.execute(f"DROP TABLE {table}")
+
+
+def test_it_publishes_later_and_takes_back(producer, owner):
+    """One and many, by SQL too; it reads nothing of what waits."""
+    first = publish("orders.paid", {"id": 1}, run_after="1h")
+    publish_many([message("orders.paid", {}, run_after="1h") for _ in range(3)])
+    with connections[producer].cursor() as cursor:
+        cursor.execute("SELECT pgqueue_publish('orders', '{}', run_after => now())")
+
+    assert cancel_message(first)
+    assert 4 == count(owner, "pgqueue_scheduled_message")
+    with pytest.raises(ProgrammingError, match="denied for table pgqueue_scheduled"):
+        ScheduledMessage.objects.using(producer).values("payload").first()
+
+
+def test_it_notes_what_comes_in(producer, owner):
+    """Once; what has come in otherwise is none of its business."""
+    for is_new in (True, False):
+        with transaction.atomic(using=producer):
+            assert is_new is inbox("stripe", "evt_1")
+    with pytest.raises(ProgrammingError, match="denied for table pgqueue_inbox"):
+        InboxEntry.objects.using(producer).first()
 
 
 def test_it_publishes_many_once_it_may_read_messages(producer, owner):

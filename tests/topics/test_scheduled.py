@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 
 from django_pgqueue import (
     InvalidArgument,
@@ -152,8 +152,20 @@ def test_it_commits_with_its_transaction_or_never_was(scheduler: Scheduler):
         transaction.set_rollback(True)
     tick_until_rest(scheduler)
     assert ([], []) == (published(), waiting())
-    with pytest.raises(IntegrityError), connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_publish('a', '1', 'k', '[]', now())")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("'a', '1', 'k', '[]', now()", "'a', '1', run_after => 'infinity'"),
+        *("'a b', '1', run_after => now()", "'a', '1', run_after => '-infinity'"),
+    ],
+)
+def test_sql_refuses_what_no_log_could_take(said: str):
+    """Where it is scheduled, and not where the leader would publish it."""
+    refused = pytest.raises(DatabaseError, match=r"is_sound|cannot be called")
+    with connection.cursor() as cursor, refused:
+        cursor.execute(f"SELECT pgqueue_publish({said})")
 
 
 def test_one_query_schedules_one(django_assert_num_queries: Any):
