@@ -161,3 +161,18 @@ class MailChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.before} → {self.after}"
+
+
+class Reply(models.Model):
+    """What somebody has answered to a mail; stored once: see replies.py."""
+
+    email = models.ForeignKey(EmailMessage, models.CASCADE, related_name="replies")
+    sender = models.CharField(max_length=ADDRESS_MAX)
+    text = models.TextField()
+    received_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name_plural = "replies"
+
+    def __str__(self) -> str:
+        return f"{self.sender} to {self.email_id}"

@@ -24,9 +24,11 @@ from django_pgqueue.models import Job, Worker
 from postoffice.acceptance import accept
 from postoffice.drafts import Problem, Refused, read_drafts
 from postoffice.models import EmailMessage, Status
+from postoffice.replies import read_reply, take
 
 PAGE_ROWS = 50
 PAGE_ROWS_MAX = 200
+REPLIES_MAX = 50  # Told with a mail, the newest.
 COUNTS_SECONDS = 1  # How old the counts may be: however many pages poll, one count.
 WORKER_SECONDS = 60  # Without a heartbeat for so long, a worker is taken for dead.
 
@@ -73,6 +75,32 @@ class Messages(View):
         )
 
 
+@method_decorator([csrf_exempt, never_cache], name="dispatch")
+class Replies(View):
+    """
+    /messages/{id}/replies/: the mail server tells what has come back to a mail.
+
+    However often it tells: 201 the first time, 200 from then on. csrf_exempt, and to be
+    authenticated, as Messages.
+    """
+
+    def post(self, request: HttpRequest, email_id: int) -> JsonResponse:
+        """Answer whether it was new, or 4xx with what is wrong and nothing stored."""
+        if request.content_type != "application/json":
+            return problems(415, Problem(None, None, "Post application/json."))
+        try:
+            told = read_reply(request.body)
+        except RequestDataTooBig as error:
+            return problems(413, Problem(None, None, str(error)))
+        except Refused as refused:
+            return problems(400, *refused.problems)
+        found = EmailMessage.objects.filter(pk=email_id).first()
+        if found is None:
+            return problems(404, Problem(None, None, f"There is no mail {email_id}."))
+        is_new = take(found, told)
+        return JsonResponse({"is_new": is_new}, status=201 if is_new else 200)
+
+
 @require_safe
 @never_cache
 def message(request: HttpRequest, email_id: int) -> JsonResponse:
@@ -80,9 +108,11 @@ def message(request: HttpRequest, email_id: int) -> JsonResponse:
     found = EmailMessage.objects.filter(pk=email_id).first()
     if found is None:
         return problems(404, Problem(None, None, f"There is no mail {email_id}."))
+    replies = found.replies.order_by("-pk").values("sender", "text", "received_at")
     return JsonResponse(
         summary(found)
         | {"cc": found.cc, "bcc": found.bcc, "body": found.body, "job": found.job}
+        | {"replies": list(replies[:REPLIES_MAX])}
     )
 
 

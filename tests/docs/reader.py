@@ -73,6 +73,19 @@ import_file.using(unique=Unique(by="path")).delay(path)
 
 def save_and_enqueue(): Order.objects.create(number=f"tried {attempt}")
 """,
+    "docs/howto/publish-later.md": """
+order = Order(number="2026-20")
+Customer.objects.bulk_create([Customer(), Customer()])
+""",
+    "docs/howto/take-messages-from-outside.md": """
+from shop.models import Order
+event = {"id": "evt_2", "order": Order.objects.create(number="2026-21").pk}
+
+def verified(request): return {**event, "id": "evt_1"}
+
+@task
+def send_receipt(order_id): ...
+""",
     "docs/howto/send-email.md": """
 import smtplib
 from django.core.mail import EmailMessage
@@ -331,6 +344,23 @@ pay(Order())
 assert ["count", "tell_customer", "write_invoice"] == sorted(
     name.rpartition(".")[2] for name in the.waiting()
 )
+""",
+    "docs/howto/publish-later.md": """
+the.deploy()
+the.tick("shop.tasks.refresh_all")
+the.drain()
+from django_pgqueue.models import ScheduledMessage
+waits = list(ScheduledMessage.objects.values_list("name", flat=True))
+assert ["customers.refresh"] * 2 == waits, waits
+""",
+    "docs/howto/take-messages-from-outside.md": """
+assert ["shop.tasks.send_receipt"] == the.waiting()
+for _ in range(2):
+    assert 204 == webhook(None).status_code
+    take.delay(0, 7, {"number": "2026-22"})
+    the.drain()
+assert 1 == Order.objects.filter(number="2026-22").count()
+assert 1 == Order.objects.filter(paid=True).count()
 """,
     "docs/howto/send-email.md": """
 from django.core import mail

@@ -1,0 +1,43 @@
+"""Messages for later: real workers publish them, also after the leader has died."""
+
+from __future__ import annotations
+
+import signal
+from datetime import datetime, timedelta
+
+import pytest
+
+from django_pgqueue import topic
+from django_pgqueue.models import ArchivedJob, Message, ScheduledMessage
+from tests.acceptance.test_schedules import leader
+from tests.harness.waiting import wait_for
+from tests.log.test_publish import subscribe
+
+pytestmark = [pytest.mark.slow]
+
+COUNT = 400
+
+
+def test_each_is_published_once_whoever_leads(start_worker):
+    """At its moment or after, in order, with a job; the leader is killed between."""
+    subscribe("reminders", task="tests.app.tasks.noop")
+    workers = [start_worker(threads=2) for _ in range(2)]
+    reminders = topic("reminders")
+    ids = reminders.publish_many(
+        reminders.message({"n": n}, key="k", run_after=n * 0.01) for n in range(COUNT)
+    )
+    led = wait_for(leader, what="somebody leads")
+    wait_for(lambda: Message.objects.count() >= COUNT // 10, what="some are published")
+    (killed,) = [each for each in workers if led.name in each.names()]
+    killed.signal_group(signal.SIGKILL)
+
+    wait_for(lambda: not ScheduledMessage.objects.exists(), 60, "all are published")
+    wait_for(lambda: ArchivedJob.objects.count() >= COUNT, 60, "their jobs have run")
+
+    rows = list(Message.objects.order_by("id"))
+    assert list(range(COUNT)) == [row.payload["n"] for row in rows]
+    assert ids == [row.headers["pgqueue.scheduled_id"] for row in rows]
+    for row in rows:
+        moment = datetime.fromisoformat(row.headers["pgqueue.run_after"])
+        assert row.published_at - moment >= -timedelta(microseconds=1)
+    assert COUNT == ArchivedJob.objects.values("message_id").distinct().count()
