@@ -36,6 +36,7 @@ nitpick_ignore = [
         "InvalidTask",
         "InvalidTaskBackend",
         "TaskResultDoesNotExist",
+        "TransactionManagementError",
     )
 ]
 # Of Literal[False], in an overload.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
@@ -16,6 +17,9 @@ from django_pgqueue.bounds import EXTERNAL_ID_CHARACTERS_MAX, SOURCE_CHARACTERS_
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import InboxEntry
 from django_pgqueue.operators.filters import Meaning, equal
+
+# Characters of an external id that the list shows.
+ID_SHOWN_CHARACTERS_MAX = 60
 
 
 class InboxFilters(FilterForm):
@@ -61,7 +65,10 @@ class InboxEntryAdmin(ReadOnlyAdmin):
     received = column(
         _("received"), lambda row: moments.short(row.received_at, row.clock)
     )
-    title = column(_("external id"), lambda row: name(row.external_id))
+    title = column(
+        _("external id"),
+        lambda row: name(Truncator(row.external_id).chars(ID_SHOWN_CHARACTERS_MAX)),
+    )
 
     @admin.display(description=_("source"))
     def source_name(self, row: Any) -> Any:

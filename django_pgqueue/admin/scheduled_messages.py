@@ -10,6 +10,8 @@ from django.contrib import admin
 from django.contrib.admin.models import DELETION
 from django.db.models import Q
 from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
@@ -124,9 +126,14 @@ class ScheduledMessageAdmin(ActingAdmin):
         }
 
     number = column(_("id"), lambda row: str(row.pk))
-    due = column(_("published at"), lambda row: moments.short(row.run_after, row.clock))
     title = column(_("name"), lambda row: name(row.name))
     created = column(_("created"), lambda row: moments.short(row.created_at, row.clock))
+
+    @admin.display(description=_("due"))
+    def due(self, row: Any) -> SafeString:
+        """Show its moment; and, where that has passed, that it could not be done."""
+        moment = moments.short(row.run_after, row.clock)
+        return format_html("{} {}", moment, self.heading(row))
 
     @admin.display(description=_("topic"))
     def topic_name(self, row: Any) -> Any:
@@ -152,7 +159,7 @@ class ScheduledMessageAdmin(ActingAdmin):
             (_("Name"), row.name),
             (_("Topic"), self.topic_name(row)),
             (_("Key"), row.key),
-            (_("Published at"), moments.full(row.run_after, row.clock)),
+            (_("Due"), moments.full(row.run_after, row.clock)),
             (
                 _("Tried again at"),
                 moments.full(row.due_at, row.clock) if row.failures else None,

@@ -24,7 +24,7 @@ def cancel_message(message_id: int) -> bool:
         message_id: What publish() has returned.
 
     Returns:
-        Whether it was still there; False: it is published, or was cancelled before.
+        Whether it was still there. Else it is published, or was cancelled before.
 
     Raises:
         InvalidArgument: It is no id below zero: what stands in a log stays there.

@@ -131,8 +131,8 @@ CALLS = [
     "SELECT one.pgqueue_patterns_of('a.b.c')",
     "SELECT one.pgqueue_patterns_of('a.b.c.d.e.f.g')",
     "SELECT one.pgqueue_begin_publish('a')",
-    "SELECT one.pgqueue_publish('a.b', '{}', 'k', '{}')",
-    """SELECT one.pgqueue_publish('a.b', '{}', run_after => clock_timestamp())""",
+    "SELECT one.pgqueue_publish('a.b', '{}', 'k', '{}', NULL)",
+    "SELECT one.pgqueue_publish('a.b', '{}', 'k', '{}', clock_timestamp())",
     """SELECT * FROM one.pgqueue_schedule_messages(
        '[["a.b", "k", 1, {}, null, 7]]', clock_timestamp())""",
     "SELECT one.pgqueue_store_message('a.b.c.d.e.f.g', NULL, '{}', '{}')",

@@ -28,7 +28,7 @@ LIMIT_DEFAULT = 50
 
 COLUMNS = (
     Column("id", right=True),
-    Column("published"),
+    Column("due"),
     Column("name", may_cut=True),
     Column("key", may_cut=True),
     Column("payload", may_cut=True),
