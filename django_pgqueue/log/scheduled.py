@@ -96,7 +96,8 @@ WITH gone AS MATERIALIZED (
                ORDER BY run_after, id DESC) AS items
       FROM gone GROUP BY topic ORDER BY topic
 )
-SELECT t.topic, s.ids, s.queues, s.jobs, s.has_groups
+SELECT t.topic, coalesce(s.ids, '{{}}'), s.queues, s.jobs, s.has_groups,
+       jsonb_array_length(t.items)
   FROM by_topic t CROSS JOIN LATERAL pgqueue_store_messages(t.topic, t.items) s
 """
 
@@ -121,6 +122,10 @@ UPDATE pgqueue_scheduled_message m
 CANCEL = """
 DELETE FROM pgqueue_scheduled_message WHERE id = ANY(%(ids)s::bigint[]) RETURNING id
 """
+
+
+class Refused(Exception):
+    """A topic takes no messages at present."""
 
 
 class Stored(NamedTuple):
@@ -221,9 +226,18 @@ def publish(cursor: Cursor, ids: Sequence[int]) -> list[Published]:
         cursor: In the transaction in which they were found due; the caller commits, and
             wakes readers and workers.
         ids: Of the messages; those that have gone are passed over.
+
+    Raises:
+        Refused: A topic has not taken them, so that they have to stay: roll back.
     """
     cursor.execute(PUBLISH, {"ids": list(ids)})
-    return [Published(*row) for row in cursor.fetchall()]
+    published = []
+    for *row, count in cursor.fetchall():
+        found = Published(*row)
+        if len(found.ids) != count:
+            raise Refused(f"its log took {len(found.ids)} of {count}: {found.queues}")
+        published.append(found)
+    return published
 
 
 def put_off(cursor: Cursor, ids: Sequence[int], error: str) -> None:

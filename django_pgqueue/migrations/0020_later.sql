@@ -3,12 +3,13 @@
 -- inbox.sql
 CREATE OR REPLACE FUNCTION pgqueue_inbox(
     source text, external_id text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO pgqueue_inbox (source, external_id) VALUES ($1, $2)
         ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END $$;
+REVOKE EXECUTE ON FUNCTION pgqueue_inbox(text, text) FROM PUBLIC;
 
 -- schedule_messages.sql
 CREATE OR REPLACE FUNCTION pgqueue_schedule_messages(

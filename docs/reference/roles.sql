@@ -111,9 +111,8 @@ GRANT INSERT, SELECT (id, due_at), DELETE ON pgqueue_scheduled_message
     TO pgqueue_producer;
 GRANT USAGE ON SEQUENCE pgqueue_scheduled_message_id_seq TO pgqueue_producer;
 
--- Producer, where messages come in from outside: inbox(), and pgqueue_inbox(). It reads
--- none of what has come in; it is told whether it is there.
-GRANT INSERT ON pgqueue_inbox TO pgqueue_producer;
+-- Producer, where messages come in from outside: inbox(), and pgqueue_inbox(), which runs
+-- as the owner of the tables. It is told whether one has come in, and reads none.
 GRANT EXECUTE ON FUNCTION pgqueue_inbox TO pgqueue_producer;
 
 -- Producer, where publish_many() is called for topics that have subscriptions, or names

@@ -341,6 +341,21 @@ def test_one_that_cannot_be_published_keeps_no_other_waiting(scheduler: Schedule
     assert made[7] == Message.objects.get(payload__n=7).payload
 
 
+def test_what_a_log_does_not_take_stays(scheduler: Scheduler):
+    """Whatever takes a row back without an error: none is gone, and others go."""
+    orders.publish_many([{"cursed": True}] * 5, run_after=ago(5))
+    topic("other").publish(0, run_after=ago(5))
+    with connection.cursor() as cursor:
+        cursor.execute(CURSE.replace("RAISE 'a curse is on it'", "RETURN NULL"))
+        try:
+            assert 0 < tick_until_rest(scheduler) <= 1
+        finally:
+            cursor.execute(LIFT)
+    assert [0] == published()
+    assert 5 == len(waiting())
+    assert "its log took 0 of 5" in ScheduledMessage.objects.first().error
+
+
 def test_batches_are_bounded_by_their_bytes(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ):

@@ -15,7 +15,7 @@ from psycopg.errors import LockNotAvailable
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.log import scheduled
-from django_pgqueue.log.scheduled import Due, Published
+from django_pgqueue.log.scheduled import Due, Published, Refused
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.topics.publish import HINT
@@ -121,8 +121,8 @@ def _parts(batch: Sequence[Due], error: Exception) -> list[Sequence[Due]]:
     topics = sorted({each.topic for each in batch})
     if len(topics) > 1:
         return [[each for each in batch if each.topic == topic] for topic in topics]
-    # Who holds the lock holds it from all of the topic.
-    if len(batch) < 2 or isinstance(error, LockNotAvailable):
+    # What refuses one of a topic, or has it locked, does so with all.
+    if len(batch) < 2 or isinstance(error, (LockNotAvailable, Refused)):
         return []
     middle = len(batch) // 2
     return [batch[:middle], batch[middle:]]
