@@ -128,7 +128,7 @@ class Refused(Exception):
     """A topic takes no messages at present."""
 
 
-class Stored(NamedTuple):
+class Waits(NamedTuple):
     """What one call has stored."""
 
     ids: list[int]  # Below zero.
@@ -154,7 +154,7 @@ class Published(NamedTuple):
     has_groups: bool
 
 
-def store(cursor: Cursor, items: Sequence[Items]) -> Stored:
+def schedule(cursor: Cursor, items: Sequence[Items]) -> Waits:
     """
     Store messages that are published later, in one statement per 5,000.
 
@@ -171,7 +171,7 @@ def store(cursor: Cursor, items: Sequence[Items]) -> Stored:
         stored, until = one_row(cursor)
         ids.extend(stored)
         seconds.append(until)
-    return Stored(ids, min(seconds))
+    return Waits(ids, min(seconds))
 
 
 def until_next(cursor: Cursor, *, free: bool = False) -> float | None:

@@ -312,8 +312,8 @@ def carry_all(batch: Sequence[Items]) -> Sequence[Items]:
     return [
         items._replace(
             text=",".join(
-                json.dumps([name, key, payload, {**headers, **mark}])
-                for name, key, payload, headers in json.loads(f"[{items.text}]")
+                json.dumps([name, key, payload, {**headers, **mark}, *when])
+                for name, key, payload, headers, *when in json.loads(f"[{items.text}]")
             )
         )
         for items in batch

@@ -7,9 +7,9 @@ of every subscription that wants them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -19,8 +19,9 @@ from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import QueueFull, TopicError, shown
 from django_pgqueue.log import publish as storage
-from django_pgqueue.log import scheduled
 from django_pgqueue.log.names import topic_of
+from django_pgqueue.log.scheduled import HINT as SCHEDULER_HINT
+from django_pgqueue.log.scheduled import LOOK_SECONDS, Waits, schedule
 from django_pgqueue.options.checks import When
 from django_pgqueue.postgres.bulk import (
     BULK_CURSOR_CHARACTERS,
@@ -41,6 +42,7 @@ from django_pgqueue.topics.registry import find
 from django_pgqueue.topics.schema import check_types, to_payload
 
 T = TypeVar("T")
+S = TypeVar("S", storage.Stored, Waits)
 
 # Readers of a topic are told to look, as workers are of a queue; in no queue's name is
 # there a "!".
@@ -89,7 +91,7 @@ def publish(
 def publish_one(made: Publication) -> int:
     """Publish what message() or Topic.message() has made; as publish()."""
     if made.is_later:
-        return store({}, [made])[1][0]
+        return store({}, {made.topic: [Items(made.item(), 1)]})[1][made.topic][0]
     try:
         settings = get_settings()
         topic = made.topic
@@ -117,7 +119,8 @@ def publish_many(publications: Iterable[Publication]) -> list[int]:
     """
     Publish messages that Topic.message() has made: all or nothing.
 
-    One statement for each topic and 5,000 messages, and for 5,000 that have run_after.
+    One statement for each topic and 5,000 messages, and likewise of those that have
+    run_after.
 
     Returns:
         Their ids, in the order of the messages. Those of one topic rise in it; of what
@@ -128,30 +131,33 @@ def publish_many(publications: Iterable[Publication]) -> list[int]:
         WrongDatabase: As publish().
     """
     given = list(publications)
-    by_topic: dict[str, list[int]] = {}
-    later: list[int] = []
+    at_once: dict[str, list[int]] = {}
+    later: dict[str, list[int]] = {}
     for place, each in enumerate(given):
         if not isinstance(each, Publication):
             raise TopicError(
                 f"publish_many() takes what Topic.message(…) returns; item {place} is "
                 f"{shown(each)}. For payloads of one topic: topic.publish_many(…)."
             )
-        if each.is_later:
-            later.append(place)
-        else:
-            by_topic.setdefault(each.topic, []).append(place)
+        (later if each.is_later else at_once).setdefault(each.topic, []).append(place)
     ids = [0] * len(given)
-    batches = {
+    both = at_once, later
+    stored = store(*map(functools.partial(_batches, given), both))
+    for by_topic, found in zip(both, stored, strict=True):
+        for topic, places in by_topic.items():
+            for place, message_id in zip(places, found[topic], strict=True):
+                ids[place] = message_id
+    return ids
+
+
+def _batches(
+    given: Sequence[Publication], by_topic: Mapping[str, Sequence[int]]
+) -> dict[str, list[Items]]:
+    """Return some messages as store() takes them, of those that are *given*."""
+    return {
         topic: [Items(given[place].item(), 1) for place in places]
         for topic, places in by_topic.items()
     }
-    published, later_ids = store(batches, [given[place] for place in later])
-    for topic, stored in published.items():
-        for place, message_id in zip(by_topic[topic], stored, strict=True):
-            ids[place] = message_id
-    for place, message_id in zip(later, later_ids, strict=True):
-        ids[place] = message_id
-    return ids
 
 
 async def apublish(
@@ -202,38 +208,34 @@ def message(
 
 
 def store(
-    batches: Mapping[str, Sequence[Items]], later: Sequence[Publication] = ()
-) -> tuple[dict[str, list[int]], list[int]]:
+    batches: Mapping[str, Sequence[Items]], later: Mapping[str, Sequence[Items]]
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """
-    Store encoded messages: all or nothing.
+    Store encoded messages by topic: all or nothing.
 
     Args:
         batches: For each topic its messages, as log/publish.py takes them.
-        later: Those that are published later, of any topics.
+        later: Those that are published later, as log/scheduled.py takes them.
 
     Returns:
-        The ids for each topic, in the order of its messages; and those of *later*.
+        The ids for each topic, in the order of its messages; of either.
     """
     if not batches and not later:
-        return {}, []
+        return {}, {}
     try:
         settings = get_settings()
-        topic = next(iter(batches)) if batches else later[0].topic
+        topic = next(iter(batches or later))
         connection = queue_connection(topic, settings.database, is_message=True)
         if batches:
             see_to_days(connection)
         if _is_one_statement(batches, later):
-            ids, later_ids = (
-                _store(connection, batches),
-                _store_later(connection, later),
-            )
+            ids = _store(connection, batches, later)
         else:
             with transaction.atomic(using=settings.database, savepoint=False):
-                ids = _store(connection, batches)
-                later_ids = _store_later(connection, later)
+                ids = _store(connection, batches, later)
         if settings.mode == "immediate":
-            _run_at_once(connection, ids)
-        return ids, later_ids
+            _run_at_once(connection, ids[0])
+        return ids
     except FIRST_ERRORS as error:
         name_way_out(error, "publish()", "apublish(…) or apublish_many(…)")
         raise
@@ -252,67 +254,47 @@ def wake_all(connection: Any, names: Iterable[str]) -> None:
         wake_after_commit(connection, name, tells_age=name == LANES_HINT)
 
 
-def _is_one_statement(
-    batches: Mapping[str, Sequence[Items]], later: Sequence[Publication]
-) -> bool:
+def _is_one_statement(*both: Mapping[str, Sequence[Items]]) -> bool:
     """Whether all are stored by one statement, which needs no transaction around it."""
-    every = [*batches.values(), [Items(each.item(), 1) for each in later]]
-    return sum(len(list(chunks(items, BULK_ROWS_MAX))) for items in every) == 1
+    every = [items for batches in both for items in batches.values()]
+    return len(every) == 1 and len(list(chunks(every[0], BULK_ROWS_MAX))) == 1
 
 
-def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str, Any]:
-    ids: dict[str, list[int]] = {}
+def _store(
+    connection: Any,
+    batches: Mapping[str, Sequence[Items]],
+    later: Mapping[str, Sequence[Items]],
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    published = {}
     # In the order of their names: two who make the same new topics do not deadlock.
     for topic in sorted(batches):
-        if get_settings().trace:
-            from django_pgqueue.tasks import tracing
-
-            with tracing.sending("publish", topic) as span:
-                carried = tracing.carry_all(batches[topic])
-                stored = _store_many(connection, topic, carried)
-                tracing.stored(span, stored.ids)
-        else:
-            stored = _store_many(connection, topic, batches[topic])
-        ids[topic] = stored.ids
+        stored = _in_span(_store_many, connection, topic, batches[topic])
+        published[topic] = stored.ids
         _tell(connection, topic, stored)
-    return ids
+    scheduled = {}
+    for topic in sorted(later):
+        waits = _in_span(_schedule_many, connection, topic, later[topic])
+        scheduled[topic] = waits.ids
+        if waits.seconds < LOOK_SECONDS:
+            wake_after_commit(connection, SCHEDULER_HINT)
+    return published, scheduled
 
 
-def _store_later(connection: Any, later: Sequence[Publication]) -> list[int]:
+def _in_span(
+    put: Callable[[Any, str, Sequence[Items]], S],
+    connection: Any,
+    topic: str,
+    items: Sequence[Items],
+) -> S:
+    """Store messages of a topic; by a span, where PGQUEUE["TRACE"] is on."""
     if not get_settings().trace:
-        return _store_scheduled(connection, later)
+        return put(connection, topic, items)
     from django_pgqueue.tasks import tracing
 
-    ids = [0] * len(later)
-    for topic in sorted({each.topic for each in later}):
-        places = [place for place, each in enumerate(later) if each.topic == topic]
-        with tracing.sending("publish", topic) as span:
-            stored = _store_scheduled(
-                connection,
-                [
-                    replace(
-                        later[place],
-                        headers_text=tracing.carry(later[place].headers_text),
-                    )
-                    for place in places
-                ],
-            )
-            tracing.stored(span, stored)
-        for place, message_id in zip(places, stored, strict=True):
-            ids[place] = message_id
-    return ids
-
-
-def _store_scheduled(connection: Any, later: Sequence[Publication]) -> list[int]:
-    """Store what is published later; its scheduler need not know of it yet."""
-    items = [Items(each.item(), 1) for each in later]
-    if not items:
-        return []
-    with _cursor(connection, sum(len(each.text) for each in items)) as cursor:
-        stored = scheduled.store(cursor, items)
-    if stored.seconds < scheduled.LOOK_SECONDS:
-        wake_after_commit(connection, scheduled.HINT)
-    return stored.ids
+    with tracing.sending("publish", topic) as span:
+        stored = put(connection, topic, tracing.carry_all(items))
+        tracing.stored(span, stored.ids)
+    return stored
 
 
 def _store_one(connection: Any, made: Publication, headers: str) -> storage.Stored:
@@ -328,6 +310,11 @@ def _store_many(connection: Any, topic: str, items: Sequence[Items]) -> storage.
     messages = sum(each.jobs for each in items)
     with _refusing(messages), _cursor(connection, characters) as cursor:
         return storage.publish(cursor, topic, items)
+
+
+def _schedule_many(connection: Any, topic: str, items: Sequence[Items]) -> Waits:
+    with _cursor(connection, sum(len(each.text) for each in items)) as cursor:
+        return schedule(cursor, items)
 
 
 @contextmanager

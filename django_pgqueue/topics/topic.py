@@ -165,11 +165,17 @@ class Topic:
             # what is in it between.
             for item in items:
                 batches += self._encode((item,), called, key, headers, run_after)
-        later = [each for each in batches if isinstance(each, Publication)]
         at_once = [each for each in batches if isinstance(each, Items)]
-        stored = publishing.store({self.name: at_once} if at_once else {}, later)
-        published = iter(stored[0].get(self.name, ()))
-        scheduled = iter(stored[1])
+        later = [
+            Items(each.item(), 1) for each in batches if isinstance(each, Publication)
+        ]
+        published, scheduled = (
+            iter(ids.get(self.name, ()))
+            for ids in publishing.store(
+                {self.name: at_once} if at_once else {},
+                {self.name: later} if later else {},
+            )
+        )
         return [
             message_id
             for each in batches
