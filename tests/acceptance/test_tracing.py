@@ -188,6 +188,23 @@ def test_a_batch_of_a_group_has_links_to_what_has_published_it(spans, start_trac
     assert {span.id for span in batches} == sent
 
 
+def test_a_message_for_later_belongs_to_the_request_that_has_scheduled_it(spans):
+    """One span for each topic; the message has its context when it is published."""
+    with request():
+        publish_many(
+            topic(name).message({}, run_after=0) for name in ("later", "other")
+        )
+    sent = spans.one("publish later")
+    assert {spans.one("GET /").id} == {each.parent for each in spans.all("publish")}
+    drain()
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT headers FROM pgqueue_message WHERE name = 'later'")
+        (held,) = cursor.fetchone()
+    context = json.loads(held)["trace"]["traceparent"]
+    assert f"00-{sent.trace:032x}-{sent.id:016x}" == context[:-3]
+
+
 def test_a_snooze_is_no_error(spans):
     """Nor is a task that says that there is nothing to do."""
     tasks.snoozes.delay()
