@@ -62,7 +62,7 @@ SELECT EXISTS (
 """
 
 # Locks: none. Until the caller's transaction ends: how long others are waited for; and
-# DUE is planned along the index, also before there are statistics.
+# rows are found along indexes, also before there are statistics.
 PREPARE = """
 SELECT set_config('lock_timeout', %(patience)s, true),
        set_config('enable_seqscan', 'off', true),
@@ -245,7 +245,7 @@ def put_off(cursor: Cursor, ids: Sequence[int], error: str) -> None:
     Let messages wait that could not be published, twice as long each time, up to 64 s.
 
     Args:
-        cursor: The caller commits.
+        cursor: In a transaction, after prepare(); the caller commits.
         ids: Of the messages.
         error: Why; for people.
     """

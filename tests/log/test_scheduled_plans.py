@@ -49,7 +49,7 @@ def test_statements_touch_few_pages(cursor, analysed):
         values = parameters(called) | {"limit": 1_000, "ids": [first], "floor": None}
         statement = getattr(module, name)
         with cursor.connection.transaction():
-            if name == "DUE":
+            if name in ("DUE", "PUT_OFF"):
                 scheduled.prepare(cursor)
             plan = explain(
                 cursor,

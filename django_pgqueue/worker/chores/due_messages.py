@@ -94,7 +94,9 @@ class DueMessages:
             batch[0].id,
             problem,
         )
-        with link.cursor() as cursor:
+        connection = link.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            scheduled.prepare(cursor)
             scheduled.put_off(cursor, [each.id for each in batch], problem)
 
 
