@@ -24,7 +24,7 @@ FUNCTIONS_BACK = (
     + "ALTER TABLE pgqueue_scheduled_message"
     " DROP CONSTRAINT pgqueue_scheduled_is_sound;\n"
     + of("0002_log", "publish")
-    + of("0017_workflow_versions", "pins")
+    + of("0019_capture", "pins")
 )
 
 CLOCK = models.Func(
@@ -37,7 +37,7 @@ CLOCK = models.Func(
 class Migration(migrations.Migration):
     """Two tables, of which nothing that is there takes notice."""
 
-    dependencies = [("pgqueue", "0018_workflow_indexes")]
+    dependencies = [("pgqueue", "0019_capture")]
 
     operations = [
         migrations.CreateModel(

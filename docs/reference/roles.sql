@@ -95,14 +95,8 @@ GRANT USAGE, SELECT ON SEQUENCE pgqueue_message_id_seq TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
     pgqueue_publish, pgqueue_store_message, pgqueue_store_messages,
     pgqueue_begin_publish, pgqueue_make_log_day, pgqueue_message_lane,
-    pgqueue_patterns_of, pgqueue_pattern_selects, pgqueue_capture, pgqueue_capture_less
-    TO pgqueue_producer;
-
--- Producer, where publish_many() is called for topics that have subscriptions, or rows
--- are written that are captured for them, or names of messages have more than six words:
--- these read back what they store, so that whoever may call them can read all messages.
--- Not granted unless you take the dashes away.
-    pgqueue_patterns_of, pgqueue_pattern_selects, pgqueue_schedule_messages
+    pgqueue_patterns_of, pgqueue_pattern_selects, pgqueue_capture,
+    pgqueue_capture_less, pgqueue_schedule_messages
     TO pgqueue_producer;
 
 -- Producer, where it publishes later: publish(run_after=...), and cancel_message(), for
@@ -115,9 +109,10 @@ GRANT USAGE ON SEQUENCE pgqueue_scheduled_message_id_seq TO pgqueue_producer;
 -- as the owner of the tables. It is told whether one has come in, and reads none.
 GRANT EXECUTE ON FUNCTION pgqueue_inbox TO pgqueue_producer;
 
--- Producer, where publish_many() is called for topics that have subscriptions, or names
--- of messages have more than six words: they read back what they store, so that whoever
--- may call them can read all messages. Not granted unless you take the dashes away.
+-- Producer, where publish_many() is called for topics that have subscriptions, or rows
+-- are written that are captured for them, or names of messages have more than six words:
+-- these read back what they store, so that whoever may call them can read all messages.
+-- Not granted unless you take the dashes away.
 -- GRANT SELECT (name, key, payload, headers) ON pgqueue_message TO pgqueue_producer;
 
 -- Client: pull queues, by these functions alone, which run as the owner of the tables.
