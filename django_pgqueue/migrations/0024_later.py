@@ -23,8 +23,8 @@ FUNCTIONS_BACK = (
     + "DROP FUNCTION pgqueue_inbox, pgqueue_schedule_messages;\n"
     + "ALTER TABLE pgqueue_scheduled_message"
     " DROP CONSTRAINT pgqueue_scheduled_is_sound;\n"
-    + of("0002_log", "publish")
-    + of("0019_capture", "pins")
+    + of("0023_bounds", "publish")
+    + of("0023_bounds", "pins")
 )
 
 CLOCK = models.Func(
@@ -37,7 +37,7 @@ CLOCK = models.Func(
 class Migration(migrations.Migration):
     """Two tables, of which nothing that is there takes notice."""
 
-    dependencies = [("pgqueue", "0019_capture")]
+    dependencies = [("pgqueue", "0023_bounds")]
 
     operations = [
         migrations.CreateModel(

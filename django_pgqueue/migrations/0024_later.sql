@@ -66,6 +66,11 @@ BEGIN
         RETURN scheduled.ids[1];
     END IF;
     stored := pgqueue_store_message(name, key, coalesce(payload, 'null'), headers);
+    IF stored -> 0 = 'null' THEN
+        RAISE EXCEPTION 'the subscription to % in queue % is full: % of at most % jobs',
+            stored #>> '{3,1}', stored #>> '{3,2}', stored #>> '{3,4}',
+            stored #>> '{3,5}' USING ERRCODE = 'configuration_limit_exceeded';
+    END IF;
     PERFORM pg_notify(pgqueue_channel(), queue)
        FROM jsonb_array_elements_text(stored -> 3) queue;
     IF (stored -> 1)::boolean THEN
@@ -94,10 +99,11 @@ BEGIN
     FOR routine IN
         SELECT p.oid FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = home AND p.proname IN (
-               'pgqueue_ack', 'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_batch_moved',
-               'pgqueue_batches_in', 'pgqueue_begin_publish', 'pgqueue_capture',
-               'pgqueue_capture_less', 'pgqueue_channel', 'pgqueue_check_send',
-               'pgqueue_close_log_day', 'pgqueue_close_workflow', 'pgqueue_compensate',
+               'pgqueue_ack', 'pgqueue_add_steps', 'pgqueue_advance',
+               'pgqueue_batch_moved', 'pgqueue_batches_in', 'pgqueue_begin_publish',
+               'pgqueue_capture', 'pgqueue_capture_less', 'pgqueue_channel',
+               'pgqueue_check_send', 'pgqueue_close_log_day', 'pgqueue_close_workflow',
+               'pgqueue_commit_position', 'pgqueue_compensate',
                'pgqueue_declare_queue', 'pgqueue_dedup_key', 'pgqueue_due_in',
                'pgqueue_enqueue', 'pgqueue_extend', 'pgqueue_failure_of',
                'pgqueue_horizons', 'pgqueue_inbox', 'pgqueue_insert_steps',
@@ -108,13 +114,14 @@ BEGIN
                'pgqueue_patterns_of', 'pgqueue_promote', 'pgqueue_publish',
                'pgqueue_pull_answer', 'pgqueue_pull_archive', 'pgqueue_pull_bury',
                'pgqueue_pull_errors', 'pgqueue_pull_heads', 'pgqueue_pull_lane',
-               'pgqueue_pull_queue', 'pgqueue_pull_receipts', 'pgqueue_receive',
-               'pgqueue_reject', 'pgqueue_repeat_calls', 'pgqueue_restart_workflow',
-               'pgqueue_results_of', 'pgqueue_retake_keys', 'pgqueue_schedule_messages',
-               'pgqueue_send', 'pgqueue_send_many', 'pgqueue_start_steps',
-               'pgqueue_start_workflow', 'pgqueue_steps_ended', 'pgqueue_store',
-               'pgqueue_store_message', 'pgqueue_store_messages', 'pgqueue_store_steps',
-               'pgqueue_store_unique', 'pgqueue_turns', 'pgqueue_watch')
+               'pgqueue_pull_queue', 'pgqueue_pull_receipts', 'pgqueue_read',
+               'pgqueue_receive', 'pgqueue_reject', 'pgqueue_repeat_calls',
+               'pgqueue_restart_workflow', 'pgqueue_results_of', 'pgqueue_retake_keys',
+               'pgqueue_schedule_messages', 'pgqueue_send', 'pgqueue_send_many',
+               'pgqueue_start_steps', 'pgqueue_start_workflow', 'pgqueue_steps_ended',
+               'pgqueue_store', 'pgqueue_store_message', 'pgqueue_store_messages',
+               'pgqueue_store_steps', 'pgqueue_store_unique', 'pgqueue_turns',
+               'pgqueue_watch')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);
