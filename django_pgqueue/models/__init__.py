@@ -24,7 +24,13 @@ from django_pgqueue.models.scheduled_message import ScheduledMessage
 from django_pgqueue.models.subscription import Subscription
 from django_pgqueue.models.task_hour import TaskHour
 from django_pgqueue.models.task_span import TaskSpan
-from django_pgqueue.models.topic import LogDay, LogState, Message, Topic
+from django_pgqueue.models.topic import (
+    Generation,
+    LogDay,
+    LogState,
+    Message,
+    Topic,
+)
 from django_pgqueue.models.worker import Worker
 from django_pgqueue.models.workflow import Step, Workflow
 
@@ -41,6 +47,7 @@ __all__ = [
     "Export",
     "Failure",
     "FailureHour",
+    "Generation",
     "InboxEntry",
     "Job",
     "JobField",

@@ -46,6 +46,9 @@ class ConsumerGroup(models.Model):
     # "latest", "earliest" or a time in ISO 8601: where it began.
     start = models.CharField(_("start"), max_length=40, db_default="latest")
 
+    # It has positions of several generations of partitions, and reads those by id.
+    is_merging = models.BooleanField(_("merging"), db_default=False)
+
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
     pause_reason = models.TextField(_("pause reason"), null=True, blank=True)

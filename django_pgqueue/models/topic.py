@@ -22,6 +22,8 @@ class Topic(models.Model):
     id = models.AutoField(_("id"), primary_key=True)
     name = models.CharField(_("name"), max_length=63, unique=True)
     partitions = models.SmallIntegerField(_("partitions"), db_default=16)
+    # The number of the first of them: each change of their count begins new ones.
+    first_partition = models.SmallIntegerField(_("first partition"), db_default=0)
     # NULL: as PGQUEUE["RETENTION"]["log"] says.
     retain = models.DurationField(_("retention"), null=True, blank=True)
     # How many bytes of messages it may have; NULL: any number.
@@ -55,6 +57,41 @@ class Topic(models.Model):
         return self.name
 
 
+class Generation(models.Model):
+    """
+    The partitions that a topic had before their count was changed.
+
+    Those that it has now stand in its own row. A transaction that does not see the
+    change still publishes into the former ones.
+    """
+
+    id = models.BigAutoField(_("id"), primary_key=True)
+    topic_id = models.IntegerField(_("topic"))
+    first_partition = models.SmallIntegerField(_("first partition"))
+    partitions = models.SmallIntegerField(_("partitions"))
+    ended_at = models.DateTimeField(_("ended at"), db_default=CLOCK)
+    # Of the transaction that has changed the count, as pg_current_xact_id() gives it.
+    ended_by = models.BigIntegerField(_("ended by the transaction"))
+    # No message of it has a higher id; NULL: somebody may still publish one.
+    last_id = models.BigIntegerField(_("last id"), null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_generation"
+        verbose_name = _("generation of partitions")
+        verbose_name_plural = _("generations of partitions")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(
+                fields=["topic_id", "first_partition"],
+                name="pgqueue_generation_first",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        last = self.first_partition + self.partitions - 1
+        return f"{self.first_partition} to {last}"
+
+
 class Message(models.Model):
     """
     What was published; it stays for as long as its topic keeps its day.
@@ -70,7 +107,7 @@ class Message(models.Model):
     # Of LogState, as the statement that has published saw it.
     epoch = models.BigIntegerField(_("epoch"), db_default=0)
     topic_id = models.IntegerField(_("topic"))
-    # hash(key) modulo the topic's partitions; of a message without a key, any.
+    # The topic's first one, and hash(key) modulo their count; without a key, any.
     partition = models.SmallIntegerField(_("partition"))
     name = models.CharField(_("name"), max_length=255)
     key = models.CharField(_("key"), max_length=1_000, null=True, blank=True)

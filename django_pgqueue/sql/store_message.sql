@@ -46,7 +46,7 @@ BEGIN
         patterns := pgqueue_patterns_of(name);
     END IF;
     LOOP
-        SELECT t.id, t.partitions,
+        SELECT t.id, t.first_partition, t.partitions,
                CASE WHEN q.is_called THEN q.last_value
                     ELSE q.last_value - 1 END AS drawn,
                coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
@@ -93,7 +93,7 @@ BEGIN
     INSERT INTO pgqueue_message AS m
            (epoch, topic_id, partition, name, key, payload, headers)
     VALUES (state.epoch, state.id,
-            CASE WHEN $2 IS NULL
+            state.first_partition + CASE WHEN $2 IS NULL
                  THEN floor(random() * state.partitions)::integer
                  ELSE (hashtextextended($2, 0)
                        & 9223372036854775807) % state.partitions END,

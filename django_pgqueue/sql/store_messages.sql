@@ -13,7 +13,8 @@
 -- subscription, the statement that has seen so has seen the epoch, too; and all of it
 -- happens in the snapshot of the caller's statement, which a back-fill waits for. Each
 -- name that occurs is looked up once: OFFSET 0 keeps the lookup apart, through the
--- index of the patterns.
+-- index of the patterns. Which partitions there are is read in one statement: the first
+-- of one generation with the count of another would be partitions of neither.
 --
 -- Locks: those of pgqueue_begin_publish().
 CREATE OR REPLACE FUNCTION pgqueue_store_messages(
@@ -29,7 +30,8 @@ DECLARE
     state record;
 BEGIN
     begun := pgqueue_begin_publish(topic);
-    SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
+    SELECT t.first_partition, t.partitions,
+           coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
            EXISTS (SELECT FROM pgqueue_subscription s
                     WHERE (s.topic = $1 OR s.topic IS NULL)
                       AND s.disabled_at IS NULL) AS has_subscriptions,
@@ -39,7 +41,8 @@ BEGIN
                   ) AS may_refuse,
            EXISTS (SELECT FROM pgqueue_consumer_group g
                     WHERE g.topic_id = begun.topic_id) AS has_groups
-      INTO state;
+      INTO state
+      FROM pgqueue_topic t WHERE t.id = begun.topic_id;
     has_groups := state.has_groups;
     IF state.may_refuse AND pg_trigger_depth() = 0
        AND coalesce(current_setting('pgqueue.admits', true), '') = '' THEN
@@ -64,10 +67,10 @@ BEGIN
         INSERT INTO pgqueue_message
                (epoch, topic_id, partition, name, key, payload, headers)
         SELECT state.epoch, begun.topic_id,
-               CASE WHEN item.value -> 1 = 'null'
-                    THEN floor(random() * begun.partitions)::integer
+               state.first_partition + CASE WHEN item.value -> 1 = 'null'
+                    THEN floor(random() * state.partitions)::integer
                     ELSE (hashtextextended(item.value ->> 1, 0)
-                          & 9223372036854775807) % begun.partitions END,
+                          & 9223372036854775807) % state.partitions END,
                item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
           FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place)
          ORDER BY item.place
@@ -94,10 +97,10 @@ BEGIN
         INSERT INTO pgqueue_message
                (epoch, topic_id, partition, name, key, payload, headers)
         SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0), begun.topic_id,
-               CASE WHEN item.value -> 1 = 'null'
-                    THEN floor(random() * begun.partitions)::integer
+               state.first_partition + CASE WHEN item.value -> 1 = 'null'
+                    THEN floor(random() * state.partitions)::integer
                     ELSE (hashtextextended(item.value ->> 1, 0)
-                          & 9223372036854775807) % begun.partitions END,
+                          & 9223372036854775807) % state.partitions END,
                item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
           FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place)
          ORDER BY item.place

@@ -1,0 +1,349 @@
+"""
+Generations: the partitions that a topic has, and had before their count was changed.
+
+A change of the count begins a new generation, whose partitions have numbers that no
+other one has. So a message says by its partition how keys were spread when it was
+published, whatever its publisher's snapshot was; and groups read generations beside one
+another in the order of ids: log/merge.py.
+
+    1. repartition()   The topic has the new generation; each group gets positions in
+                       it. Who does not see that yet still publishes into the former.
+    2. close()         Nobody can any more: the former one has a last id.
+    3. finish()        A group that has read it up to there loses its positions in it.
+    4. drop()          Its messages are gone, too: nobody will read it any more.
+
+Only 1. is somebody's act; the leader does the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django_pgqueue.exceptions import TopicError
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+# The highest number that the column of a partition holds.
+PARTITION_MAX = 32_767
+
+# Locks: a row lock on the topic until the caller's transaction ends: those who declare
+# groups, seek, or remove old messages wait for it. Nobody who publishes does.
+TAKE = """
+SELECT id, partitions, current_setting('transaction_isolation')
+  FROM pgqueue_topic WHERE name = %(topic)s FOR NO KEY UPDATE
+"""
+TAKE_BY_ID = "SELECT FROM pgqueue_topic WHERE id = %(topic_id)s FOR NO KEY UPDATE"
+
+# Locks: none; so have all of these, where nothing else is said. The one that it has now
+# comes first.
+GENERATIONS = """
+SELECT first_partition, partitions, NULL::bigint, NULL::timestamptz
+  FROM pgqueue_topic WHERE id = %(topic_id)s
+UNION ALL
+(SELECT first_partition, partitions, last_id, ended_at
+   FROM pgqueue_generation WHERE topic_id = %(topic_id)s ORDER BY id DESC)
+"""
+
+# The highest partition with a message, which may be beyond all of them: somebody has
+# changed the count by hand.
+HIGHEST = """
+SELECT max(partition)::int FROM pgqueue_message WHERE topic_id = %(topic_id)s
+"""
+
+# Locks: a row lock on the topic, which the caller has, and on a new row.
+CHANGE = """
+WITH ended AS (
+    INSERT INTO pgqueue_generation (topic_id, first_partition, partitions, ended_by)
+    SELECT id, first_partition, partitions, pg_current_xact_id()::text::bigint
+      FROM pgqueue_topic WHERE id = %(topic_id)s)
+UPDATE pgqueue_topic SET first_partition = %(first)s, partitions = %(partitions)s
+ WHERE id = %(topic_id)s
+"""
+
+# Locks: row locks on new rows. Whoever publishes into the new partitions sees this
+# transaction, and draws higher ids than the last one of now.
+BEGIN = """
+INSERT INTO pgqueue_position (group_id, partition, position)
+SELECT g.id, n, CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END
+  FROM pgqueue_consumer_group g, pgqueue_message_id_seq s,
+       generate_series(%(first)s::int, %(first)s + %(partitions)s - 1) n
+ WHERE g.topic_id = %(topic_id)s
+    ON CONFLICT (group_id, partition) DO NOTHING
+"""
+
+# Locks: row locks on groups, in the order of their ids, until the caller's transaction
+# ends. Which of a topic's have positions in former generations.
+NOTE = """
+WITH found AS MATERIALIZED (
+    SELECT g.id, EXISTS (
+               SELECT FROM pgqueue_position p JOIN pgqueue_generation e
+                   ON p.partition >= e.first_partition
+                  AND p.partition < e.first_partition + e.partitions
+                WHERE p.group_id = g.id AND e.topic_id = g.topic_id) AS is_merging
+      FROM pgqueue_consumer_group g WHERE g.topic_id = %(topic_id)s
+     ORDER BY g.id FOR UPDATE OF g)
+UPDATE pgqueue_consumer_group g SET is_merging = found.is_merging
+  FROM found WHERE g.id = found.id AND g.is_merging <> found.is_merging
+"""
+
+# Former generations that nobody can publish into any more: the change is older than
+# every snapshot of a session, of which one that has no id of a transaction yet may get
+# one that is higher. As of a dump, where the change has an id that is yet to come: there
+# is no session of before.
+ENDED = """
+SELECT e.id FROM pgqueue_generation e
+ WHERE e.last_id IS NULL
+   AND (e.ended_by >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+        OR NOT EXISTS (
+            SELECT FROM pg_stat_activity a
+             WHERE a.datid = (SELECT d.oid FROM pg_database d
+                               WHERE d.datname = current_database())
+               AND age(a.backend_xmin) >= age(e.ended_by::text::xid8::xid)))
+"""
+
+# Locks: row locks on what is written. The sequence is read after ENDED, or a message
+# that was published in between would be beyond the last one.
+CLOSE = """
+UPDATE pgqueue_generation e
+   SET last_id = CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END
+  FROM pgqueue_message_id_seq s WHERE e.id = ANY(%(ids)s::bigint[])
+"""
+
+# Topics that have closed generations.
+CLOSED = """
+SELECT DISTINCT topic_id FROM pgqueue_generation
+ WHERE last_id IS NOT NULL ORDER BY topic_id
+"""
+
+# Locks: row locks on positions, for the statement; what others have locked has its turn
+# in the next round. Of those that have nothing to read in a generation that is closed,
+# up to the horizon, which the caller has fetched in a statement before this one.
+FINISH = """
+DELETE FROM pgqueue_position WHERE id = ANY(ARRAY(
+    SELECT p.id
+      FROM pgqueue_generation e
+      JOIN pgqueue_consumer_group g ON g.topic_id = e.topic_id
+      JOIN pgqueue_position p ON p.group_id = g.id
+       AND p.partition >= e.first_partition
+       AND p.partition < e.first_partition + e.partitions
+     WHERE e.topic_id = %(topic_id)s AND e.last_id <= %(bound)s
+       AND p.halted_at IS NULL
+       AND (p.leased_until IS NULL OR p.leased_until <= statement_timestamp())
+       AND (SELECT m.id FROM pgqueue_message m
+             WHERE m.topic_id = e.topic_id AND m.partition = p.partition
+               AND m.id > p.position AND m.id <= e.last_id
+             ORDER BY m.id LIMIT 1) IS NULL
+     ORDER BY p.id FOR UPDATE OF p SKIP LOCKED))
+RETURNING partition
+"""
+
+# Locks: row locks on what is deleted. Generations without a position, and without a
+# message that is not removed.
+DROP = """
+DELETE FROM pgqueue_generation e USING pgqueue_topic t
+ WHERE t.id = %(topic_id)s AND e.topic_id = t.id AND e.last_id IS NOT NULL
+   AND NOT EXISTS (
+       SELECT FROM pgqueue_consumer_group g JOIN pgqueue_position p ON p.group_id = g.id
+        WHERE g.topic_id = t.id AND p.partition >= e.first_partition
+          AND p.partition < e.first_partition + e.partitions)
+   AND (e.last_id <= t.removed_to
+        OR (SELECT m.id
+              FROM generate_series(e.first_partition::int,
+                                   e.first_partition + e.partitions - 1) n
+             CROSS JOIN LATERAL (
+                   SELECT m.id FROM pgqueue_message m
+                    WHERE m.topic_id = t.id AND m.partition = n AND m.id > t.removed_to
+                    ORDER BY m.id LIMIT 1) m
+             LIMIT 1) IS NULL)
+RETURNING e.first_partition, e.partitions
+"""
+
+# Locks: row locks on new rows, until the caller's transaction ends.
+MAKE_POSITIONS = """
+INSERT INTO pgqueue_position (group_id, partition, position)
+SELECT %(group)s, made.partition, made.position
+  FROM unnest(%(partitions)s::int[], %(positions)s::bigint[])
+       AS made(partition, position)
+ON CONFLICT (group_id, partition) DO NOTHING
+"""
+
+
+class Generation(NamedTuple):
+    """Partitions that a topic has, or had."""
+
+    first: int
+    count: int
+    # No message of it has a higher id; None: somebody may still publish one.
+    last_id: int | None
+    # None: it is the one that the topic has now.
+    ended_at: object
+
+    @property
+    def numbers(self) -> range:
+        """Its partitions."""
+        return range(self.first, self.first + self.count)
+
+    def has_more(self, position: int) -> bool:
+        """Whether it may have a message after *position*."""
+        return self.last_id is None or self.last_id > position
+
+
+def generations(cursor: Cursor, topic_id: int) -> list[Generation]:
+    """Return what a topic has now, and then what it had; [] if there is no topic."""
+    cursor.execute(GENERATIONS, {"topic_id": topic_id})
+    return [Generation(*row) for row in cursor.fetchall()]
+
+
+def numbers_of(cursor: Cursor, topic_id: int) -> list[int]:
+    """Return every partition of a topic that may have messages, in their order."""
+    known = generations(cursor, topic_id)
+    return sorted({*_beyond(cursor, topic_id, known), *_numbers(known)})
+
+
+def repartition(cursor: Cursor, topic: str, partitions: int) -> int | None:
+    """
+    Let a topic have so many partitions from the caller's commit on.
+
+    Its groups read what there is in the order of ids as before, so that messages of one
+    key keep theirs; and nobody who publishes or reads waits.
+
+    Args:
+        cursor: Inside a transaction of READ COMMITTED that the caller commits.
+        topic: Its name.
+        partitions: From 1 to PARTITIONS_MAX.
+
+    Returns:
+        How many it had; None: it has so many already.
+
+    Raises:
+        TopicError: There is no such topic, or another isolation level; or it was
+            changed so often that numbers of partitions have run out.
+    """
+    cursor.execute(TAKE, {"topic": topic})
+    row = cursor.fetchone()
+    if row is None:
+        raise TopicError(
+            f"There is no topic {topic!r}: a topic's row is made by its first message, "
+            f"or when code that declares it is migrated."
+        )
+    topic_id, before, isolation = row
+    if isolation in ("repeatable read", "serializable"):
+        raise TopicError(
+            f"The topic {topic!r} cannot be repartitioned in a transaction of "
+            f"{isolation.upper()}: it does not see groups that were made since it "
+            f"began. Do it outside of it, or in READ COMMITTED."
+        )
+    if before == partitions:
+        return None
+    known = generations(cursor, topic_id)
+    taken = [*known, *_as_generation(_beyond(cursor, topic_id, known))]
+    params = {
+        "topic_id": topic_id,
+        "first": _free(topic, taken, partitions),
+        "partitions": partitions,
+    }
+    cursor.execute(CHANGE, params)
+    cursor.execute(BEGIN, params)
+    note_merging(cursor, topic_id)
+    return int(before)
+
+
+def note_merging(cursor: Cursor, topic_id: int) -> None:
+    """Note which groups of a topic have positions in former generations."""
+    cursor.execute(NOTE, {"topic_id": topic_id})
+
+
+def make_positions(cursor: Cursor, group_id: int, positions: dict[int, int]) -> None:
+    """Make positions of a group, by partition, where it has none."""
+    cursor.execute(
+        MAKE_POSITIONS,
+        {
+            "group": group_id,
+            "partitions": list(positions),
+            "positions": list(positions.values()),
+        },
+    )
+
+
+def close(cursor: Cursor) -> int:
+    """
+    Close generations that nobody can publish into any more; return how many.
+
+    Args:
+        cursor: In autocommit: the second statement has to see more than the first.
+    """
+    cursor.execute(ENDED)
+    ids = [generation for (generation,) in cursor.fetchall()]
+    if ids:
+        cursor.execute(CLOSE, {"ids": ids})
+    return len(ids)
+
+
+def closed(cursor: Cursor) -> list[int]:
+    """Return the topics that have generations that are closed."""
+    cursor.execute(CLOSED)
+    return [topic_id for (topic_id,) in cursor.fetchall()]
+
+
+def finish(cursor: Cursor, topic_id: int) -> list[int]:
+    """
+    Remove positions that have read closed generations; return their partitions.
+
+    Args:
+        cursor: Inside a transaction of READ COMMITTED that the caller commits.
+        topic_id: Of the topic.
+    """
+    # Who seeks back needs them, and waits, or is waited for.
+    cursor.execute(TAKE_BY_ID, {"topic_id": topic_id})
+    bound = horizons(cursor).of(topic_id)
+    cursor.execute(FINISH, {"topic_id": topic_id, "bound": bound})
+    done = sorted({partition for (partition,) in cursor.fetchall()})
+    if done:
+        note_merging(cursor, topic_id)
+    return done
+
+
+def drop(cursor: Cursor, topic_id: int) -> list[range]:
+    """
+    Forget generations that nobody has to read any more; return their partitions.
+
+    Args:
+        cursor: Inside the transaction of finish().
+        topic_id: Of the topic.
+    """
+    cursor.execute(DROP, {"topic_id": topic_id})
+    return [range(first, first + count) for first, count in cursor.fetchall()]
+
+
+def _numbers(known: Sequence[Generation]) -> list[int]:
+    return [number for each in known for number in each.numbers]
+
+
+def _beyond(cursor: Cursor, topic_id: int, known: Sequence[Generation]) -> range:
+    """Return partitions that have messages, and are of no generation."""
+    cursor.execute(HIGHEST, {"topic_id": topic_id})
+    (highest,) = one_row(cursor)
+    end = max((each.numbers.stop for each in known), default=0)
+    return range(end, end if highest is None else max(highest + 1, end))
+
+
+def _as_generation(numbers: range) -> list[Generation]:
+    return [Generation(numbers.start, len(numbers), None, None)] if numbers else []
+
+
+def _free(topic: str, taken: Sequence[Generation], count: int) -> int:
+    """Return the lowest number after which so many are nobody's."""
+    first = 0
+    for each in sorted(taken):
+        if each.first - first >= count:
+            break
+        first = max(first, each.numbers.stop)
+    if first + count - 1 > PARTITION_MAX:
+        raise TopicError(
+            f"The topic {topic!r} has no {count} numbers of partitions left below "
+            f"{PARTITION_MAX + 1:,}: it has had {len(taken)} counts of them whose "
+            f"messages are still kept. Keep messages for less long (retain), or publish "
+            f"to a new topic."
+        )
+    return first
