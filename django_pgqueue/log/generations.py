@@ -316,6 +316,17 @@ def drop(cursor: Cursor, topic_id: int) -> list[range]:
     return [range(first, first + count) for first, count in cursor.fetchall()]
 
 
+def spans(numbers: Sequence[int]) -> str:
+    """Say which partitions these are, in their order: "0 to 15 and 32 to 39"."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return " and ".join(" to ".join(map(str, span)) for span in spans)
+
+
 def _numbers(known: Sequence[Generation]) -> list[int]:
     return [number for each in known for number in each.numbers]
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import TopicError
+from django_pgqueue.log import generations
 from django_pgqueue.log.seek import starts_of
 from django_pgqueue.log.subscriptions import DECLARED_EVERY, STALE_AFTER
 from django_pgqueue.postgres.cursor import Cursor, one_row
@@ -68,30 +69,14 @@ UPDATE pgqueue_consumer_group
         ORDER BY g.id FOR UPDATE OF g SKIP LOCKED))
 """
 
-# Locks: none. How many partitions of a topic have to be read: those that it has, and
-# those of earlier days when it had more.
-PARTITIONS = """
-SELECT greatest(t.partitions, 1 + (SELECT max(m.partition) FROM pgqueue_message m
-                                    WHERE m.topic_id = t.id))
-  FROM pgqueue_topic t WHERE t.id = %(topic_id)s
-"""
-
-# Locks: row locks on new rows, until the caller's transaction ends.
-MAKE_POSITIONS = """
-INSERT INTO pgqueue_position (group_id, partition, position)
-SELECT %(group)s, made.partition, made.position
-  FROM unnest(%(partitions)s::int[], %(positions)s::bigint[])
-       AS made(partition, position)
-ON CONFLICT (group_id, partition) DO NOTHING
-"""
-
 # Locks: row locks on new rows, until the caller's transaction ends. A partition that
-# was added since the group began has nothing from before it, so the group reads all.
+# was added by hand since the group began has nothing from before it, so the group reads
+# all.
 COMPLETE = """
 INSERT INTO pgqueue_position (group_id, partition, position)
 SELECT g.id, n, t.removed_to
   FROM pgqueue_consumer_group g JOIN pgqueue_topic t ON t.id = g.topic_id,
-       generate_series(0, t.partitions - 1) n
+       generate_series(t.first_partition::int, t.first_partition + t.partitions - 1) n
  WHERE g.id = %(group)s
    AND NOT EXISTS (SELECT FROM pgqueue_position p
                     WHERE p.group_id = g.id AND p.partition = n)
@@ -114,8 +99,8 @@ coalesce(last_declared_at < clock_timestamp() - interval '{STALE_AFTER.days} day
 
 SHOWN = f"""
 SELECT id, topic_id, topic, name, task, queue, batch, lease_seconds, is_atomic,
-       payload_filter::text, on_error, max_attempts, start, paused_at, paused_by,
-       pause_reason, last_declared_at, created_at, {IS_STALE} AS is_stale
+       payload_filter::text, on_error, max_attempts, start, is_merging, paused_at,
+       paused_by, pause_reason, last_declared_at, created_at, {IS_STALE} AS is_stale
   FROM pgqueue_consumer_group
 """
 # Locks: none. One of a topic whose row was deleted is not found, so that nobody waits
@@ -175,6 +160,8 @@ class GroupRow:
     on_error: str
     max_attempts: int
     start: str
+    # It has positions of several generations of partitions.
+    is_merging: bool
     paused_at: datetime | None
     paused_by: str | None
     pause_reason: str | None
@@ -250,9 +237,12 @@ def declare(cursor: Cursor, declaration: Declaration) -> Declared:
     cursor.execute(ONE, {"topic": declaration.topic, "name": declaration.name})
     if cursor.fetchone() is None:
         # Before anything is written: it may be refused.
-        cursor.execute(PARTITIONS, {"topic_id": topic.id})
-        every = range(one_row(cursor)[0])
+        every = generations.numbers_of(cursor, topic.id)
         starts = starts_of(cursor, topic.id, topic.removed_to, every, start)
+        for former in generations.generations(cursor, topic.id)[1:]:
+            for number in former.numbers:
+                if not former.has_more(starts[number]):
+                    del starts[number]
     cursor.execute(
         DECLARE,
         {
@@ -281,14 +271,8 @@ def declare(cursor: Cursor, declaration: Declaration) -> Declared:
         )
     group_id, is_new = row
     if is_new and starts:
-        cursor.execute(
-            MAKE_POSITIONS,
-            {
-                "group": group_id,
-                "partitions": list(starts),
-                "positions": list(starts.values()),
-            },
-        )
+        generations.make_positions(cursor, group_id, starts)
+        generations.note_merging(cursor, topic.id)
     else:
         complete(cursor, group_id)
     return Declared(group_id, topic.id, is_new)

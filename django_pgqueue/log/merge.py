@@ -17,12 +17,11 @@ all of the group's positions: ask after the claim whose write it then refuses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from math import gcd
 from typing import NamedTuple
 
 from django_pgqueue.log.closed_days import unread_since
-from django_pgqueue.log.positions import Claimed, Known
 from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none. Of each position of a group the first message that it has not read, up to
@@ -105,36 +104,8 @@ def ends(found: Collection[Unread], bound: int) -> dict[int, int]:
     return ends
 
 
-def end_of(
-    cursor: Cursor, group_id: int, topic_id: int, claimed: Claimed, bound: int
-) -> int:
-    """
-    Return up to which id a partition that was claimed may be read now.
-
-    Args:
-        cursor: As unread().
-        group_id: Of the group.
-        topic_id: Of its topic.
-        claimed: By a statement after which this is asked.
-        bound: The topic's horizon, fetched before that statement.
-    """
-    if not claimed.is_merging:
-        return bound
-    return ends(unread(cursor, group_id, topic_id, bound), bound)[claimed.partition]
-
-
-def readable(
-    cursor: Cursor, group_id: int, known: Sequence[Known], bound: int
-) -> list[Known]:
-    """Return those of a group's positions that have something to read, and may."""
-    if not known:
-        return []
-    found = unread(cursor, group_id, known[0].topic_id, bound)
-    may = _may_read(found, ends(found, bound))
-    return [each for each in known if each.partition in may]
-
-
-def _may_read(found: Iterable[Unread], ends: dict[int, int]) -> set[int]:
+def readable(found: Collection[Unread], ends: Mapping[int, int]) -> set[int]:
+    """Return the partitions that have something to read, and may be read."""
     return {
         each.partition
         for each in found

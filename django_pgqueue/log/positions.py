@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, SchemaError
+from django_pgqueue.log import merge
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
@@ -47,7 +48,7 @@ SELECT p.id, p.ctid::text, g.topic_id, p.partition, p.position,
        p.halted_at IS NOT NULL,
        extract(epoch FROM greatest(p.retry_at, p.leased_until)
                           - statement_timestamp())::float8,
-       drawn.last
+       drawn.last, g.is_merging
   FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
  CROSS JOIN (SELECT CASE WHEN s.is_called THEN s.last_value
                          ELSE s.last_value - 1 END AS last
@@ -110,10 +111,11 @@ claimed AS (
      WHERE p.ctid = (SELECT locked.tid FROM locked)
        AND p.id = (SELECT news.id FROM news)
     RETURNING p.id, p.partition, p.position, p.fence, p.leased_by AS worker, p.failures,
-              p.single_to, p.ctid::text AS tid)
+              p.single_to, p.ctid::text AS tid, p.group_id)
 SELECT news.id, claimed.id, claimed.partition, claimed.position, claimed.fence,
        claimed.worker, claimed.failures, claimed.single_to,
-       (SELECT locked.leased_by FROM locked), statement_timestamp(), claimed.tid
+       (SELECT locked.leased_by FROM locked), statement_timestamp(), claimed.tid,
+       (SELECT g.is_merging FROM pgqueue_consumer_group g WHERE g.id = claimed.group_id)
   FROM news LEFT JOIN claimed ON claimed.id = news.id
 """
 CLAIM = CLAIMS.format(place="p.ctid = (SELECT news.tid FROM news) AND ")
@@ -311,6 +313,8 @@ class Known(NamedTuple):
     seconds: float | None
     # How far the sequence of messages was.
     drawn: int
+    # The group reads several generations of partitions: see log/merge.py.
+    is_merging: bool = False
 
 
 class Claimed(NamedTuple):
@@ -332,6 +336,8 @@ class Claimed(NamedTuple):
     claimed_at: datetime
     # Where its row is.
     tid: str | None = None
+    # The group reads several generations of partitions: merge.end_of() says how far.
+    is_merging: bool = False
 
 
 class Found(NamedTuple):
@@ -379,6 +385,7 @@ def claim(
             closed_days.Days.since() tells.
     """
     known = [each for each in look(cursor, group_id) if each.is_free]
+    known = readable(cursor, group_id, known, bound)
     while known:
         found = claim_known(
             cursor, known, worker=worker, lease=lease, bound=bound, since=since
@@ -426,6 +433,45 @@ def claim_known(
     if row is None:
         return None
     return Found(row[0], None if row[1] is None else Claimed(*row[1:]))
+
+
+def readable(
+    cursor: Cursor, group_id: int, known: Sequence[Known], bound: int
+) -> list[Known]:
+    """
+    Return those that may be read by now: all, unless the group merges generations.
+
+    Args:
+        cursor: In autocommit.
+        group_id: Of the group.
+        known: As claim_known() takes them.
+        bound: The topic's horizon, fetched in a statement before this one.
+    """
+    if not any(each.is_merging for each in known):
+        return list(known)
+    found = merge.unread(cursor, group_id, known[0].topic_id, bound)
+    may_be_read = merge.readable(found, merge.ends(found, bound))
+    return [each for each in known if each.partition in may_be_read]
+
+
+def end_of(
+    cursor: Cursor, group_id: int, topic_id: int, claimed: Claimed, bound: int
+) -> int:
+    """
+    Return up to which id a partition may be read that is ours.
+
+    Args:
+        cursor: In autocommit.
+        group_id: Of the group.
+        topic_id: Of its topic.
+        claimed: What claim() has returned.
+        bound: The one that it was claimed with: what the claim says of the group is
+            true of what there was up to there.
+    """
+    if not claimed.is_merging:
+        return bound
+    found = merge.unread(cursor, group_id, topic_id, bound)
+    return merge.ends(found, bound)[claimed.partition]
 
 
 def advance(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log import generations
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
@@ -25,7 +26,8 @@ COUNTED_MESSAGES_MAX = 10_000
 
 # Locks: none.
 GROUP = """
-SELECT t.id, t.name, t.removed_to, g.name, current_setting('transaction_isolation')
+SELECT t.id, t.name, t.removed_to, g.name, g.is_merging,
+       current_setting('transaction_isolation')
   FROM pgqueue_consumer_group g JOIN pgqueue_topic t ON t.id = g.topic_id
  WHERE g.id = %(group)s
 """
@@ -40,21 +42,22 @@ SELECT p.partition FROM pgqueue_position p WHERE p.group_id = %(group)s
  ORDER BY p.partition
 """
 
-# Along the index of the log, between where a position is and where it would be; no
-# further than the limit. Locks: none.
+# Along the index of the log, between where a position is, or was when it was removed,
+# and where it would be; no further than the limit. Locks: none.
 BETWEEN = """
-SELECT p.partition, p.position, sought.position,
+SELECT sought.partition, was.position, sought.position,
        (SELECT count(*)
           FROM (SELECT FROM pgqueue_message m
-                 WHERE m.topic_id = %(topic)s AND m.partition = p.partition
-                   AND m.id > least(p.position, sought.position)
-                   AND m.id <= greatest(p.position, sought.position)
+                 WHERE m.topic_id = %(topic)s AND m.partition = sought.partition
+                   AND m.id > least(was.position, sought.position)
+                   AND m.id <= greatest(was.position, sought.position)
                  ORDER BY m.id LIMIT %(limit)s) counted)
-  FROM pgqueue_position p
-  JOIN unnest(%(partitions)s::int[], %(positions)s::bigint[])
-       AS sought(partition, position) ON sought.partition = p.partition
- WHERE p.group_id = %(group)s
- ORDER BY p.partition
+  FROM unnest(%(partitions)s::int[], %(positions)s::bigint[], %(lasts)s::bigint[])
+       AS sought(partition, position, last)
+  LEFT JOIN pgqueue_position p
+       ON p.group_id = %(group)s AND p.partition = sought.partition
+ CROSS JOIN LATERAL (SELECT coalesce(p.position, sought.last)) was(position)
+ ORDER BY sought.partition
 """
 
 # Locks: none. The highest id below which everything was published some seconds before
@@ -109,14 +112,29 @@ UPDATE pgqueue_position AS p
 RETURNING p.partition, was.position, p.position
 """
 
+# Locks: row locks on all positions of a group, as SEEK. Whoever reads another partition
+# of a group that merges goes by where this one was.
+FENCE_OTHERS = """
+WITH every AS MATERIALIZED (
+    SELECT p.id FROM pgqueue_position p WHERE p.group_id = %(group)s
+     ORDER BY p.id FOR UPDATE OF p)
+UPDATE pgqueue_position AS p
+   SET fence = p.fence + 1, leased_by = NULL, leased_until = NULL
+  FROM every WHERE p.id = every.id AND p.leased_by IS NOT NULL
+   AND p.partition <> ALL(%(partitions)s::int[])
+"""
+
 
 class _Group(NamedTuple):
     """What a seek has to know of a group."""
 
     topic_id: int
     removed_to: int
+    is_merging: bool
     isolation: str
     partitions: list[int]
+    # Partitions that it has read to their end and has no position in: their last ids.
+    ended: dict[int, int]
 
 
 class Sought(NamedTuple):
@@ -183,7 +201,18 @@ def seek(
             f"it does not see what was published since it began, and the group would "
             f"pass over that. Seek outside of it, or in READ COMMITTED."
         )
-    cursor.execute(SEEK, {"group": group_id, **_places(cursor, group, to)})
+    places = _places(cursor, group, to)
+    if group.is_merging and partition is not None:
+        cursor.execute(FENCE_OTHERS, {"group": group_id, "partitions": [partition]})
+    again = {
+        number: last
+        for number, last in zip(places["partitions"], places["lasts"], strict=True)
+        if number in group.ended
+    }
+    if again:
+        generations.make_positions(cursor, group_id, again)
+        generations.note_merging(cursor, group.topic_id)
+    cursor.execute(SEEK, {"group": group_id, **places})
     return sorted(Sought(*moved) for moved in cursor.fetchall())
 
 
@@ -227,26 +256,42 @@ def _group(
     row = cursor.fetchone()
     if row is None:
         raise TopicError(f"There is no consumer group with the id {group_id}.")
-    topic_id, topic, removed_to, name, isolation = row
+    topic_id, topic, removed_to, name, is_merging, isolation = row
     cursor.execute(PARTITIONS, {"group": group_id})
     every = [number for (number,) in cursor.fetchall()]
     if partition is not None and partition not in every:
         raise TopicError(
             f"The group {topic}/{name} has no partition {partition}: it has "
-            f"{len(every)}, from 0 on."
+            f"{len(every)}, {generations.spans(every)}."
         )
+    ended: dict[int, int] = {}
+    if partition is None:
+        ended = {
+            number: each.last_id
+            for each in generations.generations(cursor, topic_id)
+            if each.last_id is not None
+            for number in each.numbers
+            if number not in every
+        }
     wanted = every if partition is None else [partition]
-    return _Group(topic_id, removed_to, isolation, wanted)
+    return _Group(topic_id, removed_to, is_merging, isolation, wanted, ended)
 
 
 def _places(
     cursor: Cursor, group: _Group, to: int | str | datetime
 ) -> dict[str, list[int]]:
     """Return where each partition would be, as SEEK and BETWEEN take it."""
-    starts = starts_of(cursor, group.topic_id, group.removed_to, group.partitions, to)
+    every = sorted({*group.partitions, *group.ended})
+    starts = starts_of(cursor, group.topic_id, group.removed_to, every, to)
+    wanted = [
+        number
+        for number in every
+        if number not in group.ended or starts[number] < group.ended[number]
+    ]
     return {
-        "partitions": group.partitions,
-        "positions": [starts[number] for number in group.partitions],
+        "partitions": wanted,
+        "positions": [starts[number] for number in wanted],
+        "lasts": [group.ended.get(number, 0) for number in wanted],
     }
 
 

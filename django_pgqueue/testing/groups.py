@@ -74,8 +74,11 @@ def _drain(consumer: Consumer, raise_errors: bool) -> int:
             claimed = positions.claim(
                 cursor, group.id, worker=READER, lease=LEASE, bound=bound
             )
-        if claimed is None:
-            return taken
+            if claimed is None:
+                return taken
+            bound = positions.end_of(
+                cursor, group.id, group.topic_id, claimed, bound
+            )
         count, goes_on = _serve(
             connection, consumer, group, claimed, bound, raise_errors
         )

@@ -42,7 +42,7 @@ def take(cursor, group, *, worker="w1", topic="clicks", lease=LEASE):
     return claim(cursor, group, worker=worker, lease=lease, bound=bound)
 
 
-def batch(cursor, claimed, *, topic="clicks", limit=500, **said):
+def batch(cursor, claimed, *, topic="clicks", limit=500, bound=None, **said):
     """Read what was claimed."""
     row = Topic.objects.get(name=topic)
     return read(
@@ -51,7 +51,7 @@ def batch(cursor, claimed, *, topic="clicks", limit=500, **said):
         topic_id=row.pk,
         partition=claimed.partition,
         after=claimed.position,
-        bound=bound_of(cursor, topic),
+        bound=bound_of(cursor, topic) if bound is None else bound,
         limit=limit,
         **said,
     )

@@ -36,6 +36,8 @@ class KnownPositions:
         self._dry_to: int | None = None
         # Of those that are read.
         self.lowest = 0
+        # Whether they are of several generations: see log/merge.py.
+        self.is_merging = False
 
     @property
     def free(self) -> Sequence[Known]:
@@ -63,6 +65,7 @@ class KnownPositions:
         self._has_others = len(self._free) < len(positions)
         ends = [each.seconds for each in others if each.seconds and each.seconds > 0]
         self._wait_until = now + min(ends) if ends else None
+        self.is_merging = any(each.is_merging for each in positions)
         read = [each.position for each in positions if not each.is_halted]
         self.lowest = min(read, default=0)
 
@@ -81,6 +84,8 @@ class KnownPositions:
     def took(self, claimed: Claimed) -> None:
         """Note that it is ours: its turn comes again after the others'."""
         self._free[claimed.id] = self._free.pop(claimed.id)
+        # The count of partitions has changed since the look: there are others.
+        self._is_outdated |= claimed.is_merging != self.is_merging
 
     def gave_back(self, position_id: int, tid: str, position: int) -> None:
         """Note where it is now."""

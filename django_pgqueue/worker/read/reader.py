@@ -61,7 +61,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 # milliseconds, for all that it has published.
 DRY_SECONDS = (0.015, 0.075)
 
-# While somebody's transaction holds messages back: so soon, and then ever later.
+# While somebody's transaction holds messages back, or another partition has to be read
+# first: so soon, and then ever later.
 HELD_SECONDS, HELD_SECONDS_MAX = 0.05, 1.0
 
 # How often its row is read, positions for new partitions are made, and quiet ones are
@@ -170,7 +171,8 @@ class Reader(Service):
         if claimed is None:
             self._may_hold = False
             self.found_nothing = requests
-            return self._idle(group.topic_id in bounds.held)
+            is_held = group.topic_id in bounds.held or self._known.is_merging
+            return self._idle(is_held)
         self._dry, self._held_seconds = 0, HELD_SECONDS
         self._may_hold = self._read_on(group, claimed, bound)
         return 0.0
@@ -181,7 +183,7 @@ class Reader(Service):
         try:
             while True:
                 self.held, self._moved = claimed, None
-                is_done = self._serve(group, claimed, bound)
+                is_done = self._serve(group, claimed, self._end(group, claimed, bound))
                 moved = self._moved if is_done else None
                 if moved is None:
                     self._known.lost(claimed.id)
@@ -189,12 +191,18 @@ class Reader(Service):
                 if moved.kept is None:
                     self._known.gave_back(claimed.id, moved.tid, moved.position)
                     return False
+                # The bound stays that of the claim, which has said whether the group
+                # merges: what is published since may be in other partitions.
                 claimed = moved.kept
                 batches, until = self._turn
                 self._turn = (batches - 1, until)
-                bound = self._bounds.now().of(group.topic_id)
         finally:
             self.held = None
+
+    def _end(self, group: GroupRow, claimed: Claimed, bound: int) -> int:
+        """Return up to where what was claimed may be read."""
+        with self.link.cursor() as cursor:
+            return positions.end_of(cursor, group.id, group.topic_id, claimed, bound)
 
     def _row(self) -> GroupRow:
         """Return the group's row, and see to its positions now and then."""
@@ -235,6 +243,10 @@ class Reader(Service):
                 known.saw(seen, now)
             since = self._bounds.days().since(known.lowest)
             while not known.is_dry(bound) and (free := known.free):
+                free = positions.readable(cursor, group.id, free, bound)
+                if not free:
+                    # Others read on, and then there is more, up to the same bound.
+                    return None
                 found = positions.claim_known(
                     cursor,
                     free,
