@@ -116,6 +116,12 @@ SELECT DISTINCT topic_id FROM pgqueue_generation
  WHERE last_id IS NOT NULL ORDER BY topic_id
 """
 
+# Whether somebody may still publish into a former generation, or reads it.
+IS_CHANGING = """
+SELECT EXISTS (SELECT FROM pgqueue_generation WHERE last_id IS NULL)
+       OR EXISTS (SELECT FROM pgqueue_consumer_group WHERE is_merging)
+"""
+
 # Locks: row locks on positions, for the statement; what others have locked has its turn
 # in the next round. Of those that have nothing to read in a generation that is closed,
 # up to the horizon, which the caller has fetched in a statement before this one.
@@ -284,6 +290,12 @@ def closed(cursor: Cursor) -> list[int]:
     """Return the topics that have generations that are closed."""
     cursor.execute(CLOSED)
     return [topic_id for (topic_id,) in cursor.fetchall()]
+
+
+def is_changing(cursor: Cursor) -> bool:
+    """Return whether a change of some topic is not over."""
+    cursor.execute(IS_CHANGING)
+    return bool(one_row(cursor)[0])
 
 
 def finish(cursor: Cursor, topic_id: int) -> list[int]:

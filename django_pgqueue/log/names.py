@@ -60,6 +60,28 @@ def check_topic(name: object) -> str:
     return name
 
 
+def check_partitions(partitions: object, said: str) -> int:
+    """
+    Return *partitions* if a topic can have so many.
+
+    Args:
+        partitions: How many.
+        said: How it was said, for the error.
+
+    Raises:
+        TopicError: It is no whole number from 1 to PARTITIONS_MAX.
+    """
+    if (
+        isinstance(partitions, bool)
+        or not isinstance(partitions, int)
+        or not 1 <= partitions <= PARTITIONS_MAX
+    ):
+        raise TopicError(
+            f"{said}: it must be a whole number from 1 to {PARTITIONS_MAX}."
+        )
+    return partitions
+
+
 def check_name(name: object, topic: str | None = None) -> str:
     """
     Return *name* if a message can be called so, and one of *topic* if that is given.

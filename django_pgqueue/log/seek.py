@@ -261,8 +261,8 @@ def _group(
     every = [number for (number,) in cursor.fetchall()]
     if partition is not None and partition not in every:
         raise TopicError(
-            f"The group {topic}/{name} has no partition {partition}: it has "
-            f"{len(every)}, {generations.spans(every)}."
+            f"The group {topic}/{name} has no partition {partition}; it has "
+            f"{generations.spans(every)}."
         )
     ended: dict[int, int] = {}
     if partition is None:

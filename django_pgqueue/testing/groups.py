@@ -76,9 +76,7 @@ def _drain(consumer: Consumer, raise_errors: bool) -> int:
             )
             if claimed is None:
                 return taken
-            bound = positions.end_of(
-                cursor, group.id, group.topic_id, claimed, bound
-            )
+            bound = positions.end_of(cursor, group.id, group.topic_id, claimed, bound)
         count, goes_on = _serve(
             connection, consumer, group, claimed, bound, raise_errors
         )

@@ -43,7 +43,7 @@ def pause(group: GroupRow, *, by: str = "", reason: str = "") -> bool:
         InvalidOption: A text is too long.
     """
     by, reason = checked_texts(by, reason)
-    with opened() as (_connection, cursor):
+    with log_transaction() as (_connection, cursor):
         return groups.pause(cursor, group.id, by=by, reason=reason)
 
 
@@ -54,7 +54,7 @@ def resume(group: GroupRow) -> bool:
     Returns:
         False if it was not paused.
     """
-    with opened() as (connection, cursor):
+    with log_transaction() as (connection, cursor):
         done = groups.resume(cursor, group.id)
         wake_after_commit(connection, HINT + group.topic)
     return done
@@ -74,7 +74,7 @@ def read_on(group: GroupRow, partition: int | None = None) -> list[int]:
     Raises:
         MessagesLost: Retention has removed what one had not read: seek instead.
     """
-    with opened() as (connection, cursor):
+    with log_transaction() as (connection, cursor):
         done = positions.resume(cursor, group.id, partition)
         wake_after_commit(connection, HINT + group.topic)
     return done
@@ -90,7 +90,7 @@ def forget(group: GroupRow) -> bool:
     Returns:
         False if it is not paused; it was left as it is.
     """
-    with opened() as (_connection, cursor):
+    with log_transaction() as (_connection, cursor):
         return groups.forget(cursor, group.id)
 
 
@@ -102,7 +102,7 @@ def preview_seek(
 
     Arguments and errors are those of seek().
     """
-    with opened() as (_connection, cursor):
+    with log_transaction() as (_connection, cursor):
         return seeks.preview_seek(cursor, group.id, to, partition=partition)
 
 
@@ -123,14 +123,14 @@ def seek(group: GroupRow, to: Place, *, partition: int | None = None) -> list[So
         MessagesLost: Retention has removed messages after that place.
         TopicError: There is no such place or partition.
     """
-    with opened() as (connection, cursor):
+    with log_transaction() as (connection, cursor):
         done = seeks.seek(cursor, group.id, to, partition=partition)
         wake_after_commit(connection, HINT + group.topic)
     return done
 
 
 @contextmanager
-def opened() -> Iterator[tuple[Any, Any]]:
+def log_transaction() -> Iterator[tuple[Any, Any]]:
     """Open a transaction on the database of the log; give its connection, a cursor."""
     from django.db import connections
 

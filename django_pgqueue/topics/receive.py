@@ -264,7 +264,7 @@ def create(
         start=begins.text,
         ago=begins.ago,
     )
-    with operate_groups.opened() as (connection, cursor):
+    with operate_groups.log_transaction() as (connection, cursor):
         made = groups.declare(cursor, declaration)
         wake_after_commit(connection, HINT + topic)
     return made.is_new

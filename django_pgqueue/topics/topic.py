@@ -20,16 +20,17 @@ from django_pgqueue.exceptions import InvalidOption, TopicError, shown
 from django_pgqueue.log.message import Message
 from django_pgqueue.log.names import (
     PARTITIONS_DEFAULT,
-    PARTITIONS_MAX,
     are_plain_keys,
     check_key,
     check_name,
+    check_partitions,
     check_topic,
 )
 from django_pgqueue.options.checks import When, check_check_types
 from django_pgqueue.options.durations import Duration, as_bytes_within, as_timedelta
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.payload import encode_plain
+from django_pgqueue.topics import operate_topics
 from django_pgqueue.topics import publish as publishing
 from django_pgqueue.topics.group import Group
 from django_pgqueue.topics.publication import Publication
@@ -294,6 +295,29 @@ class Topic:
         """As replay(), from async code."""
         return await sync_to_async(self.replay)(**said)
 
+    def repartition(self, partitions: int) -> bool:
+        """
+        Let the topic have so many partitions, while it is published to and read.
+
+        Messages of one key keep their order in each group; none is lost, and nobody
+        waits. Say the same number where the topic is declared.
+
+        Args:
+            partitions: 1 to 256.
+
+        Returns:
+            False: it has so many already.
+
+        Raises:
+            TopicError: It cannot have so many; there is no such topic; or it is called
+                in a transaction that is not READ COMMITTED.
+        """
+        return operate_topics.repartition(self.name, partitions)
+
+    async def arepartition(self, partitions: int) -> bool:
+        """As repartition(), from async code."""
+        return await sync_to_async(self.repartition)(partitions)
+
     def read(self, message: Message) -> Any:
         """
         Return a message's payload as an instance of the topic's schema.
@@ -383,7 +407,8 @@ def topic(name: str, **options: Any) -> Topic:
         name: 1 to 63 letters, digits, "_" and "-".
         schema: A dataclass or a pydantic model that payloads are checked against.
         partitions: 1 to 256: how many readers of one consumer group can work at a
-            time. Messages of one key share one. What a topic has once stays.
+            time. Messages of one key share one. What a topic has once stays, until
+            repartition() changes it.
         retain: How long messages are kept, a duration up to ten years; by default
             PGQUEUE["RETENTION"]["log"].
         retain_bytes: How many bytes of messages are kept, a number or text such as
@@ -409,16 +434,8 @@ def topic(name: str, **options: Any) -> Topic:
     }
     if unknown:
         raise TypeError(f"topic() got an unexpected argument {min(unknown)!r}")
-    partitions = options.get("partitions", PARTITIONS_DEFAULT)
-    if (
-        isinstance(partitions, bool)
-        or not isinstance(partitions, int)
-        or not 1 <= partitions <= PARTITIONS_MAX
-    ):
-        raise TopicError(
-            f"topic({name!r}, partitions={shown(partitions)}): it must be a whole "
-            f"number from 1 to {PARTITIONS_MAX}."
-        )
+    said = options.get("partitions", PARTITIONS_DEFAULT)
+    partitions = check_partitions(said, f"topic({name!r}, partitions={shown(said)})")
     retain, retain_bytes = options.get("retain"), options.get("retain_bytes")
     try:
         if retain is not None:

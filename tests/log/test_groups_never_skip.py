@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
+from django_pgqueue.log.generations import repartition
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position
 from django_pgqueue.postgres.connect import connect
 from tests.harness import seeds
@@ -51,7 +52,8 @@ JOINED_MAX = 2
 
 # Something happens so often; in turn. At full size, somebody comes or goes every 5 s.
 FAULT_SECONDS = 1.0
-HARM = ("kill", "pause", "join", "kill", "leave")
+HARM = ("kill", "repartition", "pause", "join", "repartition", "kill", "leave")
+COUNTS = (16, 24, 5, 32, 8)
 PAUSE_SECONDS = LEASE_SECONDS + 1.2
 
 # So long for somebody who is in the midst of a batch.
@@ -92,6 +94,7 @@ class Harm:
         self._workers = workers
         self._draw = random.Random(SEED)
         self._groups = itertools.cycle(GROUPS)
+        self._counts = itertools.cycle(COUNTS)
         self._connection = connect("default", name="tests: harm")
         self._frozen: list[threading.Timer] = []
         self._paused: set[int] = set()
@@ -156,6 +159,10 @@ class Harm:
         up = [each for each in self.joined if each.popen.poll() is None]
         if len(up) < JOINED_MAX:
             self.joined.append(self._start(processes=1, wait=False))
+
+    def _repartition(self) -> None:
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            repartition(cursor, TOPIC, next(self._counts))
 
     def _leave(self) -> None:
         up = [each for each in self.readers[WORKERS:] if each.popen.poll() is None]

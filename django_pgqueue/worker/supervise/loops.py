@@ -20,6 +20,7 @@ from django_pgqueue.worker.chores.backlogs import Backlogs
 from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
+from django_pgqueue.worker.chores.generations import end_generations
 from django_pgqueue.worker.chores.overdue import cancel_overdue
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
@@ -237,6 +238,7 @@ class Loops:
                 *purger.chores(settings),
                 *reprocess.chores(settings),
                 cancel_overdue,
+                end_generations,
                 Backlogs(),
                 Backfills(),
                 self._watch,
