@@ -88,9 +88,9 @@ UPDATE pgqueue_consumer_group g SET is_merging = found.is_merging
 """
 
 # Former generations that nobody can publish into any more: the change is older than
-# every snapshot of a session, of which one that has no id of a transaction yet may get
-# one that is higher. As of a dump, where the change has an id that is yet to come: there
-# is no session of before.
+# every snapshot that a session has. Not than every transaction: one with an old snapshot
+# may have no id yet, and get a higher one. In a restored dump the change may have an id
+# that is yet to come: then no session is of before.
 ENDED = """
 SELECT e.id FROM pgqueue_generation e
  WHERE e.last_id IS NULL
@@ -366,7 +366,7 @@ def _free(topic: str, taken: Sequence[Generation], count: int) -> int:
         raise TopicError(
             f"The topic {topic!r} has no {count} numbers of partitions left below "
             f"{PARTITION_MAX + 1:,}: it has had {len(taken)} counts of them whose "
-            f"messages are still kept. Keep messages for less long (retain), or publish "
-            f"to a new topic."
+            f"messages are still kept. Keep messages for less long (retain), or "
+            f"publish to a new topic."
         )
     return first

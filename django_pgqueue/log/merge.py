@@ -3,13 +3,13 @@ Merge: up to where a partition may be read while a group reads several generatio
 
 Messages of one key may stand in a partition of each generation. They are read in the
 order of their ids, so a partition is read up to the first message that is unread in a
-partition of another generation with which it may share keys: what comes before that has
-been handled, since a position moves when its batch is done. The lowest unread message of
-all is behind none, so somebody can always read on.
+partition of another generation with which it may share keys: what comes before that
+has been handled, since a position moves when its batch is done. The lowest unread
+message of all is behind none, so somebody can always read on.
 
 Two partitions share keys only where the hash of a key can lead to both: where their
-places, from the first one of each generation on, are the same modulo the greatest common
-divisor of the two counts. From 8 to 16, each of the new ones waits for one of the old.
+places, from the first one of each generation on, are the same modulo the greatest
+common divisor of the two counts. From 8 to 16, a new one waits for one of the old.
 
 What was found stays true however old it is, but for a seek, which raises the fences of
 all of the group's positions: ask after the claim whose write it then refuses.
@@ -26,8 +26,8 @@ from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none. Of each position of a group the first message that it has not read, up to
 # the bound, which was fetched in a statement before this one: a look at the index for
-# each. A partition of no generation stands for itself: somebody has changed the count by
-# hand, and nobody knows with whom it shares keys.
+# each. A partition of no generation stands for itself: somebody has changed the count
+# by hand, and nobody knows with whom it shares keys.
 UNREAD = """
 SELECT p.partition, coalesce(made.first_partition, p.partition)::int,
        coalesce(made.partitions, 1)::int, oldest.id

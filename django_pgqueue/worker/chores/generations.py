@@ -1,4 +1,4 @@
-"""Generations: a chore of the leader that ends what changes of partitions have begun."""
+"""Generations: a chore of the leader that ends what new counts have begun."""
 
 from __future__ import annotations
 

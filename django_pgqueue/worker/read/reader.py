@@ -183,7 +183,9 @@ class Reader(Service):
         try:
             while True:
                 self.held, self._moved = claimed, None
-                is_done = self._serve(group, claimed, self._end(group, claimed, bound))
+                is_done = self._serve(
+                    group, claimed, self._end_of(group, claimed, bound)
+                )
                 moved = self._moved if is_done else None
                 if moved is None:
                     self._known.lost(claimed.id)
@@ -199,7 +201,7 @@ class Reader(Service):
         finally:
             self.held = None
 
-    def _end(self, group: GroupRow, claimed: Claimed, bound: int) -> int:
+    def _end_of(self, group: GroupRow, claimed: Claimed, bound: int) -> int:
         """Return up to where what was claimed may be read."""
         with self.link.cursor() as cursor:
             return positions.end_of(cursor, group.id, group.topic_id, claimed, bound)

@@ -18,9 +18,9 @@ from django_pgqueue.worker.chores import depths, purger, reprocess
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.backlogs import Backlogs
 from django_pgqueue.worker.chores.counting import Counting
+from django_pgqueue.worker.chores.generations import end_generations
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
-from django_pgqueue.worker.chores.generations import end_generations
 from django_pgqueue.worker.chores.overdue import cancel_overdue
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
