@@ -88,9 +88,9 @@ UPDATE pgqueue_consumer_group g SET is_merging = found.is_merging
 """
 
 # Former generations that nobody can publish into any more: the change is older than
-# every snapshot that a session has. Not than every transaction: one with an old snapshot
-# may have no id yet, and get a higher one. In a restored dump the change may have an id
-# that is yet to come: then no session is of before.
+# every snapshot that a session has. Not than every transaction: one with an old
+# snapshot may have no id yet, and get a higher one. In a restored dump the change may
+# have an id that is yet to come: then no session is of before.
 ENDED = """
 SELECT e.id FROM pgqueue_generation e
  WHERE e.last_id IS NULL
@@ -105,9 +105,11 @@ SELECT e.id FROM pgqueue_generation e
 # Locks: row locks on what is written. The sequence is read after ENDED, or a message
 # that was published in between would be beyond the last one.
 CLOSE = """
-UPDATE pgqueue_generation e
-   SET last_id = CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END
-  FROM pgqueue_message_id_seq s WHERE e.id = ANY(%(ids)s::bigint[])
+UPDATE pgqueue_generation
+   SET last_id = (SELECT CASE WHEN s.is_called THEN s.last_value
+                              ELSE s.last_value - 1 END
+                    FROM pgqueue_message_id_seq s)
+ WHERE id = ANY(%(ids)s::bigint[])
 """
 
 # Topics that have closed generations.

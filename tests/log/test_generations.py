@@ -1,16 +1,14 @@
 """A topic's count of partitions changes while it is published to and read."""
 
-import itertools
 import random
 
 import pytest
-from django.db import connections
 
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import generations, merge, positions
 from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import ConsumerGroup, Generation, Message, Position, Topic
-from tests.log.log import LEASE, batch, bound_of, make_group, make_topic, put, take
+from tests.log.log import batch, bound_of, make_group, make_topic, put, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -61,6 +59,17 @@ def tidy(cursor):
             generations.drop(cursor, topic)
 
 
+def counts():
+    """The partitions of each generation that is left, the former ones first."""
+    former = Generation.objects.order_by("id").values_list("partitions", flat=True)
+    return [*former, Topic.objects.get(name="clicks").partitions]
+
+
+def partitions_of(group):
+    found = Position.objects.filter(group_id=group).order_by("partition")
+    return list(found.values_list("partition", flat=True))
+
+
 def test_each_key_keeps_its_order_across_changes(cursor, other_cursor):
     """Up, down and up, also for who publishes by a snapshot of before."""
     make_topic(partitions=4)
@@ -87,3 +96,216 @@ def test_each_key_keeps_its_order_across_changes(cursor, other_cursor):
     assert {4, 5, 6, 7, 8, 9, 10, 11, 12} >= set(
         Message.objects.exclude(partition__lt=4).values_list("partition", flat=True)
     )
+
+
+def test_no_order_of_reading_breaks_that_of_a_key():
+    """
+    Whoever reads next, and how much of what may be read: the rule alone.
+
+    And somebody always can: the lowest unread message is behind none.
+    """
+    draw = random.Random(7)
+    for _ in range(200):
+        made, log = [], {}
+        for count in draw.sample(range(1, 9), draw.randint(2, 4)):
+            made.append((len(log), count))
+            log |= {len(log) + place: [] for place in range(count)}
+        for number in range(1, 60):
+            (start, count), key = draw.choice(made), draw.randrange(20)
+            log[start + key % count].append((number, key))
+        latest = {}
+        while any(log.values()):
+            found = [
+                merge.Unread(part, start, count, log[part][0][0] if log[part] else None)
+                for start, count in made
+                for part in range(start, start + count)
+            ]
+            ends = merge.ends(found, bound=59)
+            part = draw.choice(sorted(merge.readable(found, ends)))
+            may = [each for each in log[part] if each[0] <= ends[part]]
+            for number, key in may[: draw.randint(1, 3)]:
+                log[part].pop(0)
+                assert latest.get(key, 0) < number
+                latest[key] = number
+
+
+def test_a_new_partition_waits_for_those_that_share_its_keys():
+    """Of 2 and 4: each new one for one old one. Of 2 and 3: for both."""
+
+    def unread(*ids, first):
+        return [
+            merge.Unread(first + place, first, len(ids), each)
+            for place, each in enumerate(ids)
+        ]
+
+    doubled = merge.ends([*unread(5, None, first=0), *unread(7, 8, 9, 6, first=2)], 20)
+    assert {0: 6, 1: 5, 2: 4, 3: 20, 4: 4, 5: 20} == doubled
+    other = merge.ends([*unread(5, None, first=0), *unread(7, 8, 9, first=2)], 20)
+    assert {0: 6, 1: 6, 2: 4, 3: 4, 4: 4} == other
+
+
+def test_a_generation_ends_once_no_snapshot_is_of_before(cursor, other_cursor):
+    """Also if its transaction has no id yet, and gets a higher one than the change."""
+    make_topic(partitions=2)
+    group = make_group(cursor)
+    put(cursor, 1)
+    other_cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    other_cursor.execute("SELECT 1")
+    change(cursor, 3)
+    read_all(cursor, group)
+
+    tidy(cursor)
+    assert ([2, 3], [0, 1, 2, 3, 4]) == (counts(), partitions_of(group))
+    late = put(other_cursor, 2)
+    tidy(cursor)
+    other_cursor.execute("COMMIT")
+    tidy(cursor)
+    # It is closed, and has something to read.
+    assert {2, 3, 4} < set(partitions_of(group))
+    assert late == [each.id for each in read_all(cursor, group)]
+    tidy(cursor)
+    assert ([2, 3], [2, 3, 4]) == (counts(), partitions_of(group))
+    assert not ConsumerGroup.objects.get().is_merging
+
+
+def test_a_generation_is_forgotten_with_its_last_message(cursor):
+    """Then its numbers are free; before that, no other count gets them."""
+    make_topic(partitions=2)
+    put(cursor, 1)
+    change(cursor, 3)
+    tidy(cursor)
+    change(cursor, 2)
+    tidy(cursor)
+    assert ([2, 2], 5) == (counts(), Topic.objects.get().first_partition)
+
+    Topic.objects.update(removed_to=Message.objects.get().pk)
+    tidy(cursor)
+    assert [2] == counts()
+    change(cursor, 1)
+    assert 0 == Topic.objects.get().first_partition
+
+
+def test_a_halted_partition_holds_up_what_shares_its_keys_alone(cursor):
+    """The others are read; the generation stays until it is read on."""
+    make_topic(partitions=2)
+    group = make_group(cursor)
+    for key in KEYS:
+        put(cursor, 1, key=key)
+    halted = take(cursor, group)
+    positions.halt(cursor, halted, error=None)
+    change(cursor, 4)
+    for key in KEYS:
+        put(cursor, 2, key=key)
+    tidy(cursor)
+
+    read = read_all(cursor, group)
+    tidy(cursor)
+
+    left = Message.objects.exclude(id__in=[each.id for each in read])
+    assert {halted.partition, 2 + halted.partition, 4 + halted.partition} >= set(
+        left.values_list("partition", flat=True)
+    )
+    assert halted.partition in partitions_of(group)
+    positions.resume(cursor, group)
+    read += read_all(cursor, group)
+    assert (2 * len(KEYS), []) == (len(read), disordered(read))
+    tidy(cursor)
+    assert [2, 3, 4, 5] == partitions_of(group)
+
+
+def test_a_seek_back_reads_former_partitions_again_in_order(cursor):
+    """Positions that were removed come back; a preview counts what is read again."""
+    make_topic(partitions=4)
+    group = make_group(cursor)
+    for key in KEYS:
+        put(cursor, 1, key=key)
+    change(cursor, 6)
+    for key in KEYS:
+        put(cursor, 2, key=key)
+    read_all(cursor, group)
+    tidy(cursor)
+    assert list(range(4, 10)) == partitions_of(group)
+
+    steps = preview_seek(cursor, group, "earliest")
+    assert 2 * len(KEYS) == sum(step.messages for step in steps)
+    with cursor.connection.transaction():
+        assert 10 == len(seek(cursor, group, "earliest"))
+    again = read_all(cursor, group)
+    assert (2 * len(KEYS), []) == (len(again), disordered(again))
+    tidy(cursor)
+    assert list(range(4, 10)) == partitions_of(group)
+    with cursor.connection.transaction():
+        assert 6 == len(seek(cursor, group, "latest"))
+
+
+def test_a_seek_refuses_what_is_being_read_beside_it(cursor):
+    """Of one partition, in a group that merges: others go by where that one was."""
+    make_topic(partitions=1)
+    group = make_group(cursor)
+    put(cursor, 1)
+    change(cursor, 2)
+    put(cursor, 2)
+    read_on(cursor, group)
+    claimed = take(cursor, group)
+
+    with cursor.connection.transaction():
+        seek(cursor, group, "earliest", partition=0)
+
+    assert positions.advance(cursor, claimed, claimed.position + 1) is None
+    assert [1, 2] == [each.payload for each in read_all(cursor, group)]
+
+
+@pytest.mark.parametrize("start, read", [("earliest", [1, 2]), ("latest", [])])
+def test_a_new_group_begins_in_each_generation_that_it_needs(cursor, start, read):
+    """In former ones if they have something for it; and in order."""
+    make_topic(partitions=2)
+    put(cursor, 1)
+    change(cursor, 3)
+    put(cursor, 2)
+    tidy(cursor)
+
+    group = make_group(cursor, name="late", start=start)
+
+    assert (2 if read else 0) == len([n for n in partitions_of(group) if n < 2])
+    assert read == [each.payload for each in read_all(cursor, group)]
+    put(cursor, 3)
+    assert [3] == [each.payload for each in read_all(cursor, group)]
+
+
+def test_who_claims_before_the_change_reads_nothing_of_after_it(cursor):
+    """A claim's bound has no message of a generation that the claim did not see."""
+    make_topic(partitions=1)
+    group = make_group(cursor)
+    put(cursor, 1)
+    claimed, bound = take(cursor, group), bound_of(cursor)
+    change(cursor, 2)
+    put(cursor, 2)
+
+    topic = Topic.objects.get().pk
+    assert not claimed.is_merging
+    assert bound == positions.end_of(cursor, group, topic, claimed, bound)
+    assert positions.advance(cursor, claimed, bound)
+    assert take(cursor, group).is_merging
+
+
+def test_a_count_that_cannot_be_is_refused(cursor):
+    """And nothing is written; the same count is no change."""
+    make_topic(partitions=2)
+
+    assert change(cursor, 2) is None
+    with pytest.raises(TopicError, match="There is no topic 'other'"):
+        change(cursor, 3, topic="other")
+    cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    with pytest.raises(TopicError, match="in a transaction of REPEATABLE READ"):
+        generations.repartition(cursor, "clicks", 3)
+    cursor.execute("ROLLBACK")
+    assert [2] == counts()
+    topic = Topic.objects.get()
+    Topic.objects.update(first_partition=32_700, partitions=60)
+    Generation.objects.create(
+        topic_id=topic.pk, first_partition=0, partitions=32_600, ended_by=1
+    )
+    with pytest.raises(TopicError, match="no 101 numbers of partitions left below"):
+        change(cursor, 101)
+    assert 60 == change(cursor, 100)
+    assert 32_600 == Topic.objects.get().first_partition
