@@ -22,6 +22,7 @@ from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import ID_MAX, Wanted, browse
 from django_pgqueue.log.first_id import first_id
+from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.names import (
     KEY_CHARACTERS_MAX,
     MESSAGE_NAME_CHARACTERS_MAX,
@@ -105,7 +106,7 @@ class MessageList(KeysetList):
         return list(rows), None if found.end is None else str(found.end)
 
     def _wanted(self, name: str, start: str, *, rising: bool) -> Wanted | None:
-        topic = _topics(name).only("partitions").first()
+        topic = _topics(name).only("pk").first()
         if topic is None:
             return None
         partition = self.filter_form.given("partition")
@@ -115,9 +116,11 @@ class MessageList(KeysetList):
             beyond = {"above" if rising else "below": place}
         if self.first_id is not None:
             beyond["above"] = max(beyond.get("above", -1), self.first_id - 1)
+        with database.cursor() as cursor:
+            numbers = numbers_of(cursor, topic.pk)
         return Wanted(
             topic_id=topic.pk,
-            partitions=range(topic.partitions)
+            partitions=numbers
             if partition is None
             # A partition that no topic can have has no messages.
             else [each for each in [int(partition)] if each < 2**15],

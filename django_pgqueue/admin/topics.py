@@ -25,6 +25,7 @@ from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.first_id import first_id
+from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.lag import Holder, holders
 from django_pgqueue.log.overview import (
     COUNTED_MESSAGES_MAX,
@@ -197,7 +198,8 @@ class TopicAdmin(ActingAdmin):
     def facts(self, row: Any) -> list[Fact]:
         """Say what the log holds, for how long, and who declared it."""
         with database.cursor() as cursor:
-            oldest, newest = ends(cursor, row.pk, row.partitions)
+            numbers = numbers_of(cursor, row.pk)
+            oldest, newest = ends(cursor, row.pk, numbers)
             log = days(cursor)
         clock = row.clock
         return [

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.log.closed_days import Days
 from django_pgqueue.log.horizon import Horizons
+from django_pgqueue.log.snapshots import has_older
 from django_pgqueue.log.start import EARLIEST, LATEST
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
@@ -39,23 +40,6 @@ SELECT s.id, s.queue, s.pattern, t.id, s.topic, s.start, s.backfill_position,
   FROM pgqueue_subscription s LEFT JOIN pgqueue_topic t ON t.name = s.topic
  WHERE s.backfill_position IS NOT NULL AND s.disabled_at IS NULL
  ORDER BY s.id
-"""
-
-# Locks: none. Whether a session has a snapshot that may not see the subscription: while
-# an older transaction runs, any may. One that a vacuum has can publish nothing; of
-# another role's session backend_type is NULL, and then it counts. xid8s are compared,
-# as ages from the next one; it is read first, so that what comes between makes a
-# snapshot look older. A number that this server has not given yet is of another one,
-# from which it was restored.
-HAS_OLDER_SNAPSHOT = """
-SELECT EXISTS (
-       SELECT FROM pg_stat_activity a
-        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-          AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
-          AND a.backend_xmin IS NOT NULL
-          AND next.xid - age(a.backend_xmin) <= %(xid)s::bigint)
-  FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xid) next
- WHERE next.xid > %(xid)s::bigint
 """
 
 # Locks: a share lock on the rows of the topics until the caller's transaction ends:
@@ -211,9 +195,7 @@ def has_older_snapshot(cursor: Cursor, backfill: OpenBackfill) -> bool:
     """Whether a statement may still publish that does not see the subscription."""
     if backfill.xid is None:
         return False
-    cursor.execute(HAS_OLDER_SNAPSHOT, {"xid": backfill.xid})
-    row = cursor.fetchone()
-    return row is not None and bool(row[0])
+    return has_older(cursor, backfill.xid)
 
 
 def fill(

@@ -10,7 +10,7 @@ from django_pgqueue.postgres.cursor import Cursor, one_row
 # Locks: a row lock on the topic until the caller's transaction ends, where something
 # is written: what it says is new, or was last said more than an hour ago. A second one
 # that makes the row waits and finds nothing to do. How many partitions a topic has is
-# said once, when its row is made.
+# said here when its row is made, and later by a repartition alone.
 #
 # No ON CONFLICT DO UPDATE: each would use up an id, at every start of a worker.
 DECLARE = """

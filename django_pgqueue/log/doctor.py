@@ -57,7 +57,7 @@ SELECT g.topic, g.name, p.halted_for, count(*)::integer,
  ORDER BY g.topic, g.name, p.halted_for
 """
 
-# How many partitions a topic has is said once, when its row is made.
+# How many partitions a topic has is said when its row is made, and by a repartition.
 OTHER_PARTITIONS = """
 SELECT name, partitions, (declared ->> 'partitions')::integer FROM pgqueue_topic
  WHERE (declared ->> 'partitions')::integer <> partitions

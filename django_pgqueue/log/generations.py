@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.names import PARTITION_MAX
+from django_pgqueue.log.snapshots import has_older
 from django_pgqueue.postgres.cursor import Cursor, one_row
-
-# The highest number that the column of a partition holds.
-PARTITION_MAX = 32_767
 
 # Locks: a row lock on the topic until the caller's transaction ends: those who declare
 # groups, seek, or remove old messages wait for it. Nobody who publishes does.
@@ -87,23 +86,11 @@ UPDATE pgqueue_consumer_group g SET is_merging = found.is_merging
   FROM found WHERE g.id = found.id AND g.is_merging <> found.is_merging
 """
 
-# Former generations that nobody can publish into any more: the change is older than
-# every snapshot that a session has. Not than every transaction: one with an old
-# snapshot may have no id yet, and get a higher one. In a restored dump the change may
-# have an id that is yet to come: then no session is of before.
-ENDED = """
-SELECT e.id FROM pgqueue_generation e
- WHERE e.last_id IS NULL
-   AND (e.ended_by >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint
-        OR NOT EXISTS (
-            SELECT FROM pg_stat_activity a
-             WHERE a.datid = (SELECT d.oid FROM pg_database d
-                               WHERE d.datname = current_database())
-               AND age(a.backend_xmin) >= age(e.ended_by::text::xid8::xid)))
-"""
+# Former generations that somebody may still publish into.
+OPEN = "SELECT id, ended_by FROM pgqueue_generation WHERE last_id IS NULL ORDER BY id"
 
-# Locks: row locks on what is written. The sequence is read after ENDED, or a message
-# that was published in between would be beyond the last one.
+# Locks: row locks on what is written. The sequence is read afterwards: a message
+# that was published before we knew that nobody can would be beyond the last one.
 CLOSE = """
 UPDATE pgqueue_generation
    SET last_id = (SELECT CASE WHEN s.is_called THEN s.last_value
@@ -279,10 +266,10 @@ def close(cursor: Cursor) -> int:
     Close generations that nobody can publish into any more; return how many.
 
     Args:
-        cursor: In autocommit: the second statement has to see more than the first.
+        cursor: In autocommit: each statement has to see more than the one before.
     """
-    cursor.execute(ENDED)
-    ids = [generation for (generation,) in cursor.fetchall()]
+    cursor.execute(OPEN)
+    ids = [each for each, xid in cursor.fetchall() if not has_older(cursor, xid)]
     if ids:
         cursor.execute(CLOSE, {"ids": ids})
     return len(ids)

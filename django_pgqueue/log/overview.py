@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -15,10 +16,18 @@ COUNTED_MESSAGES_MAX = 10_000
 COUNT = """
 SELECT t.id, (SELECT count(*)
                 FROM (SELECT
-                        FROM generate_series(0, t.partitions - 1) part
+                        FROM (SELECT generate_series(
+                                  t.first_partition::int,
+                                  t.first_partition + t.partitions - 1)
+                               UNION ALL
+                              SELECT generate_series(
+                                  e.first_partition::int,
+                                  e.first_partition + e.partitions - 1)
+                                FROM pgqueue_generation e
+                               WHERE e.topic_id = t.id) part(number)
                        CROSS JOIN LATERAL (
                           SELECT FROM pgqueue_message m
-                           WHERE m.topic_id = t.id AND m.partition = part
+                           WHERE m.topic_id = t.id AND m.partition = part.number
                              AND m.id >= %(first)s AND m.published_at >= %(since)s
                            LIMIT %(limit)s) m
                        LIMIT %(limit)s) counted)
@@ -29,13 +38,13 @@ SELECT t.id, (SELECT count(*)
 # The first and the last message of one topic: an end of each partition. Locks: none.
 ENDS = """
 SELECT (SELECT min(m.id)
-          FROM generate_series(0, %(partitions)s - 1) part
+          FROM unnest(%(partitions)s::int[]) part
          CROSS JOIN LATERAL (
             SELECT m.id FROM pgqueue_message m
              WHERE m.topic_id = %(topic)s AND m.partition = part
              ORDER BY m.id LIMIT 1) m),
        (SELECT max(m.id)
-          FROM generate_series(0, %(partitions)s - 1) part
+          FROM unnest(%(partitions)s::int[]) part
          CROSS JOIN LATERAL (
             SELECT m.id FROM pgqueue_message m
              WHERE m.topic_id = %(topic)s AND m.partition = part
@@ -89,10 +98,10 @@ def count_since(
 
 
 def ends(
-    cursor: Cursor, topic_id: int, partitions: int
+    cursor: Cursor, topic_id: int, partitions: Sequence[int]
 ) -> tuple[int | None, int | None]:
     """Return the ids of a topic's oldest and newest message; None: it has none."""
-    cursor.execute(ENDS, {"topic": topic_id, "partitions": partitions})
+    cursor.execute(ENDS, {"topic": topic_id, "partitions": list(partitions)})
     oldest, newest = one_row(cursor)
     return oldest, newest
 

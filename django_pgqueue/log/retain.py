@@ -30,9 +30,9 @@ from psycopg import sql
 from django_pgqueue.log import days as log
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
+from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.losses import LOST_MAX, Loss, loss_entry
-from django_pgqueue.log.names import PARTITIONS_MAX
 from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.log.sizes import Sizes, first_within, latest
 from django_pgqueue.postgres.cursor import Cursor, one_row
@@ -89,7 +89,7 @@ HOLD_TOPIC = "SELECT removed_to FROM pgqueue_topic WHERE id = %(topic)s FOR SHAR
 
 # The last message that goes: a look at the end of each partition's index.
 HIGHEST = """
-SELECT max(message.id) FROM generate_series(0, %(partitions)s - 1) place(number)
+SELECT max(message.id) FROM unnest(%(partitions)s::int[]) place(number)
  CROSS JOIN LATERAL (
        SELECT m.id FROM pgqueue_message m
         WHERE m.topic_id = %(topic)s AND m.partition = place.number
@@ -412,7 +412,8 @@ def announce(cursor: Cursor, going: Going) -> list[Loss]:
     """
     topic = {"topic": going.topic_id, "since": going.since, "before": going.before}
     cursor.execute(log.PATIENCE, {"timeout": PATIENCE})
-    cursor.execute(HIGHEST, {**topic, "partitions": PARTITIONS_MAX})
+    numbers = numbers_of(cursor, going.topic_id)
+    cursor.execute(HIGHEST, {**topic, "partitions": numbers})
     (highest,) = one_row(cursor)
     if highest is None:
         return []

@@ -383,7 +383,7 @@ SPECIAL = {
         for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")
     },
     **{
-        f"log.retain.{name}": {"topic": 1, "partitions": 256}
+        f"log.retain.{name}": {"topic": 1}
         for name in ("HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
     },
     **{
@@ -427,7 +427,6 @@ SPECIAL = {
             *("INTO_QUEUE", "COUNT_QUEUE"),
         )
     },
-    "log.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
     "log.backlogs.COUNT": {"tasks": ["shop.send"], "rows": [11]},
     "log.backlogs.NOTE": {"jobs": [11], "fulls": [True]},
     "log.backlogs.OLDEST": {"jobs": 10},
@@ -436,6 +435,11 @@ SPECIAL = {
         "partitions": 16,
         "retain_bytes": None,
         "wait_for_ingest": LEASE,
+    },
+    "log.snapshots.HAS_OLDER": {"xid": 700},
+    **{
+        f"log.generations.{name}": {"first": 16, "partitions": 32}
+        for name in ("CHANGE", "BEGIN")
     },
     "log.groups.DECLARE_AGAIN": {"topics": ["clicks"], "names": ["stats"]},
     "log.fetch.FETCH_MANY": {
@@ -460,11 +464,11 @@ SPECIAL = {
         }
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },
-    "log.seek.BETWEEN": {"topic": 1},
     "log.doctor.BEHIND": {"firsts": [date(2026, 1, 1)]},
     "log.sizes.NOTE_DAY": {"bytes": "{}"},
     "log.sizes.NOTE_TOPICS": {"bytes": [1]},
     "log.sizes.FORGET_TOPIC": {"topic": "1"},
+    "log.seek.BETWEEN": {"topic": 1, "lasts": [7]},
     "log.retain_backfills.LOST": {"topic": 1},
     "log.retain_backfills.NOTE": {"topic": 1, "entry": "{}"},
     "log.first_id.FIRST_ID": {
@@ -482,7 +486,7 @@ SPECIAL = {
         for name in ("PUBLISH", "PUT_OFF", "CANCEL")
     },
     "log.overview.COUNT": {"topics": [1], "first": 1},
-    "log.overview.ENDS": {"topic": 1, "partitions": 16},
+    "log.overview.ENDS": {"topic": 1},
     "log.positions.FAIL": {"delay": LEASE},
     "log.pull.COMMIT": {"receipt": "1 1 7 pull:1/a"},
     "log.pull.READ": {"group": "clicks/stats"},
@@ -696,10 +700,15 @@ EXPLAINED = {
     "tagged.TAGGED_JOBS",
     *(f"log.backfill.{name}" for name in ("OPEN", "HOLD_TOPICS", "EDGE", "FILL")),
     *(f"workflows.{name}" for name in ("DEAD", "OF_KEY", "SHAPE")),
-    "log.backfill.HAS_OLDER_SNAPSHOT",
     *(f"log.backlogs.{name}" for name in ("BOUNDED", "COUNT", "NOTE", "OLDEST")),
     *(f"log.backlogs.{name}" for name in ("TRY_LOCK", "HOLD", "RELEASE", "FULL")),
     "log.backlogs.FILL_AGAIN",
+    "log.snapshots.HAS_OLDER",
+    *(f"log.generations.{name}" for name in ("TAKE", "TAKE_BY_ID", "GENERATIONS")),
+    *(f"log.generations.{name}" for name in ("HIGHEST", "CHANGE", "BEGIN", "NOTE")),
+    *(f"log.generations.{name}" for name in ("OPEN", "CLOSE", "CLOSED", "FINISH")),
+    *(f"log.generations.{name}" for name in ("IS_CHANGING", "DROP", "MAKE_POSITIONS")),
+    "log.merge.UNREAD",
     *(f"log.browse.{name}" for name in ("NEWEST", "OLDEST")),
     *(f"log.captures.{name}" for name in ("FIND_ALL", "HAS_FUNCTION", "SET_ACTOR")),
     *("log.closed_days.CLOSED", "log.closed_days.READ_BY"),
@@ -712,7 +721,7 @@ EXPLAINED = {
     *(f"log.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
     *("log.doctor.BOUNDED", "log.doctor.OTHER_PARTITIONS", "log.doctor.UNINGESTED"),
     *(f"log.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
-    *(f"log.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
+    "log.groups.ALL",
     *(f"log.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
     *(f"log.groups.{name}" for name in ("FORGET", "AGO", "DECLARE_AGAIN")),
     *(f"log.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
@@ -743,9 +752,9 @@ EXPLAINED = {
             *("BEFORE", "FIRST", "BETWEEN"),
         )
     ),
-    *(f"log.seek.{name}" for name in ("SEEK", "OLDEST")),
     *(f"log.sizes.{name}" for name in ("NOTED", "NOTE_DAY", "FORGET_TOPIC")),
     "log.sizes.NOTE_TOPICS",
+    *(f"log.seek.{name}" for name in ("SEEK", "FENCE_OTHERS", "OLDEST")),
     *(f"log.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
     *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
     *(f"log.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),

@@ -206,6 +206,7 @@ def _partitions(found: list[tuple[str, int, int]]) -> Finding:
         what=f"Topics have other partitions than code declares: {named(told)}.",
         right="Every topic has the partitions that code declares.",
         value=[name for name, _has, _says in found],
-        way_out="What a topic has once stays, for the order of its keys: write that "
-        "number into topic(…, partitions=…).",
+        way_out="What a topic has stays until somebody says otherwise: manage.py "
+        "pgqueue repartition TOPIC PARTITIONS; or write what it has into topic(…, "
+        "partitions=…).",
     )

@@ -17,6 +17,7 @@ from django.db.models.functions import Cast, Now
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
 from django_pgqueue.log.first_id import first_id
+from django_pgqueue.log.generations import numbers_of, spans
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
@@ -78,19 +79,21 @@ def add_arguments(parser: Any) -> None:
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each message."""
     topics = Topic.objects.using(get_settings().database)
-    topic = topics.only("name", "partitions").filter(name=options["topic"]).first()
+    topic = topics.only("name").filter(name=options["topic"]).first()
     if topic is None:
         names = list(topics.values_list("name", flat=True))
         nothing: dict[str, Any] = {"messages": [], "next": None}
         return out.missing("topic", options["topic"], names, nothing)
-    missing = _cannot_be(topic, options)
+    with database.cursor() as cursor:
+        numbers = numbers_of(cursor, topic.pk)
+    missing = _cannot_be(topic, numbers, options)
     if missing is not None:
         if out.as_json:
             out.json({"messages": [], "next": None})
         out.note(missing)
         return EXIT_NOTHING
     start = None if options["start"] == LATEST else options["start"]
-    found = _find(topic, start, options)
+    found = _find(topic, numbers, start, options)
     rows = _read(found.ids, is_oldest_first=start is not None)
     for row in rows:
         decode(row, in_full=options["show_payload"])
@@ -126,13 +129,12 @@ def run(options: dict[str, Any], out: Output) -> int:
     return EXIT_DONE if rows else EXIT_NOTHING
 
 
-def _cannot_be(topic: Any, options: dict[str, Any]) -> str | None:
+def _cannot_be(topic: Any, numbers: list[int], options: dict[str, Any]) -> str | None:
     """Return why the topic cannot have such a message; None: it can."""
     name, partition = options["name"], options["partition"]
-    if partition is not None and partition >= topic.partitions:
+    if partition is not None and partition not in numbers:
         return (
-            f"Topic {topic.name} has no partition {partition}: it has "
-            f"{topic.partitions}, from 0 on."
+            f"Topic {topic.name} has no partition {partition}; it has {spans(numbers)}."
         )
     if name is not None and name.partition(".")[0] != topic.name:
         return (
@@ -142,7 +144,7 @@ def _cannot_be(topic: Any, options: dict[str, Any]) -> str | None:
     return None
 
 
-def _find(topic: Any, start: Any, options: dict[str, Any]) -> Found:
+def _find(topic: Any, numbers: list[int], start: Any, options: dict[str, Any]) -> Found:
     with (
         in_order(),
         database.cursor() as cursor,
@@ -152,7 +154,7 @@ def _find(topic: Any, start: Any, options: dict[str, Any]) -> Found:
             above = _first(cursor, resolved(cursor, start)) - 1
         wanted = Wanted(
             topic_id=topic.pk,
-            partitions=range(topic.partitions)
+            partitions=numbers
             if options["partition"] is None
             else [options["partition"]],
             name=options["name"],

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from django_pgqueue.exceptions import TopicError, did_you_mean
 from django_pgqueue.log.groups import GroupRow
-from django_pgqueue.log.names import PARTITIONS_MAX, check_topic
+from django_pgqueue.log.names import PARTITION_MAX, check_topic
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.log.start import Start
 from django_pgqueue.management.cli.output import Output
@@ -48,10 +48,10 @@ def group_name(text: str) -> tuple[str, str]:
 
 def partition(text: str) -> int:
     """Read the number of a partition."""
-    is_number = text.isascii() and text.isdecimal() and len(text) <= 4
-    if not is_number or int(text) >= PARTITIONS_MAX:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= 5
+    if not is_number or int(text) > PARTITION_MAX:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no partition: a whole number from 0 to {PARTITIONS_MAX - 1}"
+            f"{text!r} is no partition: a whole number from 0 to {PARTITION_MAX:,}"
         )
     return int(text)
 

@@ -27,7 +27,8 @@ HORIZONS = "SELECT topic_id, bound FROM pgqueue_horizons()"
 
 # Locks: ACCESS SHARE.
 TOPICS = """
-SELECT id, name::text AS name, partitions::int AS partitions, removed_to
+SELECT id, name::text AS name, first_partition::int AS first_partition,
+       partitions::int AS partitions, removed_to
   FROM pgqueue_topic ORDER BY name
 """
 
@@ -45,13 +46,14 @@ SELECT of.day, closed.last_id, of.bytes
  ORDER BY of.day
 """
 
-# Locks: ACCESS SHARE. Partitions beyond those that a topic has by now: it had more of
-# them once. One look at the index for each that is found, and one that finds none.
-BEYOND = """
+# Locks: ACCESS SHARE. Partitions that have messages: also those that a topic had before
+# their count was changed. One look at the index for each that is found, and one that
+# finds none.
+SEEN = """
 WITH RECURSIVE seen AS (
     SELECT t.id AS topic_id,
            (SELECT min(m.partition) FROM pgqueue_message m
-             WHERE m.topic_id = t.id AND m.partition >= t.partitions) AS partition
+             WHERE m.topic_id = t.id) AS partition
       FROM pgqueue_topic t WHERE t.id IN ({topics})
     UNION ALL
     SELECT seen.topic_id,
@@ -69,6 +71,7 @@ class Topic:
 
     id: int
     name: str
+    first_partition: int
     partitions: int
     # Up to which id retention has removed messages, or is about to.
     removed_to: int
@@ -127,10 +130,7 @@ def topics(session: Any, names: Sequence[str] | None) -> dict[str, Topic]:
     Raises:
         SparkOptionError: There is no such topic.
     """
-    known = {
-        row["name"]: Topic(row["id"], row["name"], row["partitions"], row["removed_to"])
-        for row in session.rows(TOPICS)
-    }
+    known = {row["name"]: Topic(**row) for row in session.rows(TOPICS)}
     if names is None:
         return known
     _check_known(names, known)
@@ -163,11 +163,16 @@ def partitions_of(session: Any, found: Collection[Topic]) -> dict[int, list[int]
     """Return the partitions of each topic by its id: those it has, and has had."""
     if not found:
         return {}
-    numbers = {topic.id: list(range(topic.partitions)) for topic in found}
+    numbers = {
+        topic.id: {
+            *range(topic.first_partition, topic.first_partition + topic.partitions)
+        }
+        for topic in found
+    }
     ids = ", ".join(str(topic.id) for topic in found)
-    for row in session.rows(BEYOND.format(topics=ids)):
-        numbers[row["topic_id"]].append(row["partition"])
-    return numbers
+    for row in session.rows(SEEN.format(topics=ids)):
+        numbers[row["topic_id"]].add(row["partition"])
+    return {topic: sorted(found) for topic, found in numbers.items()}
 
 
 def days(session: Any) -> list[Day]:
