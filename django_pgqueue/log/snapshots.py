@@ -13,8 +13,8 @@ from django_pgqueue.postgres.cursor import Cursor
 # written: while an older one runs, any may. One that a vacuum has can publish nothing;
 # of another role's session backend_type is NULL, and then it counts. xid8s are
 # compared, as ages from the next one; it is read first, so that what comes between
-# makes a snapshot look older. A number that this server has not given yet is of another one,
-# from which it was restored.
+# makes a snapshot look older. A number that this server has not given yet is of another
+# one, from which it was restored.
 HAS_OLDER = """
 SELECT EXISTS (
        SELECT FROM pg_stat_activity a

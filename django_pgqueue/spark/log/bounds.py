@@ -76,6 +76,11 @@ class Topic:
     # Up to which id retention has removed messages, or is about to.
     removed_to: int
 
+    @property
+    def numbers(self) -> range:
+        """The partitions that it has by now."""
+        return range(self.first_partition, self.first_partition + self.partitions)
+
 
 @dataclass(frozen=True, slots=True)
 class Day:
@@ -163,12 +168,7 @@ def partitions_of(session: Any, found: Collection[Topic]) -> dict[int, list[int]
     """Return the partitions of each topic by its id: those it has, and has had."""
     if not found:
         return {}
-    numbers = {
-        topic.id: {
-            *range(topic.first_partition, topic.first_partition + topic.partitions)
-        }
-        for topic in found
-    }
+    numbers = {topic.id: {*topic.numbers} for topic in found}
     ids = ", ".join(str(topic.id) for topic in found)
     for row in session.rows(SEEN.format(topics=ids)):
         numbers[row["topic_id"]].add(row["partition"])

@@ -8,6 +8,7 @@ from itertools import chain
 import pytest
 
 from django_pgqueue.exceptions import MessagesLost, SparkError, SparkOptionError
+from django_pgqueue.log.generations import repartition
 from tests.spark.conftest import require
 
 pytestmark = pytest.mark.spark
@@ -155,18 +156,33 @@ def test_offsets_are_the_same_text_until_there_is_a_message(stream, publish):
 
 
 def test_a_partition_that_came_later_is_read(stream, publish, cursor):
-    """And one that a topic has no more."""
+    """
+    And one that a topic has no more.
+
+    When its last message is gone, nothing of it can be lost any more.
+    """
     publish(3)
     reader = stream(starting="earliest")
     _, last = drained(reader, reader.initialOffset())
-    cursor.execute("UPDATE pgqueue_topic SET partitions = 8")
+    with cursor.connection.transaction():
+        repartition(cursor, "orders", 8)
     more = publish(20)
-    cursor.execute("UPDATE pgqueue_topic SET partitions = 1")
+    with cursor.connection.transaction():
+        repartition(cursor, "orders", 1)
+    most = publish(20)
 
-    assert [more] == drained(reader, last)[0]
+    batches, last = drained(reader, last)
+    assert [more + most] == batches
     fresh = stream(starting="earliest")
     (everything,) = drained(fresh, fresh.initialOffset())[0]
-    assert 23 == len(everything)
+    assert 43 == len(everything)
+    cursor.execute("DELETE FROM pgqueue_message WHERE id <= %s", [more[-1]])
+    one = publish(1)
+    batches, last = drained(reader, last)
+    assert [one] == batches
+    cursor.execute("UPDATE pgqueue_topic SET removed_to = %s", one)
+    two = publish(1)
+    assert [two] == drained(reader, last)[0]
 
 
 def test_a_topic_that_is_added_begins_where_starting_says(stream, publish):
