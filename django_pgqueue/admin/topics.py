@@ -23,9 +23,10 @@ from django_pgqueue.admin.cells import Difference, Note, badge, name
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.admin.topic_acts import REPARTITION
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.first_id import first_id
-from django_pgqueue.log.generations import numbers_of
+from django_pgqueue.log.generations import former_numbers, numbers_of, spans
 from django_pgqueue.log.lag import Holder, holders
 from django_pgqueue.log.overview import (
     COUNTED_MESSAGES_MAX,
@@ -62,6 +63,8 @@ def _bytes(row: Any) -> str:
 class TopicAdmin(ActingAdmin):
     """Each topic, by name."""
 
+    acts = (REPARTITION,)
+    named_by = ("name", "partitions")
     keyset = Keyset(("name",), is_by_time=False)
     change_form_template = "admin/pgqueue/topic.html"
     list_display = (
@@ -200,11 +203,13 @@ class TopicAdmin(ActingAdmin):
         with database.cursor() as cursor:
             numbers = numbers_of(cursor, row.pk)
             oldest, newest = ends(cursor, row.pk, numbers)
+            former = former_numbers(cursor, row.pk)
             log = days(cursor)
         clock = row.clock
         return [
             (_("Name"), row.name),
-            (_("Partitions"), str(row.partitions)),
+            (_("Partitions"), _partitions(row)),
+            (_("Former partitions"), _former(former)),
             (_("Retention"), f"{_kept(row)} ({_who_says(row)})"),
             (_("Waits for ingest"), _waits(row)),
             (_("Size"), _measured(row)),
@@ -338,6 +343,21 @@ def _size(log: list[Day], now: datetime) -> str:
 def _of_most(size: int) -> str:
     most = get_settings().retention.log_bytes
     return human.size(size) + (_(" of %s") % human.size(most) if most else "")
+
+
+def _partitions(row: Any) -> str:
+    if not row.first_partition:
+        return str(row.partitions)
+    numbers = range(row.first_partition, row.first_partition + row.partitions)
+    told = {"count": row.partitions, "numbers": spans(numbers)}
+    return _("%(count)d, %(numbers)s") % told
+
+
+def _former(numbers: list[int]) -> str | None:
+    if not numbers:
+        return None
+    told = _("%(numbers)s, until every group has read them")
+    return told % {"numbers": spans(numbers)}
 
 
 def _is_long(holder: Holder) -> bool:

@@ -44,6 +44,16 @@ UNION ALL
    FROM pgqueue_generation WHERE topic_id = %(topic_id)s ORDER BY id DESC)
 """
 
+# Former partitions in which a group still has a position.
+FORMER = """
+SELECT DISTINCT p.partition::int
+  FROM pgqueue_generation e
+  JOIN pgqueue_consumer_group g ON g.topic_id = e.topic_id
+  JOIN pgqueue_position p ON p.group_id = g.id AND p.partition >= e.first_partition
+   AND p.partition < e.first_partition + e.partitions
+ WHERE e.topic_id = %(topic_id)s ORDER BY 1
+"""
+
 # The highest partition with a message, which may be beyond all of them: somebody has
 # changed the count by hand.
 HIGHEST = """
@@ -194,6 +204,12 @@ def numbers_of(cursor: Cursor, topic_id: int) -> list[int]:
     """Return every partition of a topic that may have messages, in their order."""
     known = generations(cursor, topic_id)
     return sorted({*_beyond(cursor, topic_id, known), *_numbers(known)})
+
+
+def former_numbers(cursor: Cursor, topic_id: int) -> list[int]:
+    """Return the partitions that groups of a topic read besides those it has now."""
+    cursor.execute(FORMER, {"topic_id": topic_id})
+    return [number for (number,) in cursor.fetchall()]
 
 
 def repartition(cursor: Cursor, topic: str, partitions: int) -> int | None:

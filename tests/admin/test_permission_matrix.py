@@ -96,6 +96,7 @@ CONFIRMED = {
     "is_new": "on",
     "jobs": "7",
     "payload": "7",
+    "partitions": "8",
 }
 
 # What is done with one row: its page, its name, and the permissions beside "view".
@@ -131,6 +132,7 @@ ACTS = [
     ("consumergroup", "pause", {"pause"}),
     ("consumergroup", "resume", {"pause"}),
     ("consumergroup", "read-on", {"pause"}),
+    ("topic", "repartition", {"seek"}),
 ]
 # What may be done again and again, so that each of the requests does it.
 REPEATED = {
@@ -146,6 +148,7 @@ FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
     *("limit", "weight", "resend", "retry-dead", "resolve", "restart", "send"),
+    "repartition",
 )
 
 EDITS = [
@@ -270,6 +273,7 @@ def snapshot():
         "schedules": list(Schedule.objects.order_by("pk").values()),
         "ticks": list(Tick.objects.order_by("pk").values()),
         "subscriptions": list(Subscription.objects.order_by("pk").values()),
+        "topics": list(Topic.objects.order_by("pk").values()),
         "groups": list(ConsumerGroup.objects.order_by("pk").values()),
         "positions": list(Position.objects.order_by("pk").values()),
         "scheduled": list(ScheduledMessage.objects.order_by("pk").values()),

@@ -85,6 +85,7 @@ def _facts(row: Any) -> dict[str, Any]:
     return {
         "topic": row.name,
         "partitions": row.partitions,
+        "first_partition": row.first_partition,
         "kept_seconds": None if kept is None else kept.total_seconds(),
         "kept_by": "RETENTION" if row.retain is None else "topic",
         "kept_bytes": row.retain_bytes,
