@@ -56,8 +56,8 @@ REPARTITION = Act(
     said=lambda row: {"partitions": row.partitions},
     warning=gettext_lazy(
         "What is published from now on goes to new partitions. Groups read the former "
-        "ones to their end beside them, so that each key keeps its order; nobody waits, "
-        "and nothing is lost. A halted partition holds up what shares its keys. Say the "
-        "same count where code declares the topic."
+        "ones to their end beside them, so that each key keeps its order; nobody "
+        "waits, and nothing is lost. A halted partition holds up what shares its keys. "
+        "Say the same count where code declares the topic."
     ),
 )

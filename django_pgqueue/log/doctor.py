@@ -112,6 +112,22 @@ SELECT extract(epoch FROM clock_timestamp() - (
 """
 SCHEDULED_ROWS_MAX = 1_000
 
+# Former partitions that are not done with so long after their count was changed: which
+# groups still read them, or that somebody may still publish into them.
+FORMER = """
+SELECT t.name, extract(epoch FROM clock_timestamp() - min(e.ended_at))::float8,
+       array_agg(DISTINCT g.name) FILTER (WHERE p.id IS NOT NULL)
+  FROM pgqueue_generation e
+  JOIN pgqueue_topic t ON t.id = e.topic_id
+  LEFT JOIN pgqueue_consumer_group g ON g.topic_id = t.id AND g.is_merging
+  LEFT JOIN pgqueue_position p ON p.group_id = g.id
+   AND p.partition >= e.first_partition
+   AND p.partition < e.first_partition + e.partitions
+ WHERE e.ended_at < clock_timestamp() - make_interval(secs => %(seconds)s::float8)
+   AND (e.last_id IS NULL OR p.id IS NOT NULL)
+ GROUP BY t.name ORDER BY t.name
+"""
+
 NAMES = "SELECT id, name FROM pgqueue_topic WHERE id = ANY(%(topics)s::int[])"
 
 
@@ -149,6 +165,17 @@ class Halted(NamedTuple):
     # Since the first one was halted.
     seconds: float
     message: str | None
+
+
+class Former(NamedTuple):
+    """A topic with former partitions that are not done with."""
+
+    topic: str
+    # Since their count was changed.
+    seconds: float
+    # Those that still read them; None: none does, but a transaction that does not see
+    # the change may still publish into them.
+    groups: list[str] | None
 
 
 class LogDays(NamedTuple):
@@ -291,6 +318,12 @@ def other_partitions(cursor: Cursor) -> list[tuple[str, int, int]]:
     """Return topics that have other partitions than code says: (name, has, says)."""
     cursor.execute(OTHER_PARTITIONS)
     return list(cursor.fetchall())
+
+
+def former(cursor: Cursor, *, seconds: float) -> list[Former]:
+    """Return topics whose count was changed so long ago, and is not over with."""
+    cursor.execute(FORMER, {"seconds": seconds})
+    return [Former(*row) for row in cursor.fetchall()]
 
 
 def log_days(cursor: Cursor) -> LogDays:

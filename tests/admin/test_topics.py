@@ -37,7 +37,7 @@ def html_of(client, path=""):
 
 
 def cells(html):
-    """Return the texts of the cells of the first table, by the first of a line."""
+    """Return the texts of the cells of the first table, by the name in a line."""
     found = {}
     table = html.split('id="result_list"')[-1].split("</table>")[0]
     for line in table.split("<tr>")[2:]:
@@ -45,7 +45,8 @@ def cells(html):
             " ".join(re.sub("<[^>]*>", " ", cell).split())
             for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL)
         ]
-        found[texts[0]] = texts[1:]
+        # The first one has the tick.
+        found[texts[1]] = texts[2:]
     return found
 
 
@@ -261,3 +262,21 @@ def test_what_cannot_be_replayed_is_told(admin_client, data, problem):
 
     assert problem in unescape(answer.content.decode())
     assert 0 == BulkAct.objects.count()
+
+
+def test_a_topic_is_repartitioned_on_its_page(admin_client):
+    """It says from when on what is read; a count that cannot be is refused."""
+    topic = make_topic("orders", partitions=4)
+    make_group("orders")
+    url = f"{URL}{topic.pk}/repartition/"
+
+    assert 'value="4"' in admin_client.get(url).content.decode()
+    refused = admin_client.post(url, {"confirmed": "1", "partitions": "257"})
+    assert "less than or equal to 256" in refused.content.decode()
+    admin_client.post(url, {"confirmed": "1", "partitions": "6"})
+
+    html = html_of(admin_client, f"{topic.pk}/change/")
+    assert "6, 4 to 9" in html
+    assert "0 to 3, until every group has read them" in html
+    history = html_of(admin_client, f"{topic.pk}/history/")
+    assert "Repartitioned: 6 partitions." in history

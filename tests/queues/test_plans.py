@@ -720,6 +720,7 @@ EXPLAINED = {
     *(f"log.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
     *(f"log.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
     *("log.doctor.BOUNDED", "log.doctor.OTHER_PARTITIONS", "log.doctor.UNINGESTED"),
+    "log.doctor.FORMER",
     *(f"log.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     "log.groups.ALL",
     *(f"log.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),

@@ -25,6 +25,9 @@ RETENTION_SHARE_MAX = 0.8
 
 AHEAD_LEAST = 2
 
+# So long groups may take to read the former partitions of a topic.
+FORMER_SECONDS_MAX = 3_600.0
+
 
 def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Can messages be published and read, and does retention take what is unread?"""
@@ -40,6 +43,7 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     yield of_halted(doctor.halted(cursor))
     yield from _scheduled(doctor.scheduled(cursor))
     yield _partitions(doctor.other_partitions(cursor))
+    yield _former(doctor.former(cursor, seconds=FORMER_SECONDS_MAX))
 
 
 def _days(found: doctor.LogDays) -> Iterator[Finding]:
@@ -209,4 +213,28 @@ def _partitions(found: list[tuple[str, int, int]]) -> Finding:
         way_out="What a topic has stays until somebody says otherwise: manage.py "
         "pgqueue repartition TOPIC PARTITIONS; or write what it has into topic(…, "
         "partitions=…).",
+    )
+
+
+def _former(found: list[doctor.Former]) -> Finding:
+    told = [
+        f"{each.topic}, since {age(each.seconds)} ("
+        + (
+            ", ".join(f"{each.topic}/{group}" for group in each.groups)
+            if each.groups
+            else "a transaction is older than the change"
+        )
+        + ")"
+        for each in found
+    ]
+    return finding(
+        check="topics_former",
+        wrong=found,
+        what=f"Topics still have former partitions: {named(told)}.",
+        right="No topic has former partitions that should have been read by now.",
+        value=[each.topic for each in found],
+        limit=FORMER_SECONDS_MAX,
+        way_out="They are read beside the new ones, by id, which costs these groups "
+        "some looks for each batch. Resume these groups, read halted partitions on, or "
+        "forget a group; and end transactions that are older than the change.",
     )
