@@ -37,7 +37,7 @@ def html_of(client, path=""):
 
 
 def cells(html):
-    """Return the texts of the cells of the first table, by the name in a line."""
+    """Return the texts of the cells of the first table, by the first of a line."""
     found = {}
     table = html.split('id="result_list"')[-1].split("</table>")[0]
     for line in table.split("<tr>")[2:]:
@@ -45,8 +45,9 @@ def cells(html):
             " ".join(re.sub("<[^>]*>", " ", cell).split())
             for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL)
         ]
-        # The first one has the tick.
-        found[texts[1]] = texts[2:]
+        # In a list, the first one has the tick.
+        name, *others = texts if texts[0] else texts[1:]
+        found[name] = others
     return found
 
 

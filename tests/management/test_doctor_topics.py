@@ -24,7 +24,7 @@ from tests.models.test_sql_files import SQL
 OURS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
     *("groups_behind", "groups_halted", "topics", "log_bytes"),
-    "log_ingest",
+    *("log_ingest", "topics_former"),
     *("groups_unserved", "groups_stale"),
     "patterns",
 }

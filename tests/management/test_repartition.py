@@ -9,19 +9,20 @@ import pytest
 from django_pgqueue import topic
 from django_pgqueue.models import Generation, Topic
 from tests.log.rows import make_group, make_message, make_topic
+from tests.management.test_doctor import examined
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.management.test_topics import Terminal
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize("reply, is_done", [("y", True), ("n", False)])
+@pytest.mark.parametrize("reply, is_done", [("y\n", True), ("n\n", False)])
 def test_it_tells_who_reads_and_asks(monkeypatch, reply, is_done):
     """Then what is read besides, and that code has to say so, too."""
     make_topic("orders", partitions=2)
     make_group("orders", "stats")
     make_message("orders")
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda _: reply)
+    monkeypatch.setattr("sys.stdin", Terminal(reply))
 
     status, out, err = run("repartition", "orders", 3)
 
@@ -63,18 +64,15 @@ def test_a_script_is_told_in_json():
     assert not topic("orders").repartition(2)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_doctor_tells_of_a_change_that_does_not_end():
     """Which groups still read what, and since when."""
     make_topic("orders", partitions=2)
     make_group("orders", "stats")
     run("repartition", "orders", 3, "--yes")
-    _, answer = told("doctor")
-    found = {each["check"]: each for each in answer["findings"]}
-    assert "ok" == found["topics_former"]["severity"]
+    assert "ok" == examined()[1]["topics_former"]["severity"]
 
     ended_at = Generation.objects.get().ended_at - timedelta(hours=2)
     Generation.objects.update(ended_at=ended_at, last_id=7)
-    _, answer = told("doctor")
-    found = {each["check"]: each for each in answer["findings"]}
-    assert "warning" == found["topics_former"]["severity"]
-    assert "orders/stats" in found["topics_former"]["what"]
+    found = examined()[1]["topics_former"]
+    assert ("warning", True) == (found["severity"], "orders/stats" in found["what"])
