@@ -178,7 +178,7 @@ class Generation(NamedTuple):
     """Partitions that a topic has, or had."""
 
     first: int
-    count: int
+    partitions: int
     # No message of it has a higher id; None: somebody may still publish one.
     last_id: int | None
     # None: it is the one that the topic has now.
@@ -187,7 +187,7 @@ class Generation(NamedTuple):
     @property
     def numbers(self) -> range:
         """Its partitions."""
-        return range(self.first, self.first + self.count)
+        return range(self.first, self.first + self.partitions)
 
     def has_more(self, position: int) -> bool:
         """Whether it may have a message after *position*."""

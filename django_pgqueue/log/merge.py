@@ -56,7 +56,7 @@ class Unread(NamedTuple):
     partition: int
     # Of its generation: the first partition, and how many it has.
     first: int
-    count: int
+    partitions: int
     # None: there is none up to the bound.
     id: int | None
 
@@ -89,7 +89,7 @@ def ends(found: Collection[Unread], bound: int) -> dict[int, int]:
     """
     generations: dict[tuple[int, int], list[Unread]] = {}
     for each in found:
-        generations.setdefault((each.first, each.count), []).append(each)
+        generations.setdefault((each.first, each.partitions), []).append(each)
     ends = {each.partition: bound for each in found}
     for (first, count), mine in generations.items():
         for (other_first, other_count), others in generations.items():
