@@ -258,7 +258,8 @@ class Reader(Service):
                     since=since,
                 )
                 if found is None:
-                    known.found_nothing(bound)
+                    if not known.is_merging:
+                        known.found_nothing(bound)
                     return None
                 if found.claimed is not None:
                     known.took(found.claimed)
