@@ -185,8 +185,10 @@ def test_a_topic_has_ends_and_the_log_days(cursor):
 
     days = overview.days(cursor)
 
-    assert (ids[0], ids[-1]) == overview.ends(cursor, orders.pk, orders.partitions)
-    assert (None, None) == overview.ends(cursor, make_topic("empty").pk, 16)
+    assert (ids[0], ids[-1]) == overview.ends(
+        cursor, orders.pk, range(orders.partitions)
+    )
+    assert (None, None) == overview.ends(cursor, make_topic("empty").pk, range(16))
     assert sorted(each.day for each in days) == [each.day for each in days]
     assert {today, today + DAY} <= {each.day for each in days}
     (this,) = [each for each in days if each.day == today]
