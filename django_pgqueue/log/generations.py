@@ -54,10 +54,22 @@ SELECT DISTINCT p.partition::int
  WHERE e.topic_id = %(topic_id)s ORDER BY 1
 """
 
-# The highest partition with a message, which may be beyond all of them: somebody has
-# changed the count by hand.
-HIGHEST = """
-SELECT max(partition)::int FROM pgqueue_message WHERE topic_id = %(topic_id)s
+# The partitions of all of them. And others that have messages, beyond those: somebody
+# has changed the count by hand.
+NUMBERS = """
+WITH made AS (
+    SELECT first_partition, first_partition + partitions AS stop FROM pgqueue_topic
+     WHERE id = %(topic_id)s
+     UNION ALL
+    SELECT first_partition, first_partition + partitions FROM pgqueue_generation
+     WHERE topic_id = %(topic_id)s)
+SELECT n FROM made, generate_series(made.first_partition::int, made.stop - 1) n
+UNION
+SELECT n FROM generate_series(
+    (SELECT max(made.stop) FROM made),
+    (SELECT max(m.partition)::int FROM pgqueue_message m
+      WHERE m.topic_id = %(topic_id)s)) n
+ORDER BY 1
 """
 
 # Locks: a row lock on the topic, which the caller has, and on a new row.
@@ -202,8 +214,8 @@ def generations(cursor: Cursor, topic_id: int) -> list[Generation]:
 
 def numbers_of(cursor: Cursor, topic_id: int) -> list[int]:
     """Return every partition of a topic that may have messages, in their order."""
-    known = generations(cursor, topic_id)
-    return sorted({*_beyond(cursor, topic_id, known), *_numbers(known)})
+    cursor.execute(NUMBERS, {"topic_id": topic_id})
+    return [number for (number,) in cursor.fetchall()]
 
 
 def former_numbers(cursor: Cursor, topic_id: int) -> list[int]:
@@ -247,11 +259,9 @@ def repartition(cursor: Cursor, topic: str, partitions: int) -> int | None:
         )
     if before == partitions:
         return None
-    known = generations(cursor, topic_id)
-    taken = [*known, *_as_generation(_beyond(cursor, topic_id, known))]
     params = {
         "topic_id": topic_id,
-        "first": _free(topic, taken, partitions),
+        "first": _free(topic, numbers_of(cursor, topic_id), partitions),
         "partitions": partitions,
     }
     cursor.execute(CHANGE, params)
@@ -344,34 +354,18 @@ def spans(numbers: Sequence[int]) -> str:
     return " and ".join(" to ".join(map(str, span)) for span in spans)
 
 
-def _numbers(known: Sequence[Generation]) -> list[int]:
-    return [number for each in known for number in each.numbers]
-
-
-def _beyond(cursor: Cursor, topic_id: int, known: Sequence[Generation]) -> range:
-    """Return partitions that have messages, and are of no generation."""
-    cursor.execute(HIGHEST, {"topic_id": topic_id})
-    (highest,) = one_row(cursor)
-    end = max((each.numbers.stop for each in known), default=0)
-    return range(end, end if highest is None else max(highest + 1, end))
-
-
-def _as_generation(numbers: range) -> list[Generation]:
-    return [Generation(numbers.start, len(numbers), None, None)] if numbers else []
-
-
-def _free(topic: str, taken: Sequence[Generation], count: int) -> int:
+def _free(topic: str, taken: Sequence[int], count: int) -> int:
     """Return the lowest number after which so many are nobody's."""
     first = 0
-    for each in sorted(taken):
-        if each.first - first >= count:
+    for number in taken:
+        if number - first >= count:
             break
-        first = max(first, each.numbers.stop)
+        first = number + 1
     if first + count - 1 > PARTITION_MAX:
         raise TopicError(
-            f"The topic {topic!r} has no {count} numbers of partitions left below "
-            f"{PARTITION_MAX + 1:,}: it has had {len(taken)} counts of them whose "
-            f"messages are still kept. Keep messages for less long (retain), or "
+            f"The topic {topic!r} has no {count} numbers of partitions left in a row "
+            f"below {PARTITION_MAX + 1:,}: those that it has had are taken for as long "
+            f"as their messages are kept. Keep messages for less long (retain), or "
             f"publish to a new topic."
         )
     return first

@@ -29,8 +29,9 @@ KEY_CHARACTERS_MAX = 1_000
 REGEX_CHARACTERS_MAX = 2_000
 PARTITIONS_DEFAULT = 16
 PARTITIONS_MAX = 256
-# The highest number of a partition: each change of the count begins new ones.
-PARTITION_MAX = 32_767
+# The highest number of a partition: each change of the count begins new ones. The one
+# after it is a smallint, too.
+PARTITION_MAX = 32_766
 
 WORD = r"[A-Za-z0-9_-]+"
 TOPIC = re.compile(rf"{WORD}\Z")

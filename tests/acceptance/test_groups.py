@@ -97,6 +97,24 @@ def test_a_group_reads_everything_in_order(start, the_ledger):
     assert worker.lines(r"summary|stopped")
 
 
+def test_keys_keep_their_order_while_the_count_of_partitions_changes(start):
+    """Up and down, with four readers in two processes, one of which is killed."""
+    ids = many("shares", 100, keys=7)
+    worker = start("shares", processes=2)
+    for place, count in enumerate((6, 3, 9, 4)):
+        assert topic("shares").repartition(count)
+        ids += many_more("shares", 60, keys=7)
+        if place == 1:
+            os.kill(worker.children()[0], signal.SIGKILL)
+    wait_for(lambda: Effect.objects.count() >= len(ids), 30)
+
+    by_key = {}
+    for message_id, key in Effect.objects.order_by("pk").values_list("job", "note"):
+        by_key.setdefault(key, []).append(message_id)
+    assert sorted(ids) == sorted(each for ids in by_key.values() for each in ids)
+    assert all(each == sorted(each) for each in by_key.values())
+
+
 def test_partitions_take_turns(start, the_ledger):
     """
     However much one of them has, the others are not kept waiting.

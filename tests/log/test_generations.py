@@ -1,6 +1,8 @@
 """A topic's count of partitions changes while it is published to and read."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 
 import pytest
 
@@ -8,6 +10,7 @@ from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import generations, merge, positions
 from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import ConsumerGroup, Generation, Message, Position, Topic
+from tests.harness.waiting import wait_until_blocked
 from tests.log.log import batch, bound_of, make_group, make_topic, put, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -288,6 +291,23 @@ def test_who_claims_before_the_change_reads_nothing_of_after_it(cursor):
     assert take(cursor, group).is_merging
 
 
+def test_a_group_that_is_made_meanwhile_waits_and_has_the_new_partitions(
+    cursor, other_cursor
+):
+    """A change, a new group and a seek back see each other."""
+    make_topic(partitions=2)
+    with ThreadPoolExecutor() as threads:
+        with cursor.connection.transaction():
+            generations.repartition(cursor, "clicks", 3)
+            made = threads.submit(make_group, other_cursor)
+            wait_until_blocked(cursor, other_cursor)
+        group = made.result()
+
+    assert {2, 3, 4} <= set(partitions_of(group))
+    put(cursor, 1)
+    assert [1] == [each.payload for each in read_all(cursor, group)]
+
+
 def test_a_count_that_cannot_be_is_refused(cursor):
     """And nothing is written; the same count is no change."""
     make_topic(partitions=2)
@@ -305,7 +325,35 @@ def test_a_count_that_cannot_be_is_refused(cursor):
     Generation.objects.create(
         topic_id=topic.pk, first_partition=0, partitions=32_600, ended_by=1
     )
-    with pytest.raises(TopicError, match="no 101 numbers of partitions left below"):
+    with pytest.raises(TopicError, match="no 101 numbers of partitions left in a row"):
         change(cursor, 101)
     assert 60 == change(cursor, 100)
     assert 32_600 == Topic.objects.get().first_partition
+    Topic.objects.update(first_partition=32_600, partitions=100)
+    assert 100 == change(cursor, 7)
+    assert 32_766 == generations.numbers_of(cursor, topic.pk)[-1]
+    assert 32_760 == Topic.objects.get().first_partition
+
+
+def test_the_way_back_of_the_migration_reads_nothing_twice(cursor):
+    """What came before counts partitions from 0 on: what was read there stays so."""
+    make_topic(partitions=4)
+    group = make_group(cursor)
+    for key in KEYS:
+        put(cursor, 1, key=key)
+    change(cursor, 2)
+    read_all(cursor, group)
+    tidy(cursor)
+    assert [4, 5] == partitions_of(group)
+    migration = import_module("django_pgqueue.migrations.0021_repartition")
+
+    with cursor.connection.transaction(force_rollback=True):
+        cursor.execute(migration.FUNCTIONS_BACK)
+        (last,) = put(cursor, 2)
+        cursor.execute("SELECT partition FROM pgqueue_message WHERE id = %s", [last])
+        (partition,) = cursor.fetchone()
+        cursor.execute(
+            "SELECT position FROM pgqueue_position WHERE partition IN (0, 1)"
+        )
+        assert partition in (0, 1)
+        assert [(last - 1,)] * 2 == cursor.fetchall()

@@ -540,7 +540,7 @@ def test_a_place_that_cannot_be_is_told():
         (places.group_name, "orders/"),
         (places.topic_name, "orders.paid"),
         (places.partition, "-1"),
-        (places.partition, "32768"),
+        (places.partition, "32767"),
         (places.partition, "\u0661"),
     ],
 )

@@ -705,7 +705,7 @@ EXPLAINED = {
     "log.backlogs.FILL_AGAIN",
     "log.snapshots.HAS_OLDER",
     *(f"log.generations.{name}" for name in ("TAKE", "TAKE_BY_ID", "GENERATIONS")),
-    *(f"log.generations.{name}" for name in ("HIGHEST", "CHANGE", "BEGIN", "NOTE")),
+    *(f"log.generations.{name}" for name in ("NUMBERS", "CHANGE", "BEGIN", "NOTE")),
     *(f"log.generations.{name}" for name in ("OPEN", "CLOSE", "CLOSED", "FINISH")),
     *(f"log.generations.{name}" for name in ("IS_CHANGING", "DROP", "FORMER")),
     *("log.generations.MAKE_POSITIONS", "log.merge.UNREAD"),
