@@ -17,7 +17,7 @@ Only 1. is somebody's act; the leader does the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from django_pgqueue.exceptions import TopicError
@@ -37,10 +37,10 @@ TAKE_BY_ID = "SELECT FROM pgqueue_topic WHERE id = %(topic_id)s FOR NO KEY UPDAT
 # Locks: none; so have all of these, where nothing else is said. The one that it has now
 # comes first.
 GENERATIONS = """
-SELECT first_partition, partitions, NULL::bigint, NULL::timestamptz
+SELECT first_partition, partitions, NULL::bigint
   FROM pgqueue_topic WHERE id = %(topic_id)s
 UNION ALL
-(SELECT first_partition, partitions, last_id, ended_at
+(SELECT first_partition, partitions, last_id
    FROM pgqueue_generation WHERE topic_id = %(topic_id)s ORDER BY id DESC)
 """
 
@@ -94,7 +94,8 @@ SELECT g.id, n, CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 EN
 """
 
 # Locks: row locks on groups, in the order of their ids, until the caller's transaction
-# ends. Which of a topic's have positions in former generations.
+# ends. Which of a topic's, or whether one, has positions in former generations. Who
+# adds or removes such a position has locked the topic's row before.
 NOTE = """
 WITH found AS MATERIALIZED (
     SELECT g.id, EXISTS (
@@ -102,7 +103,9 @@ WITH found AS MATERIALIZED (
                    ON p.partition >= e.first_partition
                   AND p.partition < e.first_partition + e.partitions
                 WHERE p.group_id = g.id AND e.topic_id = g.topic_id) AS is_merging
-      FROM pgqueue_consumer_group g WHERE g.topic_id = %(topic_id)s
+      FROM pgqueue_consumer_group g
+     WHERE g.topic_id = %(topic_id)s
+       AND (%(group)s::bigint IS NULL OR g.id = %(group)s::bigint)
      ORDER BY g.id FOR UPDATE OF g)
 UPDATE pgqueue_consumer_group g SET is_merging = found.is_merging
   FROM found WHERE g.id = found.id AND g.is_merging <> found.is_merging
@@ -193,8 +196,6 @@ class Generation(NamedTuple):
     partitions: int
     # No message of it has a higher id; None: somebody may still publish one.
     last_id: int | None
-    # None: it is the one that the topic has now.
-    ended_at: object
 
     @property
     def numbers(self) -> range:
@@ -266,17 +267,22 @@ def repartition(cursor: Cursor, topic: str, partitions: int) -> int | None:
     }
     cursor.execute(CHANGE, params)
     cursor.execute(BEGIN, params)
-    note_merging(cursor, topic_id)
+    cursor.execute(NOTE, {"topic_id": topic_id, "group": None})
     return int(before)
 
 
-def note_merging(cursor: Cursor, topic_id: int) -> None:
-    """Note which groups of a topic have positions in former generations."""
-    cursor.execute(NOTE, {"topic_id": topic_id})
+def make_positions(
+    cursor: Cursor, topic_id: int, group_id: int, positions: Mapping[int, int]
+) -> None:
+    """
+    Make positions of a group where it has none; it merges if one is in a former one.
 
-
-def make_positions(cursor: Cursor, group_id: int, positions: dict[int, int]) -> None:
-    """Make positions of a group, by partition, where it has none."""
+    Args:
+        cursor: Inside a transaction that holds a share lock on the topic's row.
+        topic_id: Of its topic.
+        group_id: Of the group.
+        positions: By partition.
+    """
     cursor.execute(
         MAKE_POSITIONS,
         {
@@ -285,6 +291,7 @@ def make_positions(cursor: Cursor, group_id: int, positions: dict[int, int]) -> 
             "positions": list(positions.values()),
         },
     )
+    cursor.execute(NOTE, {"topic_id": topic_id, "group": group_id})
 
 
 def close(cursor: Cursor) -> int:
@@ -327,7 +334,7 @@ def finish(cursor: Cursor, topic_id: int) -> list[int]:
     cursor.execute(FINISH, {"topic_id": topic_id, "bound": bound})
     done = sorted({partition for (partition,) in cursor.fetchall()})
     if done:
-        note_merging(cursor, topic_id)
+        cursor.execute(NOTE, {"topic_id": topic_id, "group": None})
     return done
 
 

@@ -271,8 +271,7 @@ def declare(cursor: Cursor, declaration: Declaration) -> Declared:
         )
     group_id, is_new = row
     if is_new and starts:
-        generations.make_positions(cursor, group_id, starts)
-        generations.note_merging(cursor, topic.id)
+        generations.make_positions(cursor, topic.id, group_id, starts)
     else:
         complete(cursor, group_id)
     return Declared(group_id, topic.id, is_new)

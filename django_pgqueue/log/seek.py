@@ -210,8 +210,7 @@ def seek(
         if number in group.ended
     }
     if again:
-        generations.make_positions(cursor, group_id, again)
-        generations.note_merging(cursor, group.topic_id)
+        generations.make_positions(cursor, group.topic_id, group_id, again)
     cursor.execute(SEEK, {"group": group_id, **places})
     return sorted(Sought(*moved) for moved in cursor.fetchall())
 

@@ -38,7 +38,7 @@ from django_pgqueue.spark.log.bounds import (
 from django_pgqueue.spark.log.offsets import Mark, Offset, TopicOffset
 from django_pgqueue.spark.log.read import tasks
 from django_pgqueue.spark.log.starting import Place
-from django_pgqueue.spark.log.walk import Range, counted, limited
+from django_pgqueue.spark.log.walk import Range, counted, in_order, limited
 from django_pgqueue.spark.options import ReadOptions
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.tables import Column
@@ -195,7 +195,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics_at = {
             name: self._moved(
                 read[name],
-                [each for each in walked if each.topic_id == topic.id],
+                in_order(_of(ranges, topic), _of(walked, topic), topic.numbers),
                 ends.of(topic.id),
             )
             for name, topic in found.items()
@@ -312,6 +312,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _pause(self) -> None:
         if self._empty_at is not None and self._target is None:
             time.sleep(max(0.0, self._empty_at + LOOK_SECONDS - time.monotonic()))
+
+
+def _of(ranges: Sequence[Range], topic: Topic) -> list[Range]:
+    return [each for each in ranges if each.topic_id == topic.id]
 
 
 def _positions(task: Sequence[Any], ranges: Sequence[Range]) -> dict[int, int]:

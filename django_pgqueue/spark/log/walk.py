@@ -130,6 +130,39 @@ def limited(
     return [done[place] for place in range(len(ranges))]
 
 
+def in_order(
+    asked: Sequence[Range], walked: Sequence[Range], now: range
+) -> list[Range]:
+    """
+    Return *walked* cut at one id, where former partitions have messages.
+
+    A key has a partition of each count that its topic has had. A batch that leaves
+    messages in one of them ends there in all, so that no later one comes before those.
+    At least one message is in it.
+
+    Args:
+        asked: The ranges of one topic, as limited() was given them.
+        walked: What it has returned.
+        now: The partitions that the topic has by now.
+    """
+    left = [
+        (cut.upto, cut.rows)
+        for whole, cut in zip(asked, walked, strict=True)
+        if cut.upto < whole.upto
+    ]
+    has_former = any(
+        cut.rows or cut.upto < whole.upto
+        for whole, cut in zip(asked, walked, strict=True)
+        if cut.partition not in now
+    )
+    if not left or not has_former:
+        return list(walked)
+    edge, rows = min(left)
+    # The first message that is left follows it.
+    edge += rows == 0
+    return [replace(each, upto=max(each.after, edge)) for each in walked]
+
+
 def _shares(rows: int, parts: int) -> list[int]:
     """Share out *rows*: as equally as can be, the first get the rest."""
     each, rest = divmod(rows, max(parts, 1))

@@ -185,6 +185,30 @@ def test_a_partition_that_came_later_is_read(stream, publish, cursor):
     assert [two] == drained(reader, last)[0]
 
 
+@pytest.mark.parametrize("rows", [2, 13])
+def test_keys_keep_their_order_from_batch_to_batch_over_a_change(
+    stream, publish, cursor, rows
+):
+    """Also where a batch has fewer messages than there are partitions."""
+    ids = publish(20)
+    for count in (6, 3):
+        with cursor.connection.transaction():
+            repartition(cursor, "orders", count)
+        ids += publish(20)
+    cursor.execute("SELECT id, key FROM pgqueue_message")
+    key_of = dict(cursor.fetchall())
+    reader = stream(starting="earliest")
+
+    batches, _ = drained(reader, reader.initialOffset(), rows)
+
+    assert sorted(ids) == sorted(chain.from_iterable(batches))
+    assert 1 <= min(map(len, batches))
+    latest = {}
+    for each in chain.from_iterable(batches):
+        assert latest.get(key_of[each], 0) < each
+        latest[key_of[each]] = each
+
+
 def test_a_topic_that_is_added_begins_where_starting_says(stream, publish):
     """One that is left out of the option is an error."""
     publish(2)
