@@ -13,6 +13,7 @@ from django_pgqueue import Retry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.log import groups, positions
+from django_pgqueue.log.generations import repartition
 from django_pgqueue.models import DeadLetter, Message, Position
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.counters import repair
@@ -562,3 +563,31 @@ def test_days_are_asked_for_again_once_something_was_published(
 def fails(cursor):
     """Answer as a standby does."""
     raise psycopg.errors.ReadOnlySqlTransaction("not here")
+
+
+def test_a_turn_reads_nothing_that_came_after_a_change_of_the_count(
+    cursor, other_cursor, make_reader, monkeypatch
+):
+    """The claim has not seen it: a later message of a key may be where it reads on."""
+    monkeypatch.setattr(reader_module, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(bounds_module, "BOUND_SECONDS", 0.0)
+    make_topic()
+    put(cursor, 1, 2, 3)
+    other_cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    other_cursor.execute("SELECT 1")
+    seen = []
+
+    def note(messages):
+        if not seen:
+            with cursor.connection.transaction():
+                repartition(cursor, "clicks", 2)
+            put(cursor, "new")
+            put(other_cursor, "late")
+            other_cursor.execute("COMMIT")
+        seen.append([each.payload for each in messages])
+
+    reader = make_reader(note, batch=2)
+    for _ in range(4):
+        reader.tick()
+
+    assert [[1, 2], [3], ["new"], ["late"]] == seen
