@@ -35,6 +35,32 @@ class Guard:
 
 
 GUARDS: dict[str, Guard] = {
+    "generations-beside": Guard(
+        "partitions of two counts are read without regard to each other",
+        Edit("log/merge.py", "if low is not None:", "if low is None:"),
+        "log/test_generations.py::test_each_key_keeps_its_order_across_changes",
+    ),
+    "closed-too-soon": Guard(
+        "former partitions are closed while a snapshot of before has no id yet",
+        Edit(
+            "log/snapshots.py",
+            "AND a.backend_xmin IS NOT NULL",
+            "AND a.backend_xid IS NOT NULL",
+        ),
+        "log/test_generations.py::test_a_generation_ends_once_no_snapshot_is_of_before",
+    ),
+    "turn-goes-beyond": Guard(
+        "a turn reads what came after its claim, and perhaps after a change",
+        Edit(
+            "worker/read/reader.py",
+            "self._turn = (batches - 1, until)\n        finally",
+            "self._turn = (batches - 1, until)\n"
+            "                bound = self._bounds.now().of(group.topic_id)\n"
+            "        finally",
+        ),
+        "worker/read/test_reader.py::"
+        "test_a_turn_reads_nothing_that_came_after_a_change_of_the_count",
+    ),
     "queue-forgotten": Guard(
         "a worker of all queues forgets one that is empty for a moment",
         Edit("worker/claim/claimer.py", "if now - at < KNOWN_SECONDS", "if now < at"),

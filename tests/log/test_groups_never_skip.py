@@ -1,6 +1,6 @@
 """
 Consumer groups never skip: real workers that come, go, die and freeze, while others
-publish in transactions of every shape.
+publish in transactions of every shape, and the count of partitions changes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ JOINED_MAX = 2
 
 # Something happens so often; in turn. At full size, somebody comes or goes every 5 s.
 FAULT_SECONDS = 1.0
-HARM = ("kill", "repartition", "pause", "join", "repartition", "kill", "leave")
-COUNTS = (16, 24, 5, 32, 8)
+HARM = ("kill", "pause", "join", "kill", "leave")
+# And every other time, the topic gets another count of partitions.
+COUNTS = (24, 5, 32, 8, 16)
 PAUSE_SECONDS = LEASE_SECONDS + 1.2
 
 # So long for somebody who is in the midst of a batch.
@@ -160,7 +161,8 @@ class Harm:
         if len(up) < JOINED_MAX:
             self.joined.append(self._start(processes=1, wait=False))
 
-    def _repartition(self) -> None:
+    def repartition(self) -> None:
+        """Let the topic have the next count of partitions."""
         with self._connection.transaction(), self._connection.cursor() as cursor:
             repartition(cursor, TOPIC, next(self._counts))
 
@@ -216,6 +218,8 @@ def test_three_groups_read_everything_whoever_dies(
         if n >= len(HARM) and publishing.poll() is not None:
             break
         harm.happen(kind)
+        if n % 2:
+            harm.repartition()
         time.sleep(FAULT_SECONDS)
     harm.heal()
     assert 0 == publishing.wait()
