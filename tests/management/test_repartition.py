@@ -60,6 +60,7 @@ def test_a_script_is_told_in_json():
         "first_partition": 2,
         "repartitioned": True,
     } == answer
+    assert "partitions  3, 2 to 4" in run("topics", "orders")[1]
     assert topic("orders").repartition(2)
     assert not topic("orders").repartition(2)
 

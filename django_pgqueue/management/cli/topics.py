@@ -8,6 +8,7 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log import groups, subscriptions
 from django_pgqueue.log.first_id import first_id
+from django_pgqueue.log.generations import spans
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.lag import Holder, holders, lag
 from django_pgqueue.log.overview import COUNTED_MESSAGES_MAX, count_since
@@ -181,7 +182,7 @@ def _print(told: dict[str, Any], out: Output) -> None:
     held = _held(told)
     out.facts(
         {
-            "partitions": told["partitions"],
+            "partitions": _partitions(told),
             "kept": f"{_kept(told)}, as "
             + ("the topic says" if told["kept_by"] == "topic" else "RETENTION says"),
             "size": _size(told) or None,
@@ -210,6 +211,11 @@ def _print(told: dict[str, Any], out: Output) -> None:
         out.table(LISTENERS, lines)
     else:
         out.line("Nobody listens to it.")
+
+
+def _partitions(told: dict[str, Any]) -> str:
+    first, count = told["first_partition"], told["partitions"]
+    return f"{count}, {spans(range(first, first + count))}" if first else str(count)
 
 
 def _kept(told: dict[str, Any]) -> str:
