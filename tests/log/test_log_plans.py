@@ -5,8 +5,8 @@ import json
 import pytest
 from django.db import connection
 
-from django_pgqueue.log import lag, positions, pull, read, seek
-from django_pgqueue.models import Topic
+from django_pgqueue.log import generations, lag, merge, positions, pull, read, seek
+from django_pgqueue.models import Generation, Topic
 from django_pgqueue.postgres.connect import Link
 from tests.log.log import LEASE, make_group
 from tests.queues.test_plans import explain
@@ -37,6 +37,11 @@ BUFFERS_MAX = {
     "lag": 8_000,
     "before": 4_000,
     "first": 2_000,
+    "unread": 500,
+    "unread, nothing to read": 1_500,
+    "numbers": 500,
+    "finish": 1_500,
+    "drop": 500,
 }
 
 
@@ -101,9 +106,21 @@ def test_readers_touch_few_pages_of_a_large_log(log):
         "lag": (lag.LAG, counted),
         "before": (seek.BEFORE, halves),
         "first": (seek.FIRST, first),
+        "unread": (merge.UNREAD, {**own, "bound": high}),
+        "numbers": (generations.NUMBERS, own),
+        "drop": (generations.DROP, own),
     }
     link = Link("default", name="tests", steady=True)
     how = "ANALYZE, BUFFERS, FORMAT JSON"
+    # As if the count of partitions had just been changed.
+    Generation.objects.create(
+        topic_id=topic,
+        first_partition=0,
+        partitions=PARTITIONS,
+        ended_by=1,
+        last_id=high - 20,
+    )
+    Topic.objects.update(first_partition=PARTITIONS)
     try:
         cursor = link.cursor()
         found = {
@@ -122,6 +139,8 @@ def test_readers_touch_few_pages_of_a_large_log(log):
         for name, statement in (
             ("claim, nothing to read", positions.CLAIM),
             ("forward", positions.FORWARD),
+            ("unread, nothing to read", merge.UNREAD),
+            ("finish", generations.FINISH),
         ):
             read_to = {"positions": [high - 20] * len(known)}
             params = {**own, "bound": high, **read_to}
