@@ -299,8 +299,9 @@ class Topic:
         """
         Let the topic have so many partitions, while it is published to and read.
 
-        Messages of one key keep their order in each group; none is lost, and nobody
-        waits. Say the same number where the topic is declared.
+        From the commit on, where a transaction is open. Messages of one key keep their
+        order in each group; none is lost, and nobody waits. Say the same number where
+        the topic is declared.
 
         Args:
             partitions: 1 to 256.

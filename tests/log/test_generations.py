@@ -2,16 +2,19 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from importlib import import_module
 
 import pytest
 
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import generations, merge, positions
+from django_pgqueue.log.retain import Going, announce
 from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import ConsumerGroup, Generation, Message, Position, Topic
 from tests.harness.waiting import wait_until_blocked
 from tests.log.log import batch, bound_of, make_group, make_topic, put, take
+from tests.log.rows import make_message
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -333,6 +336,21 @@ def test_a_count_that_cannot_be_is_refused(cursor):
     assert 100 == change(cursor, 7)
     assert 32_766 == generations.numbers_of(cursor, topic.pk)[-1]
     assert 32_760 == Topic.objects.get().first_partition
+
+
+def test_retention_removes_what_stands_in_any_partition(cursor):
+    """Their numbers begin where those before have ended."""
+    topic = make_topic(partitions=2, first_partition=300)
+    group = make_group(cursor)
+    old = make_message("clicks", partition=301, published_at=-timedelta(days=3))
+    going = Going(topic.pk, "clicks", (old.published_at.date(),))
+
+    with cursor.connection.transaction():
+        (loss,) = announce(cursor, going)
+
+    topic.refresh_from_db()
+    assert (old.pk, (301,)) == (topic.removed_to, loss.partitions)
+    assert [300, 301] == partitions_of(group)
 
 
 def test_the_way_back_of_the_migration_reads_nothing_twice(cursor):
