@@ -47,6 +47,18 @@ def test_a_group_gets_what_its_test_has_published(atomic):
     assert (1, 4) == (drain_group(handler), Effect.objects.count())
 
 
+def test_a_repartition_can_be_tried():
+    """What came before it is read first."""
+    handler = consume("clicks", group="g", batch=10)(count)
+    clicks = topic("clicks")
+    for n, partitions in enumerate((3, 5, 2)):
+        clicks.publish_many([n, n], key=lambda _: "k")
+        assert clicks.repartition(partitions)
+    clicks.publish(3, key="k")
+
+    assert (7, [[0, 0], [1, 1], [2, 2], [3]]) == (drain_group(handler), SEEN)
+
+
 def test_what_a_handler_raises_is_raised():
     """Its position has not moved, so the next call gets the same."""
     handler = consume("clicks", group="g", atomic=True)(count)
