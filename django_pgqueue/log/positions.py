@@ -340,6 +340,14 @@ class Claimed(NamedTuple):
     is_merging: bool = False
 
 
+class Readable(NamedTuple):
+    """Which of some positions may be read by now."""
+
+    known: list[Known]
+    # There is something to read, and it comes after what others have to read first.
+    is_blocked: bool
+
+
 class Found(NamedTuple):
     """A position that has something to read."""
 
@@ -385,7 +393,7 @@ def claim(
             closed_days.Days.since() tells.
     """
     known = [each for each in look(cursor, group_id) if each.is_free]
-    known = readable(cursor, group_id, known, bound)
+    known = readable(cursor, group_id, known, bound).known
     while known:
         found = claim_known(
             cursor, known, worker=worker, lease=lease, bound=bound, since=since
@@ -437,9 +445,9 @@ def claim_known(
 
 def readable(
     cursor: Cursor, group_id: int, known: Sequence[Known], bound: int
-) -> list[Known]:
+) -> Readable:
     """
-    Return those that may be read by now: all, unless the group merges generations.
+    Return which may be read by now: all, unless the group merges generations.
 
     Args:
         cursor: In autocommit.
@@ -448,10 +456,11 @@ def readable(
         bound: The topic's horizon, fetched in a statement before this one.
     """
     if not any(each.is_merging for each in known):
-        return list(known)
+        return Readable(list(known), False)
     found = merge.unread(cursor, group_id, known[0].topic_id, bound)
     may_be_read = merge.readable(found, merge.ends(found, bound))
-    return [each for each in known if each.partition in may_be_read]
+    chosen = [each for each in known if each.partition in may_be_read]
+    return Readable(chosen, not chosen and any(each.id for each in found))
 
 
 def end_of(

@@ -117,6 +117,8 @@ class Reader(Service):
         # Whether the answer to a claim, or to what renews it, was lost.
         self._may_hold = False
         self._dry = 0
+        # Whether what there is comes after what others have to read first.
+        self._is_blocked = False
         self._held_seconds = HELD_SECONDS
         self._is_prepared = False
         # How often somebody has asked whether there is nothing to read, and the last
@@ -171,8 +173,7 @@ class Reader(Service):
         if claimed is None:
             self._may_hold = False
             self.found_nothing = requests
-            is_held = group.topic_id in bounds.held or self._known.is_merging
-            return self._idle(is_held)
+            return self._idle(group.topic_id in bounds.held or self._is_blocked)
         self._dry, self._held_seconds = 0, HELD_SECONDS
         self._may_hold = self._read_on(group, claimed, bound)
         return 0.0
@@ -237,6 +238,7 @@ class Reader(Service):
 
     def _claim(self, group: GroupRow, bound: int) -> Claimed | None:
         known = self._known
+        self._is_blocked = False
         now = self._leased_at = time.monotonic()
         with self.link.cursor() as cursor:
             if known.is_old(now, self._woken_at):
@@ -245,7 +247,9 @@ class Reader(Service):
                 known.saw(seen, now)
             since = self._bounds.days().since(known.lowest)
             while not known.is_dry(bound) and (free := known.free):
-                free = positions.readable(cursor, group.id, free, bound)
+                free, self._is_blocked = positions.readable(
+                    cursor, group.id, free, bound
+                )
                 if not free:
                     # Others read on, and then there is more, up to the same bound.
                     return None
