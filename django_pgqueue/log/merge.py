@@ -30,7 +30,7 @@ from django_pgqueue.postgres.cursor import Cursor
 # by hand, and nobody knows with whom it shares keys.
 UNREAD = """
 SELECT p.partition, coalesce(made.first_partition, p.partition)::int,
-       coalesce(made.partitions, 1)::int, oldest.id
+       coalesce(made.partitions, 1)::int, oldest.id, p.halted_at IS NOT NULL
   FROM pgqueue_position p
   LEFT JOIN (
        SELECT t.first_partition, t.partitions FROM pgqueue_topic t
@@ -59,6 +59,8 @@ class Unread(NamedTuple):
     partitions: int
     # None: there is none up to the bound.
     id: int | None
+    # Nobody reads it until a human says so.
+    is_halted: bool = False
 
 
 def unread(cursor: Cursor, group_id: int, topic_id: int, bound: int) -> list[Unread]:
@@ -109,7 +111,9 @@ def readable(found: Collection[Unread], ends: Mapping[int, int]) -> set[int]:
     return {
         each.partition
         for each in found
-        if each.id is not None and each.id <= ends[each.partition]
+        if each.id is not None
+        and each.id <= ends[each.partition]
+        and not each.is_halted
     }
 
 

@@ -344,7 +344,7 @@ class Readable(NamedTuple):
     """Which of some positions may be read by now."""
 
     known: list[Known]
-    # There is something to read, and it comes after what others have to read first.
+    # None of them, but others that somebody reads, or will: these come after those.
     is_blocked: bool
 
 
@@ -460,7 +460,7 @@ def readable(
     found = merge.unread(cursor, group_id, known[0].topic_id, bound)
     may_be_read = merge.readable(found, merge.ends(found, bound))
     chosen = [each for each in known if each.partition in may_be_read]
-    return Readable(chosen, not chosen and any(each.id for each in found))
+    return Readable(chosen, not chosen and bool(may_be_read))
 
 
 def end_of(

@@ -61,9 +61,11 @@ logger = logging.getLogger("django_pgqueue.worker")
 # milliseconds, for all that it has published.
 DRY_SECONDS = (0.015, 0.075)
 
-# While somebody's transaction holds messages back, or another partition has to be read
-# first: so soon, and then ever later.
+# While somebody's transaction holds messages back: so soon, and then ever later.
 HELD_SECONDS, HELD_SECONDS_MAX = 0.05, 1.0
+
+# While others read what has to be read first, since the count of partitions has changed.
+BLOCKED_SECONDS = 0.1
 
 # How often its row is read, positions for new partitions are made, and quiet ones are
 # moved on.
@@ -117,7 +119,7 @@ class Reader(Service):
         # Whether the answer to a claim, or to what renews it, was lost.
         self._may_hold = False
         self._dry = 0
-        # Whether what there is comes after what others have to read first.
+        # Whether what is there comes after what others have to read first.
         self._is_blocked = False
         self._held_seconds = HELD_SECONDS
         self._is_prepared = False
@@ -173,7 +175,7 @@ class Reader(Service):
         if claimed is None:
             self._may_hold = False
             self.found_nothing = requests
-            return self._idle(group.topic_id in bounds.held or self._is_blocked)
+            return self._idle(group.topic_id in bounds.held)
         self._dry, self._held_seconds = 0, HELD_SECONDS
         self._may_hold = self._read_on(group, claimed, bound)
         return 0.0
@@ -277,7 +279,9 @@ class Reader(Service):
             self._dry += 1
             return DRY_SECONDS[self._dry - 1]
         pause = self._settings.poll_interval_seconds
-        if is_held:
+        if self._is_blocked:
+            pause = min(pause, BLOCKED_SECONDS)
+        elif is_held:
             pause = min(pause, self._held_seconds)
             self._held_seconds = min(2 * self._held_seconds, HELD_SECONDS_MAX)
         seconds = self._known.wait_seconds(time.monotonic(), self._woken_at)
