@@ -12,7 +12,8 @@ places, from the first one of each generation on, are the same modulo the greate
 common divisor of the two counts. From 8 to 16, a new one waits for one of the old.
 
 What was found stays true however old it is, but for a seek, which raises the fences of
-all of the group's positions: ask after the claim whose write it then refuses.
+all of the group's positions. So it holds for a claim that has the next fence, and for
+what that claim goes on with.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from django_pgqueue.postgres.cursor import Cursor
 # by hand, and nobody knows with whom it shares keys.
 UNREAD = """
 SELECT p.partition, coalesce(made.first_partition, p.partition)::int,
-       coalesce(made.partitions, 1)::int, oldest.id, p.halted_at IS NOT NULL
+       coalesce(made.partitions, 1)::int, oldest.id, p.halted_at IS NOT NULL,
+       p.fence
   FROM pgqueue_position p
   LEFT JOIN (
        SELECT t.first_partition, t.partitions FROM pgqueue_topic t
@@ -61,6 +63,8 @@ class Unread(NamedTuple):
     id: int | None
     # Nobody reads it until a human says so.
     is_halted: bool = False
+    # Of the position.
+    fence: int = 0
 
 
 def unread(cursor: Cursor, group_id: int, topic_id: int, bound: int) -> list[Unread]:

@@ -9,8 +9,9 @@ nothing. So a position only moves past what its reader has handled.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, SchemaError
@@ -345,7 +346,10 @@ class Readable(NamedTuple):
 
     known: list[Known]
     # None of them, but others that somebody reads, or will: these come after those.
-    is_blocked: bool
+    is_blocked: bool = False
+    # By partition, where the group merges: the fence that it had, and up to which id it
+    # may be read by a claim with the next one.
+    ends: Mapping[int, tuple[int, int]] = MappingProxyType({})
 
 
 class Found(NamedTuple):
@@ -456,18 +460,28 @@ def readable(
         bound: The topic's horizon, fetched in a statement before this one.
     """
     if not any(each.is_merging for each in known):
-        return Readable(list(known), False)
+        return Readable(list(known))
     found = merge.unread(cursor, group_id, known[0].topic_id, bound)
-    may_be_read = merge.readable(found, merge.ends(found, bound))
+    ends = merge.ends(found, bound)
+    may_be_read = merge.readable(found, ends)
     chosen = [each for each in known if each.partition in may_be_read]
-    return Readable(chosen, not chosen and bool(may_be_read))
+    return Readable(
+        chosen,
+        not chosen and bool(may_be_read),
+        {each.partition: (each.fence, ends[each.partition]) for each in found},
+    )
 
 
 def end_of(
-    cursor: Cursor, group_id: int, topic_id: int, claimed: Claimed, bound: int
+    cursor: Cursor,
+    group_id: int,
+    topic_id: int,
+    claimed: Claimed,
+    bound: int,
+    looked: Readable | None = None,
 ) -> int:
     """
-    Return up to which id a partition may be read that is ours.
+    Return up to which id a partition may be read that is ours, for as long as it is.
 
     Args:
         cursor: In autocommit.
@@ -476,9 +490,14 @@ def end_of(
         claimed: What claim() has returned.
         bound: The one that it was claimed with: what the claim says of the group is
             true of what there was up to there.
+        looked: What readable() has returned of that bound; None: look now.
     """
     if not claimed.is_merging:
         return bound
+    fence, end = (looked and looked.ends.get(claimed.partition)) or (None, 0)
+    # Nobody has sought in between.
+    if fence is not None and fence + 1 == claimed.fence:
+        return end
     found = merge.unread(cursor, group_id, topic_id, bound)
     return merge.ends(found, bound)[claimed.partition]
 

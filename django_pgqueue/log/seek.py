@@ -113,14 +113,14 @@ RETURNING p.partition, was.position, p.position
 """
 
 # Locks: row locks on all positions of a group, as SEEK. Whoever reads another partition
-# of a group that merges goes by where this one was.
+# of a group that merges, or is about to, goes by where this one was.
 FENCE_OTHERS = """
 WITH every AS MATERIALIZED (
     SELECT p.id FROM pgqueue_position p WHERE p.group_id = %(group)s
      ORDER BY p.id FOR UPDATE OF p)
 UPDATE pgqueue_position AS p
    SET fence = p.fence + 1, leased_by = NULL, leased_until = NULL
-  FROM every WHERE p.id = every.id AND p.leased_by IS NOT NULL
+  FROM every WHERE p.id = every.id
    AND p.partition <> ALL(%(partitions)s::int[])
 """
 

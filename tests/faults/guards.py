@@ -55,7 +55,7 @@ GUARDS: dict[str, Guard] = {
             "worker/read/reader.py",
             "self._turn = (batches - 1, until)\n        finally",
             "self._turn = (batches - 1, until)\n"
-            "                bound = self._bounds.now().of(group.topic_id)\n"
+            "                end = self._bounds.now().of(group.topic_id)\n"
             "        finally",
         ),
         "worker/read/test_reader.py::"

@@ -13,7 +13,7 @@ from django_pgqueue.log.retain import Going, announce
 from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import ConsumerGroup, Generation, Message, Position, Topic
 from tests.harness.waiting import wait_until_blocked
-from tests.log.log import batch, bound_of, make_group, make_topic, put, take
+from tests.log.log import LEASE, batch, bound_of, make_group, make_topic, put, take
 from tests.log.rows import make_message
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -259,6 +259,29 @@ def test_a_seek_refuses_what_is_being_read_beside_it(cursor):
 
     assert positions.advance(cursor, claimed, claimed.position + 1) is None
     assert [1, 2] == [each.payload for each in read_all(cursor, group)]
+
+
+@pytest.mark.parametrize("seeks", [False, True])
+def test_what_was_looked_at_holds_for_a_claim_unless_somebody_seeks(cursor, seeks):
+    """Also of a partition that nobody was reading, and that is not sought itself."""
+    make_topic(partitions=1)
+    group = make_group(cursor)
+    (first,) = put(cursor, 1)
+    change(cursor, 2)
+    put(cursor, 2)
+    read_on(cursor, group)
+    topic, bound = Topic.objects.get().pk, bound_of(cursor)
+    looked = positions.readable(cursor, group, positions.look(cursor, group), bound)
+    if seeks:
+        with cursor.connection.transaction():
+            seek(cursor, group, "earliest", partition=0)
+
+    claimed = positions.claim_known(
+        cursor, looked.known, worker="w", lease=LEASE, bound=bound
+    ).claimed
+
+    end = positions.end_of(cursor, group, topic, claimed, bound, looked)
+    assert (first - 1 if seeks else bound) == end
 
 
 @pytest.mark.parametrize("start, read", [("earliest", [1, 2]), ("latest", [])])

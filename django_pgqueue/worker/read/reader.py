@@ -32,7 +32,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
 from django_pgqueue.log import groups, positions
 from django_pgqueue.log.groups import GroupRow
-from django_pgqueue.log.positions import Claimed, Moved
+from django_pgqueue.log.positions import Claimed, Moved, Readable
 from django_pgqueue.log.read import Batch, read
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
@@ -64,8 +64,10 @@ DRY_SECONDS = (0.015, 0.075)
 # While somebody's transaction holds messages back: so soon, and then ever later.
 HELD_SECONDS, HELD_SECONDS_MAX = 0.05, 1.0
 
-# While others read what has to be read first, since the count of partitions has changed.
+# While others read what has to be read first, since the count of partitions changed.
 BLOCKED_SECONDS = 0.1
+
+NOTHING_LOOKED_AT = Readable([])
 
 # How often its row is read, positions for new partitions are made, and quiet ones are
 # moved on.
@@ -119,8 +121,8 @@ class Reader(Service):
         # Whether the answer to a claim, or to what renews it, was lost.
         self._may_hold = False
         self._dry = 0
-        # Whether what is there comes after what others have to read first.
-        self._is_blocked = False
+        # What the last claim was chosen from.
+        self._looked = NOTHING_LOOKED_AT
         self._held_seconds = HELD_SECONDS
         self._is_prepared = False
         # How often somebody has asked whether there is nothing to read, and the last
@@ -183,12 +185,17 @@ class Reader(Service):
     def _read_on(self, group: GroupRow, claimed: Claimed, bound: int) -> bool:
         """Read a partition for a turn; return whether it may still be leased to us."""
         self._turn = (TURN_BATCHES_MAX, time.monotonic() + TURN_SECONDS)
+        self.held = claimed
         try:
+            # For the whole turn: what the claim has said of the group is true of what
+            # there was up to its bound. What came since may be in other partitions.
+            with self.link.cursor() as cursor:
+                end = positions.end_of(
+                    cursor, group.id, group.topic_id, claimed, bound, self._looked
+                )
             while True:
                 self.held, self._moved = claimed, None
-                is_done = self._serve(
-                    group, claimed, self._end_of(group, claimed, bound)
-                )
+                is_done = self._serve(group, claimed, end)
                 moved = self._moved if is_done else None
                 if moved is None:
                     self._known.lost(claimed.id)
@@ -196,18 +203,11 @@ class Reader(Service):
                 if moved.kept is None:
                     self._known.gave_back(claimed.id, moved.tid, moved.position)
                     return False
-                # The bound stays that of the claim, which has said whether the group
-                # merges: what is published since may be in other partitions.
                 claimed = moved.kept
                 batches, until = self._turn
                 self._turn = (batches - 1, until)
         finally:
             self.held = None
-
-    def _end_of(self, group: GroupRow, claimed: Claimed, bound: int) -> int:
-        """Return up to where what was claimed may be read."""
-        with self.link.cursor() as cursor:
-            return positions.end_of(cursor, group.id, group.topic_id, claimed, bound)
 
     def _row(self) -> GroupRow:
         """Return the group's row, and see to its positions now and then."""
@@ -240,7 +240,7 @@ class Reader(Service):
 
     def _claim(self, group: GroupRow, bound: int) -> Claimed | None:
         known = self._known
-        self._is_blocked = False
+        self._looked = NOTHING_LOOKED_AT
         now = self._leased_at = time.monotonic()
         with self.link.cursor() as cursor:
             if known.is_old(now, self._woken_at):
@@ -249,9 +249,8 @@ class Reader(Service):
                 known.saw(seen, now)
             since = self._bounds.days().since(known.lowest)
             while not known.is_dry(bound) and (free := known.free):
-                free, self._is_blocked = positions.readable(
-                    cursor, group.id, free, bound
-                )
+                self._looked = positions.readable(cursor, group.id, free, bound)
+                free = self._looked.known
                 if not free:
                     # Others read on, and then there is more, up to the same bound.
                     return None
@@ -279,7 +278,7 @@ class Reader(Service):
             self._dry += 1
             return DRY_SECONDS[self._dry - 1]
         pause = self._settings.poll_interval_seconds
-        if self._is_blocked:
+        if self._looked.is_blocked:
             pause = min(pause, BLOCKED_SECONDS)
         elif is_held:
             pause = min(pause, self._held_seconds)
