@@ -27,14 +27,14 @@ SELECT g.id, n, CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 EN
 """
     + of("0009_subscription_lanes", "store_message")
     + of("0009_subscription_lanes", "store_messages")
-    + of("0015_workflows", "pins")
+    + of("0019_capture", "pins")
 )
 
 
 class Migration(migrations.Migration):
     """Two columns with a default, which write no row anew, and a table."""
 
-    dependencies = [("pgqueue", "0016_durable_steps")]
+    dependencies = [("pgqueue", "0019_capture")]
 
     operations = [
         migrations.AddField(

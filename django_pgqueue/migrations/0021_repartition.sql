@@ -190,12 +190,15 @@ BEGIN
     FOR routine IN
         SELECT p.oid FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = home AND p.proname IN (
-               'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_begin_publish',
+               'pgqueue_add_steps', 'pgqueue_advance', 'pgqueue_batch_moved',
+               'pgqueue_batches_in', 'pgqueue_begin_publish',
+               'pgqueue_capture', 'pgqueue_capture_less',
                'pgqueue_channel', 'pgqueue_close_log_day', 'pgqueue_close_workflow',
                'pgqueue_compensate', 'pgqueue_dedup_key', 'pgqueue_enqueue',
                'pgqueue_failure_of', 'pgqueue_horizons', 'pgqueue_insert_steps',
                'pgqueue_installation', 'pgqueue_job_place', 'pgqueue_jobs_gone',
-               'pgqueue_letters_gone', 'pgqueue_make_archive_day',
+               'pgqueue_letters_gone', 'pgqueue_lock_workflows',
+               'pgqueue_make_archive_day',
                'pgqueue_make_log_day', 'pgqueue_meets', 'pgqueue_message_lane',
                'pgqueue_pattern_selects', 'pgqueue_patterns_of', 'pgqueue_promote',
                'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_restart_workflow',
