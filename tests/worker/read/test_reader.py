@@ -28,6 +28,7 @@ from django_pgqueue.worker.read.positions import LOOK_SECONDS
 from django_pgqueue.worker.read.reader import Reader
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.watchdog import Watchdog
+from tests.harness.waiting import wait_for
 from tests.log.log import make_topic, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -587,7 +588,10 @@ def test_a_turn_reads_nothing_that_came_after_a_change_of_the_count(
         seen.append([each.payload for each in messages])
 
     reader = make_reader(note, batch=2)
-    for _ in range(4):
-        reader.tick()
 
+    def is_read():
+        reader.tick()
+        return len(seen) == 4
+
+    wait_for(is_read, 10, "all is read")
     assert [[1, 2], [3], ["new"], ["late"]] == seen
