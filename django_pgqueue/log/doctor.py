@@ -88,7 +88,12 @@ SELECT t.name, ingested.read_to IS NOT NULL,
           AND p.read_at > clock_timestamp() - said.log - said.wait) ingested ON true
  CROSS JOIN LATERAL (
        SELECT min(m.published_at) AS at
-         FROM generate_series(0, t.partitions - 1) part
+         FROM (SELECT t.first_partition AS first, t.partitions
+                UNION ALL
+               SELECT e.first_partition, e.partitions FROM pgqueue_generation e
+                WHERE e.topic_id = t.id) made
+        CROSS JOIN generate_series(
+                  made.first::int, made.first + made.partitions - 1) part
         CROSS JOIN LATERAL (
               SELECT m.published_at FROM pgqueue_message m
                WHERE m.topic_id = t.id AND m.partition = part

@@ -18,6 +18,13 @@
 -- messages come one by one, and one that has had all attempts halts the partition,
 -- where the group says so.
 --
+-- While the count of partitions changes, a group reads former ones beside the new ones,
+-- in the order of ids: each up to the first message that is unread in one of another
+-- generation which may have the same keys (log/merge.py has the rule and its reasons).
+-- Whether it does so is read after the bound: a change that comes later publishes
+-- beyond it. What was found holds for a claim with the next fence, since a seek raises
+-- the fences of all.
+--
 -- Locks: a row lock on one position, until the caller's transaction ends; one that
 -- others have locked is passed over, and they pass over this one.
 CREATE OR REPLACE FUNCTION pgqueue_read(consumer_group text, n integer DEFAULT 100)
@@ -34,6 +41,8 @@ DECLARE
     of_group record;
     claimed record;
     bound bigint;
+    ends jsonb;
+    up_to bigint;
     since timestamptz;
     last bigint;
 BEGIN
@@ -50,7 +59,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT g.id, g.topic_id, g.task, g.lease_seconds, g.on_error, g.max_attempts,
-           g.paused_at
+           g.paused_at, g.is_merging
       INTO of_group
       FROM pgqueue_consumer_group g JOIN pgqueue_topic t ON t.id = g.topic_id
      WHERE t.name = pg_catalog.split_part(consumer_group, '/', 1)
@@ -71,6 +80,8 @@ BEGIN
     SELECT h.bound INTO bound FROM pgqueue_horizons() h
      WHERE h.topic_id = of_group.topic_id OR h.topic_id IS NULL
      ORDER BY h.topic_id NULLS LAST LIMIT 1;
+    SELECT g.is_merging INTO of_group.is_merging
+      FROM pgqueue_consumer_group g WHERE g.id = of_group.id;
     -- Up to the first day that some partition has not read, as log/closed_days.py.
     SELECT coalesce((pg_catalog.min(d.day) + 1)::timestamp AT TIME ZONE 'UTC',
                     '-infinity')
@@ -81,18 +92,55 @@ BEGIN
      WHERE d.last_id <= p.lowest
        AND NOT EXISTS (SELECT FROM pgqueue_log_day later
                         WHERE later.day = d.day + 1 AND later.last_id <= p.lowest);
-    -- A partition that was added since the group began has nothing from before it.
+    -- A partition that was added by hand since the group began has nothing from before.
     INSERT INTO pgqueue_position (group_id, partition, position)
     SELECT of_group.id, added, t.removed_to
       FROM pgqueue_topic t,
-           pg_catalog.generate_series(0, t.partitions - 1) added
+           pg_catalog.generate_series(
+               t.first_partition::integer, t.first_partition + t.partitions - 1) added
      WHERE t.id = of_group.topic_id
        AND NOT EXISTS (SELECT FROM pgqueue_position p
                         WHERE p.group_id = of_group.id AND p.partition = added)
     ON CONFLICT DO NOTHING;
     LOOP
+        IF of_group.is_merging THEN
+            WITH part AS MATERIALIZED (
+                SELECT p.partition::integer, p.fence,
+                       coalesce(made.first_partition, p.partition)::integer AS first,
+                       coalesce(made.partitions, 1)::integer AS partitions,
+                       (SELECT m.id FROM pgqueue_message m
+                         WHERE m.topic_id = of_group.topic_id
+                           AND m.partition = p.partition
+                           AND m.id > p.position AND m.id <= bound
+                           AND m.published_at >= since
+                         ORDER BY m.id LIMIT 1) AS unread
+                  FROM pgqueue_position p
+                  LEFT JOIN (
+                       SELECT t.first_partition, t.partitions FROM pgqueue_topic t
+                        WHERE t.id = of_group.topic_id
+                        UNION ALL
+                       SELECT e.first_partition, e.partitions FROM pgqueue_generation e
+                        WHERE e.topic_id = of_group.topic_id) made
+                    ON p.partition >= made.first_partition
+                   AND p.partition < made.first_partition + made.partitions
+                 WHERE p.group_id = of_group.id)
+            SELECT pg_catalog.jsonb_object_agg(
+                       mine.partition, pg_catalog.jsonb_build_array(
+                           mine.fence, least(bound, (
+                               SELECT pg_catalog.min(other.unread) - 1 FROM part other
+                                WHERE other.first <> mine.first
+                                  AND (other.partition - other.first) % pg_catalog.gcd(
+                                          mine.partitions, other.partitions)
+                                      = (mine.partition - mine.first) % pg_catalog.gcd(
+                                          mine.partitions, other.partitions)))))
+              INTO ends FROM part mine WHERE mine.unread IS NOT NULL;
+            IF ends IS NULL THEN
+                RETURN;
+            END IF;
+        END IF;
         SELECT p.id, p.partition, p.position, p.fence + 1 AS fence, p.failures,
-               p.single_to, p.leased_by IS NOT NULL AS has_lapsed
+               p.single_to, p.leased_by IS NOT NULL AS has_lapsed,
+               ends -> p.partition::text AS found
           INTO claimed
           FROM pgqueue_position p
          WHERE p.group_id = of_group.id AND p.halted_at IS NULL
@@ -100,13 +148,21 @@ BEGIN
            AND (p.retry_at IS NULL OR p.retry_at <= at)
            AND (SELECT m.id FROM pgqueue_message m
                  WHERE m.topic_id = of_group.topic_id AND m.partition = p.partition
-                   AND m.id > p.position AND m.id <= bound
+                   AND m.id > p.position
+                   AND m.id <= CASE WHEN ends IS NULL THEN bound
+                       ELSE (ends -> p.partition::text ->> 1)::bigint END
                    AND m.published_at >= since
                  ORDER BY m.id LIMIT 1) IS NOT NULL
          ORDER BY p.last_read_at, p.id LIMIT 1
            FOR UPDATE OF p SKIP LOCKED;
         IF NOT FOUND THEN
             RETURN;
+        END IF;
+        up_to := bound;
+        IF ends IS NOT NULL THEN
+            -- Somebody has read it, or sought, since: what was found is not true of it.
+            CONTINUE WHEN (claimed.found ->> 0)::bigint <> claimed.fence - 1;
+            up_to := (claimed.found ->> 1)::bigint;
         END IF;
         IF claimed.has_lapsed THEN
             claimed.failures := claimed.failures + 1;
@@ -117,7 +173,7 @@ BEGIN
                   FROM (SELECT m.id FROM pgqueue_message m
                          WHERE m.topic_id = of_group.topic_id
                            AND m.partition = claimed.partition
-                           AND m.id > claimed.position AND m.id <= bound
+                           AND m.id > claimed.position AND m.id <= up_to
                            AND m.published_at >= since
                          ORDER BY m.id LIMIT n) ahead;
             END IF;
@@ -140,7 +196,7 @@ BEGIN
                       FROM pgqueue_message m
                      WHERE m.topic_id = of_group.topic_id
                        AND m.partition = claimed.partition
-                       AND m.id > claimed.position AND m.id <= bound
+                       AND m.id > claimed.position AND m.id <= up_to
                        AND m.published_at >= since
                      ORDER BY m.id LIMIT n) m) sized
      WHERE sized.bytes <= bytes_max OR sized.bytes = sized.size;

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from django_pgqueue.exceptions import TopicError
-from django_pgqueue.log import generations, merge, positions
+from django_pgqueue.log import generations, merge, positions, pull
 from django_pgqueue.log.retain import Going, announce
 from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import ConsumerGroup, Generation, Message, Position, Topic
@@ -386,7 +386,7 @@ def test_the_way_back_of_the_migration_reads_nothing_twice(cursor):
     read_all(cursor, group)
     tidy(cursor)
     assert [4, 5] == partitions_of(group)
-    migration = import_module("django_pgqueue.migrations.0021_repartition")
+    migration = import_module("django_pgqueue.migrations.0025_repartition")
 
     with cursor.connection.transaction(force_rollback=True):
         cursor.execute(migration.FUNCTIONS_BACK)
@@ -398,3 +398,31 @@ def test_the_way_back_of_the_migration_reads_nothing_twice(cursor):
         )
         assert partition in (0, 1)
         assert [(last - 1,)] * 2 == cursor.fetchall()
+
+
+def test_a_group_without_a_task_keeps_the_order_too(cursor):
+    """Several clients have a batch each; nobody gets what others have not done."""
+    make_topic(partitions=4)
+    make_group(cursor, task="")
+    ids = [put(cursor, n, key=key)[0] for n in range(3) for key in KEYS]
+    change(cursor, 6)
+    ids += [put(cursor, n, key=key)[0] for n in range(3) for key in KEYS]
+    change(cursor, 3)
+    ids += [put(cursor, n, key=key)[0] for n in range(3) for key in KEYS]
+    key_of = dict(Message.objects.values_list("id", "key"))
+    draw, out, done = random.Random(3), [], set()
+
+    while len(done) < len(ids):
+        read = pull.pull(cursor, "clicks/g", 2)
+        if read is not None:
+            batch_ids = [row[0] for row in read.rows]
+            for each in batch_ids:
+                before = {i for i in ids if i < each and key_of[i] == key_of[each]}
+                assert before <= done | set(batch_ids)
+            out.append((read, batch_ids))
+        if read is None or len(out) > 3:
+            ended, of_batch = out.pop(draw.randrange(len(out)))
+            assert pull.commit(cursor, ended.receipt, ended.last)
+            done.update(of_batch)
+
+    assert pull.pull(cursor, "clicks/g", 2) is None

@@ -25,16 +25,17 @@ SELECT g.id, n, CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 EN
  CROSS JOIN LATERAL generate_series(0, t.partitions - 1) n
     ON CONFLICT (group_id, partition) DO NOTHING;
 """
-    + of("0009_subscription_lanes", "store_message")
-    + of("0009_subscription_lanes", "store_messages")
-    + of("0019_capture", "pins")
+    + of("0023_bounds", "store_message")
+    + of("0023_bounds", "store_messages")
+    + of("0022_read_log", "read")
+    + of("0024_later", "pins")
 )
 
 
 class Migration(migrations.Migration):
     """Two columns with a default, which write no row anew, and a table."""
 
-    dependencies = [("pgqueue", "0019_capture")]
+    dependencies = [("pgqueue", "0024_later")]
 
     operations = [
         migrations.AddField(
