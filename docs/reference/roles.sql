@@ -142,58 +142,38 @@ GRANT EXECUTE ON FUNCTION
 -- a member of the owner, or drop them yourself (see "Deploy workers").
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
-    pgqueue_consumer_group,
-    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window,
-    pgqueue_durable_step, pgqueue_export,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch,
-    pgqueue_ingest_position, pgqueue_job,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_inbox, pgqueue_ingest_batch,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_ingest_batch,
-    pgqueue_job,
-    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
-    pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
-    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message,
-    pgqueue_signal,
-    pgqueue_spark_write,
+    pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_export, pgqueue_failure,
+    pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox, pgqueue_ingest_batch,
+    pgqueue_ingest_position, pgqueue_job, pgqueue_lane, pgqueue_log_day,
+    pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message,
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
+    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
-    pgqueue_export_id_seq,
-    pgqueue_failure_hour_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
-    pgqueue_failure_hour_id_seq, pgqueue_generation_id_seq, pgqueue_job_id_seq,
-    pgqueue_message_id_seq,
+    pgqueue_export_id_seq, pgqueue_failure_hour_id_seq, pgqueue_generation_id_seq,
+    pgqueue_inbox_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
     pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq, pgqueue_signal_id_seq,
-    pgqueue_subscription_id_seq,
-    pgqueue_task_hour_id_seq,
-    pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
+    pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq, pgqueue_tick_id_seq,
+    pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_worker;
 GRANT SELECT ON django_migrations TO pgqueue_worker;
 GRANT EXECUTE ON FUNCTION
     pgqueue_add_steps, pgqueue_advance, pgqueue_batch_moved, pgqueue_batches_in,
     pgqueue_begin_publish, pgqueue_capture, pgqueue_capture_less, pgqueue_channel,
     pgqueue_check_job, pgqueue_close_log_day, pgqueue_close_workflow,
-    pgqueue_compensate, pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
-    pgqueue_begin_publish, pgqueue_channel, pgqueue_check_job, pgqueue_close_log_day,
-    pgqueue_close_workflow, pgqueue_commit_position, pgqueue_compensate,
-    pgqueue_dedup_key, pgqueue_enqueue, pgqueue_failure_of,
-    pgqueue_horizons, pgqueue_insert_steps, pgqueue_installation, pgqueue_job_place,
-    pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_lock_workflows,
-    pgqueue_make_archive_day,
-    pgqueue_make_log_day, pgqueue_meets, pgqueue_message_lane,
-    pgqueue_pattern_selects, pgqueue_patterns_of, pgqueue_promote, pgqueue_publish,
-    pgqueue_read, pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,
-    pgqueue_retake_keys, pgqueue_start_steps, pgqueue_start_workflow,
-    pgqueue_horizons, pgqueue_inbox, pgqueue_insert_steps, pgqueue_installation,
-    pgqueue_job_place, pgqueue_jobs_gone, pgqueue_letters_gone, pgqueue_lock_workflows,
-    pgqueue_make_archive_day,
-    pgqueue_make_log_day, pgqueue_meets, pgqueue_message_lane,
-    pgqueue_pattern_selects, pgqueue_patterns_of, pgqueue_promote, pgqueue_publish,
-    pgqueue_repeat_calls, pgqueue_restart_workflow, pgqueue_results_of,
-    pgqueue_retake_keys, pgqueue_schedule_messages, pgqueue_start_steps,
-    pgqueue_start_workflow,
+    pgqueue_commit_position, pgqueue_compensate, pgqueue_dedup_key, pgqueue_enqueue,
+    pgqueue_failure_of, pgqueue_horizons, pgqueue_inbox, pgqueue_insert_steps,
+    pgqueue_installation, pgqueue_job_place, pgqueue_jobs_gone, pgqueue_letters_gone,
+    pgqueue_lock_workflows, pgqueue_make_archive_day, pgqueue_make_log_day,
+    pgqueue_meets, pgqueue_message_lane, pgqueue_pattern_selects, pgqueue_patterns_of,
+    pgqueue_promote, pgqueue_publish, pgqueue_read, pgqueue_repeat_calls,
+    pgqueue_restart_workflow, pgqueue_results_of, pgqueue_retake_keys,
+    pgqueue_schedule_messages, pgqueue_start_steps, pgqueue_start_workflow,
     pgqueue_steps_ended, pgqueue_store, pgqueue_store_message, pgqueue_store_messages,
     pgqueue_store_steps, pgqueue_store_unique, pgqueue_turns, pgqueue_watch
     TO pgqueue_worker;
@@ -202,33 +182,24 @@ GRANT EXECUTE ON FUNCTION
 -- said by Django's permissions.
 GRANT SELECT ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
-    pgqueue_consumer_group,
-    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window,
-    pgqueue_durable_step, pgqueue_export,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch,
-    pgqueue_ingest_position, pgqueue_job,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_inbox, pgqueue_ingest_batch,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_ingest_batch,
-    pgqueue_job,
-    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
-    pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
-    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message,
-    pgqueue_signal,
-    pgqueue_spark_write,
+    pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_export, pgqueue_failure,
+    pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox, pgqueue_ingest_batch,
+    pgqueue_ingest_position, pgqueue_job, pgqueue_lane, pgqueue_log_day,
+    pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message,
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
+    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
-    pgqueue_export_id_seq,
-    pgqueue_failure_hour_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
-    pgqueue_failure_hour_id_seq, pgqueue_generation_id_seq, pgqueue_job_id_seq,
-    pgqueue_message_id_seq,
+    pgqueue_export_id_seq, pgqueue_failure_hour_id_seq, pgqueue_generation_id_seq,
+    pgqueue_inbox_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
     pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
     pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq, pgqueue_signal_id_seq,
-    pgqueue_subscription_id_seq,
-    pgqueue_task_hour_id_seq,
-    pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
+    pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq, pgqueue_tick_id_seq,
+    pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_viewer;
 GRANT SELECT ON django_migrations TO pgqueue_viewer;
 GRANT EXECUTE ON FUNCTION

@@ -8,7 +8,6 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.management.cli.acting import add_pace, operator_name
-from django_pgqueue.management.cli.enqueue import json_object
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
@@ -16,7 +15,7 @@ from django_pgqueue.management.cli.output import (
     Output,
 )
 from django_pgqueue.management.cli.places import place, resolved, topic_name
-from django_pgqueue.management.cli.words import add_reason, job_id
+from django_pgqueue.management.cli.words import add_reason, job_id, json_object
 from django_pgqueue.operators import human
 from django_pgqueue.operators.human import shown
 from django_pgqueue.tasks import database
