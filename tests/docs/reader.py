@@ -249,7 +249,7 @@ the.drain_group(add_up)
 
 THEN = {
     "README.md": """
-assert ["shop.tasks.send_receipt"] == the.waiting()
+assert ["shop.tasks.send_receipt", "pgqueue.pull"] == the.waiting()
 the.deploy()
 orders.publish("orders.paid", {"id": 1})
 assert "shop.tasks.thank" in the.waiting()
