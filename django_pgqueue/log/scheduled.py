@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.log.publish import ADMIT
+from django_pgqueue.log import publish as storage
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
@@ -232,7 +232,7 @@ def publish(cursor: Cursor, ids: Sequence[int]) -> list[Published]:
         Refused: A topic has not taken them, so that they have to stay: roll back.
     """
     # They were accepted when they were stored: a full backlog takes them.
-    cursor.execute(ADMIT)
+    cursor.execute(storage.ADMIT)
     cursor.execute(PUBLISH, {"ids": list(ids)})
     published = []
     for *row, count in cursor.fetchall():

@@ -56,6 +56,7 @@ USED: Mapping[str, str] = {
     "pgqueue_workflow.id": _last("pgqueue_workflow.id", "pgqueue_step.workflow_id"),
     "pgqueue_signal.id": _last("pgqueue_signal.id"),
     "pgqueue_inbox.id": _last("pgqueue_inbox.id"),
+    "pgqueue_generation.id": _last("pgqueue_generation.id"),
     "pgqueue_bulk_act.id": _last("pgqueue_bulk_act.id"),
     "pgqueue_pipeline_run.id": _last("pgqueue_pipeline_run.id"),
     "pgqueue_export.id": _last("pgqueue_export.id"),

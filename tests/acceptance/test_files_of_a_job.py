@@ -123,4 +123,4 @@ def test_a_job_visits_no_more_files_than_its_page_says(start_worker, tmp_path, c
     assert told, "the page names no number"
     assert "queues/enqueue.py" in enqueued
     assert {"queues/claim.py", "tasks/perform.py", "queues/settle.py"} <= ran
-    assert len(enqueued | ran) <= int(told[1]), sorted(enqueued | ran)
+    assert len(enqueued | ran) <= int(told[1]), "\n".join(sorted(enqueued | ran))

@@ -115,6 +115,7 @@ CASES: dict[str, Case] = {
     "retries, fails": ({"retries": 0}, "fail"),
     "retries": ({"retries": LATER}, "fail"),
     "timeout": ({"timeout": "60s"}, "go"),
+    "check_types": ({"check_types": True}, "go"),
     "settle": ({"settle": "batched"}, "go"),
     "settle, fails": ({"settle": "batched", "retries": 0}, "fail"),
     "ack_policy first": ({"ack_policy": "first"}, "go"),
