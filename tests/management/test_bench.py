@@ -183,8 +183,8 @@ def test_every_measure_is_an_entry_of_one_json_object(cursor):
     for name, measured in told.items():
         assert ABOUT_ALL == set(measured) - {"parts"}
         assert measured["runs"] == 1
-        assert measured["met"] in (True, False)
-        assert measured["goal"]
+        has_goal = name != "capture"  # It tells a price.
+        assert (measured["met"] is not None, bool(measured["goal"])) == (has_goal,) * 2
         assert (name in ("latency", "drain")) <= (
             measured["baseline"] == "plain psycopg"
         )

@@ -210,6 +210,7 @@ SMALL_MODULES = {
     "failure_kinds",
     "failures",
     "health",
+    "inbox",
     "ingest_batches",
     "ingest_positions",
     "lane_horizon",
@@ -255,6 +256,11 @@ SMALL = {
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE", "COMING")),
     "ticks.NOTE_MESSAGE",
+    # Functions that plan along indexes, bounded in pull/test_sql.py; and what is walked
+    # along the index of claims, and that of dead letters of a queue and a task.
+    *(f"pull.{name}" for name in ("SEND", "SEND_MANY", "RECEIVE", "EXTEND", "ACK")),
+    *(f"pull.{name}" for name in ("NACK", "REJECT", "DUE_IN", "DECLARE", "WAITING")),
+    *("pull.LETTERS", "pull.HAS_PULL_QUEUES"),
     "doctor.WORKERS",
     # Of sagas that compensate alone, along an index of them.
     "doctor.STUCK_SAGAS",
@@ -275,7 +281,9 @@ SMALL = {
     *(f"workflows.{name}" for name in ("ADD", "CLOSE", "BATCH_OF", "WITH_KEY")),
     *(f"workflows.{name}" for name in ("OVERDUE", "RESTART", "ADVANCE", "RESOLVE")),
     *(f"workflows.{name}" for name in ("COMPENSATE", "STUCK", "LAST_TO_END")),
-    *(f"workflows.{name}" for name in ("DEAD", "OF_KEY", "SHAPE")),
+    *(f"workflows.{name}" for name in ("DEAD", "OF_KEY", "SHAPE", "ENDED", "MEMBERS")),
+    *(f"workflows.{name}" for name in ("LOCK", "LOCK_OF", "BATCHES_IN", "UNDER_WAY")),
+    *(f"workflows.{name}" for name in ("OUTCOMES", "UNASKED")),
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
     *(f"durable.{name}" for name in ("WAKE", "PURGE_STEPS", "PURGE_SIGNALS")),
     "enqueue.PIN",

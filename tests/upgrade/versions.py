@@ -72,16 +72,25 @@ def last_release() -> str:
     """
     if _git("rev-parse", "--is-shallow-repository").strip() == "true":
         _git("fetch", "--quiet", "--unshallow")
-    names = sorted(path.name for path in (ROOT / MIGRATIONS).glob("0*.py"))
-    later = [name for name in names if Path(name).stem > RELEASED]
-    first = (later or names[-1:])[0]
-    added = _git("log", "--diff-filter=A", "--format=%H", "--", str(MIGRATIONS / first))
-    before = added.split()[-1:] and _git(
-        "rev-parse", "--verify", f"{added.split()[-1]}^"
+    released = _git(
+        *("log", "--diff-filter=A", "--format=%H", "--"),
+        str(MIGRATIONS / f"{RELEASED}.py"),
+    ).split()[-1:]
+    # Also those that have got another number since.
+    added = _git(
+        *("log", "--reverse", "--diff-filter=A", "--name-only", "--format=:%H"),
+        *("--no-renames", f"{''.join(released)}..HEAD", "--", f"{MIGRATIONS}/0*.py"),
     )
+    later = [
+        commit
+        for commit, *paths in map(str.split, added.split(":")[1:])
+        if any(Path(path).stem > RELEASED for path in paths)
+    ]
+    first = (later or released)[:1]
+    before = first and _git("rev-parse", "--verify", f"{first[0]}^")
     if not before:
         pytest.skip(
-            f"the history does not tell what was before {first}: clone all of it"
+            f"the history does not tell what was before {RELEASED}: clone all of it"
         )
     return before.strip()
 
