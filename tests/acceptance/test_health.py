@@ -119,6 +119,8 @@ def test_a_worker_whose_readers_fail_is_not_ready(start_healthy, cursor):
     worker, port = start_healthy("--queues", "shares,default", pgqueue=READS)
 
     cursor.execute("ALTER TABLE pgqueue_position RENAME TO pgqueue_position_away")
+    # They may have looked already, and would look again after the poll interval.
+    cursor.execute("SELECT pg_notify(pgqueue_channel(), '!topic shares')")
     try:
         wait_for(
             lambda: ["process 0: reader fails"] == ask(port, "/readyz")[1],
