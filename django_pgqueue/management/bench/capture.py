@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace as changed
@@ -72,8 +73,11 @@ UPDATE_ONE = f"UPDATE {TABLE} SET status = 'paid' WHERE id = %s"
 UPDATE_ALL = f"UPDATE {TABLE} SET status = 'paid'"
 
 
-class Rows:
+class Rows(ABC):
     """Statements, with a capture and without."""
+
+    # What the cost is called: microseconds of each changed row.
+    figure: str
 
     def __init__(self, scratch: Scratch, stack: ExitStack) -> None:
         self.scratch = scratch
@@ -86,14 +90,9 @@ class Rows:
         cost = (1 / with_it - 1 / without) * 1e6
         return Pair(Run([with_it], {self.figure: cost}), Run([without]))
 
-    @property
-    def figure(self) -> str:
-        """What the cost is called: microseconds of each changed row."""
-        raise NotImplementedError
-
+    @abstractmethod
     def write(self, rows: int) -> int:
         """Change rows, and return how many."""
-        raise NotImplementedError
 
     def _measured(self, rows: int, capture: Capture | None) -> float:
         """Return rows per second."""
