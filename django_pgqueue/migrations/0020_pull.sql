@@ -322,8 +322,11 @@ BEGIN
         RAISE 'max_receives of the queue % is %: it is from 1 to 32767', $1, $3
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF said.kind IS DISTINCT FROM 'pull'
-       AND EXISTS (SELECT FROM pgqueue_job j WHERE j.queue = $1) THEN
+    -- Looked up again, by the statement that looks for jobs: somebody may have made it
+    -- meanwhile, and sent to it.
+    IF EXISTS (SELECT FROM pgqueue_job j WHERE j.queue = $1)
+       AND NOT EXISTS (SELECT FROM pgqueue_queue q
+                        WHERE q.name = $1 AND q.kind = 'pull') THEN
         RAISE 'the queue % has jobs of tasks, which nobody would run in a pull queue', $1
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Choose another name, or wait until they are done.';

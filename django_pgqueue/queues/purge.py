@@ -17,6 +17,10 @@ from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 PURGE_ROWS_MAX = 1_000
 
+# Locks: none. Until the transaction ends. Statistics of what a table held before it was
+# emptied and filled again let the planner read all of it for each row of a batch.
+BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true)"
+
 # Locks: row locks on one batch; SKIP LOCKED passes over what is being redriven.
 # The floor as a comparison of rows: it bounds the index scan like any other, but with a
 # plain one the planner takes the two bounds for a narrow range and sorts all of it.
@@ -69,7 +73,8 @@ SELECT count(*), max(until) FROM purged
 # Locks: row locks on a batch of workflows, and on their steps; SKIP LOCKED passes over
 # what is just reopened. Steps count as rows, and what does not fit waits for the next
 # batch: but the first workflow goes in any case, with all the steps that it has. What
-# compensates is not over, though it has finished in one way.
+# compensates is not over, though it has finished in one way. In the order of ids, which
+# no index has that does not begin with the workflow.
 WORKFLOWS = f"""
 WITH over AS (
     SELECT id, finished_at, steps FROM pgqueue_workflow
@@ -88,7 +93,7 @@ steps AS (
     DELETE FROM pgqueue_step WHERE id = ANY(ARRAY(
         SELECT own.id FROM chosen CROSS JOIN LATERAL (
             SELECT s.id FROM pgqueue_step s WHERE s.workflow_id = chosen.id
-             ORDER BY s.id OFFSET 0) own))
+             ORDER BY s.id + 0) own))
     RETURNING id),
 purged AS (
     DELETE FROM pgqueue_workflow WHERE id = ANY(ARRAY(SELECT id FROM chosen))
@@ -168,5 +173,7 @@ def _batch(
     cursor: Cursor, statement: str, keep: timedelta, floor: datetime | None
 ) -> Purged:
     params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
-    cursor.execute(statement, params)
-    return Purged(*one_row(cursor))
+    with cursor.connection.transaction():
+        cursor.execute(BY_INDEX)
+        cursor.execute(statement, params)
+        return Purged(*one_row(cursor))

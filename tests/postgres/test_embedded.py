@@ -575,6 +575,8 @@ def test_a_postmaster_killed_under_a_living_user_is_replaced(checkout: Path) -> 
     """
     with EmbeddedServer(checkout) as survivor:
         os.kill(postmaster_of(survivor.home), signal.SIGKILL)
+        # Until the kernel has ended it, it listens.
+        wait_until(lambda: not is_up(survivor.url), "it is dead")
         with EmbeddedServer(checkout) as joining:
             assert 1 == select(joining.url)
         assert 1 == select(survivor.url)

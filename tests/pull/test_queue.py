@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from django.db import connection, transaction
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, LeaseLost
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.pull.queue import queue
+from tests.harness.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -180,14 +182,30 @@ def test_who_waits_hears_of_what_is_sent(thumbs):
     received = []
 
     def receive():
-        received.extend(thumbs.receive(10, wait="60s"))
-        connection.close()
+        try:
+            received.extend(thumbs.receive(10, wait="60s"))
+        finally:
+            connection.close()
 
     waits = threading.Thread(target=receive)
     waits.start()
     thumbs.send("late")
     waits.join(20)
     assert ["late"] == [message.payload for message in received]
+
+
+def test_the_first_two_may_come_at_once(cursor, other_cursor):
+    """Who makes a queue while another makes it and sends finds it made."""
+    make = "SELECT pgqueue_declare_queue('thumbs', in_changes => false)"
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            # The other has looked for the queue, and waits to look for jobs in it.
+            cursor.execute("LOCK TABLE pgqueue_job")
+            other = pool.submit(other_cursor.execute, make)
+            wait_until_blocked(cursor, other_cursor.connection)
+            cursor.execute(make)
+            cursor.execute("SELECT pgqueue_send('thumbs', '1')")
+        other.result()
 
 
 def test_a_delayed_message_is_noticed_within_the_wait(thumbs):

@@ -648,6 +648,7 @@ EXPLAINED = {
     "pause.PAUSE",
     "pause.RESUME",
     *(f"pull.{name}" for name in (*PULLED, "WAITING", "LETTERS", "HAS_PULL_QUEUES")),
+    "purge.BY_INDEX",
     "purge.DEAD_LETTERS",
     "purge.DEDUP_WINDOWS",
     "purge.RESULTS",

@@ -203,24 +203,30 @@ def test_a_workflow_that_is_being_reopened_is_passed_over(cursor, other_cursor):
     assert [reopened] == workflows()
 
 
-@pytest.mark.parametrize("analyse", [False, True], ids=["never analysed", "analysed"])
-def test_a_purge_reads_what_it_deletes(cursor, analyse):
+# Workflows that have ended, one a second until now, with so many steps each.
+FILL = """
+WITH w AS (INSERT INTO pgqueue_workflow (name, kind, steps, state, finished_at)
+    SELECT 'w', 'canvas', %(steps)s, 'succeeded', now() - n * interval '1 s'
+      FROM generate_series(1, %(workflows)s) n RETURNING id)
+INSERT INTO pgqueue_step (id, workflow_id, name, kind, after, next, waits, state)
+SELECT nextval('pgqueue_job_id_seq'), w.id, 's', 'step', '{}', '{}', 0, 'succeeded'
+  FROM w, generate_series(1, %(steps)s)
+"""
+
+
+@pytest.mark.parametrize("analysed", ["never", "before", "now"])
+def test_a_purge_reads_what_it_deletes(cursor, analysed):
     """Among 20,000 workflows with 40,000 steps, along their indexes."""
-    cursor.execute(
-        """
-        WITH w AS (INSERT INTO pgqueue_workflow (name, kind, steps, state, finished_at)
-            SELECT 'w', 'canvas', 2, 'succeeded', now() - n * interval '1 s'
-              FROM generate_series(1, 20000) n RETURNING id)
-        INSERT INTO pgqueue_step (id, workflow_id, name, kind, after, next, waits,
-                                  state)
-        SELECT nextval('pgqueue_job_id_seq'), w.id, 's', 'step', '{}', '{}', 0,
-               'succeeded' FROM w, generate_series(1, 2)
-        """
-    )
-    if analyse:
+    if analysed == "before":
+        cursor.execute(FILL, {"workflows": 1, "steps": 5_000})
+        cursor.execute("ANALYZE pgqueue_workflow, pgqueue_step")
+        cursor.execute("TRUNCATE pgqueue_workflow, pgqueue_step CASCADE")
+    cursor.execute(FILL, {"workflows": 20_000, "steps": 2})
+    if analysed == "now":
         cursor.execute("ANALYZE pgqueue_workflow, pgqueue_step")
 
     with cursor.connection.transaction(force_rollback=True):
+        cursor.execute(module.BY_INDEX)
         cursor.execute(
             f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {module.WORKFLOWS}",
             {"keep": timedelta(seconds=19_000), "floor": None, "limit": 100},
