@@ -1,9 +1,9 @@
 """
 Run permissions: who may run a pipeline job.
 
-A run of one that takes rows out, to files or to wherever a sink of the project writes,
-shows them to whoever reads there. So it needs the permissions with which a page would
-show them, besides that to run pipeline jobs.
+A run of one that takes rows out, to files or to wherever the project writes, shows them
+to whoever reads there. So it needs the permissions with which a page would show them,
+besides that to run pipeline jobs.
 """
 
 from __future__ import annotations
@@ -36,22 +36,13 @@ VIEWS = {
     "log": "view_message",
 }
 
-# Texts that are often made of arguments.
-KEYS = ("dedup_key", "accumulate_key", "queued_key", "lane", "key")
-
 
 def permissions_of(job: PipelineJob) -> tuple[str, ...]:
     """Return the codenames that a user needs, all of them, to run *job*."""
-    if not any(getattr(sink, "takes_out", True) for sink in job.sinks.values()):
+    tables = VIEWS if job.takes_out is None else job.takes_out
+    if not tables:
         return (RUN,)
-    needed = [RUN]
-    for source in job.sources.values():
-        table = getattr(source, "table", None)
-        if table in VIEWS:
-            needed.append(VIEWS[table])
-            if _has_payload(table, getattr(source, "columns", None)):
-                needed.append(PAYLOAD)
-    return tuple(dict.fromkeys(needed))
+    return (RUN, PAYLOAD, *(VIEWS[table] for table in tables))
 
 
 def may_run(request: HttpRequest, job: PipelineJob) -> bool:
@@ -73,15 +64,6 @@ def may_call(
     except SparkOptionError:
         # It is rejected when it runs; until then, somebody may declare it.
         return may(request, RUN, PAYLOAD, *VIEWS.values())
-
-
-def _has_payload(table: str, columns: Any) -> bool:
-    if columns is None:
-        return True
-    from django_pgqueue.spark.tables import TABLES
-
-    shown = {c.name for c in TABLES[table].columns if c.is_json} | set(KEYS)
-    return not shown.isdisjoint(columns)
 
 
 def run_url(site: AdminSite, request: HttpRequest, job: str) -> str | None:

@@ -23,12 +23,13 @@ has set is read in management/spark_session.py and handed in as plain values.
     write/        rows of a DataFrame to jobs, with a file for each way to commit
     toplevel/     the module by which Spark finds the source
 
-And the pipeline, whose jobs are functions from DataFrames to DataFrames:
+And the pipeline, whose jobs are functions of their run:
 
     job.py          how a pipeline job is declared, found and told its options
-    places.py       where its rows come from and go to
-    templates.py    options in the texts of places
+    destinations.py where a job of the queue may let it write
     run.py          a run, from its start to its end; its row is pipeline/runs.py
+    frames.py       what it reads
+    enqueue.py      rows that become jobs
     progress.py     how far Spark is
     errors.py       what went wrong in Spark, in short
     durations.py    options such as "7d"

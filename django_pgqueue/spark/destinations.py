@@ -1,9 +1,10 @@
 """
 Destinations: where a job of the queue may let a pipeline job write files.
 
-Whoever may run a pipeline job chooses its options. So an address among them must be one
-that the settings name, or lie below it; what stands in the job's own code needs no
-word. The command line is free: who has a shell there can read the database anyway.
+Whoever may run a pipeline job chooses its options. So those that it declares as
+`chooses` must be an address that the settings name, or lie below one; what stands in
+the job's own code, such as their defaults, needs no word. The command line is free: who
+has a shell there can read the database anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from urllib.parse import unquote
 
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.job import PipelineJob
-from django_pgqueue.spark.templates import fill, names_in
 
 
 def check_destinations(
@@ -32,10 +32,7 @@ def check_destinations(
     Raises:
         SparkOptionError: One is not.
     """
-    known = [
-        *map(normal, allowed),
-        *(normal(address) for address in _addresses(job, job.options)),
-    ]
+    known = [*map(normal, allowed), *map(normal, _addresses(job, job.options))]
     for address in _addresses(job, options):
         asked = normal(address)
         if not any(is_within(asked, prefix) for prefix in known if prefix):
@@ -74,37 +71,8 @@ def is_within(address: str, prefix: str) -> bool:
     )
 
 
-def chosen(template: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the address of *template*, if options choose more than a folder in it."""
-    if not names_in(template):
-        return []
-    filled = fill(template, options, _Moment())
-    if not filled:
-        return []
-    fixed = template[: template.index("{")].rpartition("/")[0]
-    is_named = fixed not in ("", "/") and not fixed.endswith((":", ":/"))
-    if is_named and is_within(normal(filled), normal(fixed)):
-        return []
-    return [filled]
-
-
-class _Moment:
-    """Stands for the run in a template, whose moment says nothing about the place."""
-
-    def __getattr__(self, name: str) -> _Moment:
-        return self
-
-    def __format__(self, spec: str) -> str:
-        return "run"
-
-
 def _addresses(job: PipelineJob, options: Mapping[str, Any]) -> list[str]:
-    found: list[str] = []
-    for sink in job.sinks.values():
-        destinations = getattr(sink, "destinations", None)
-        if destinations is not None:
-            found += filter(None, destinations(options))
-    return found
+    return [str(options[name]) for name in job.chooses if options[name]]
 
 
 def _listed(allowed: Sequence[str]) -> str:

@@ -1,33 +1,32 @@
 """
-Job: a pipeline job, declared by a function from DataFrames to DataFrames.
+Job: a pipeline job, declared by a function of its run.
 
-    @pipeline_job(
-        sources={"archive": QueueTable("archive", columns=("task", "finished_at"))},
-        sinks={"late": Files("parquet", "{folder}/late")},
-    )
-    def late_orders(archive, *, folder="/data", days=7):
-        return archive.where(…)
+    @pipeline_job(chooses=("folder",))
+    def late_orders(run, *, folder="/data", days=7):
+        late = run.read("archive", columns=("task", "finished_at"), where=…)
+        late, rows = run.counted(late)
+        late.write.mode("overwrite").parquet(f"{folder}/late")
+        return rows()
 
-The function needs no Django and no settings: whoever runs it hands in the frames of its
-sources, and writes what it returns to its sinks. It is found by its name, and is never
-imported because a command or a row says so.
+The function needs no Django and no settings: its run reads, writes and tells. It is
+found by its name, and is never imported because a command or a row says so.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from django_pgqueue.exceptions import (
     DeclarationError,
     SparkOptionError,
     did_you_mean,
 )
-from django_pgqueue.spark.templates import RUN, names_in
+from django_pgqueue.spark.tables import TABLES
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
@@ -35,6 +34,11 @@ NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 OPTION_CHARACTERS_MAX = 10_000
 
 TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
+
+POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 OptionValue = str | int | float | bool | None
 
@@ -46,20 +50,6 @@ BUILT_IN = ("export", "failures", "fanout", "ingest", "metrics")
 BUILT_IN_PACKAGE = "django_pgqueue.spark.jobs"
 
 
-class Source(Protocol):
-    """Where rows come from."""
-
-    def read(self, run: Any) -> Any:
-        """Return a DataFrame, for a spark.run.Run."""
-
-
-class Sink(Protocol):
-    """Where rows go to."""
-
-    def write(self, run: Any, frame: Any) -> int:
-        """Write *frame*, all of it or nothing; return how many rows."""
-
-
 @dataclass(frozen=True, slots=True)
 class PipelineJob:
     """
@@ -67,21 +57,19 @@ class PipelineJob:
 
     Attributes:
         name: What the command calls it.
-        function: What makes the frames.
-        sources: By the names of the function's parameters.
-        sinks: By the keys of what the function returns.
+        function: What does the work.
         options: The function's keyword-only parameters, with their defaults.
-        takes_run: Whether the run itself is the function's first argument.
+        chooses: The options that choose where rows leave the database to.
+        takes_out: The tables of the queue whose rows it takes out; None: any.
         in_queue: Whether a job of the queue may run it.
         pushes_filters: Whether PostgreSQL answers its conditions.
     """
 
     name: str
     function: Callable[..., Any]
-    sources: Mapping[str, Source]
-    sinks: Mapping[str, Sink]
     options: Mapping[str, OptionValue]
-    takes_run: bool
+    chooses: tuple[str, ...] = ()
+    takes_out: tuple[str, ...] | None = None
     in_queue: bool = True
     pushes_filters: bool = False
 
@@ -140,26 +128,29 @@ _jobs: dict[str, PipelineJob] = {}
 
 def pipeline_job(
     *,
-    sources: Mapping[str, Source],
-    sinks: Mapping[str, Sink],
     name: str | None = None,
+    chooses: Sequence[str] = (),
+    takes_out: Sequence[str] | None = None,
     in_queue: bool = True,
     pushes_filters: bool = False,
 ) -> Callable[[F], F]:
     """
     Declare the function below as a pipeline job; it stays the function that it is.
 
-    Its parameters are `run` (a spark.run.Run; it may be left out), then the sources by
-    their names, then the options: keyword-only, each with a default that says its type
-    (text, whole number, number, true or false; None: text or nothing).
-
-    It returns one DataFrame for one sink, or a dict with one for each.
+    Its first parameter is `run`, a spark.run.Run. The others are its options: keyword-
+    only, each with a default that says its type (text, whole number, number, true or
+    false; None: text or nothing). It returns how many rows it has written, or None.
 
     Args:
-        sources: What is read: QueueTable, Query, Files, or what else has read(run).
-        sinks: What is written: Files, Jobs, or what else has write(run, frame).
         name: Lower-case letters, digits and `_.-`, at most 100; by default, the
             function's.
+        chooses: The options that choose where rows leave the database to: folders and
+            URIs. When the queue runs the job, they must lie below their defaults, or
+            below what settings allow. An option that is only a part of an address is
+            one of them as well, unless the function checks it.
+        takes_out: The tables of the queue whose rows a run shows to whoever reads
+            where it writes; None: any. In the admin, it is run by those who may see
+            them. (): what it writes stays in the database.
         in_queue: False: the task run_pipeline refuses it, since whoever may edit jobs
             would choose its options.
         pushes_filters: Leave conditions on the queue's tables to PostgreSQL. Right only
@@ -172,25 +163,21 @@ def pipeline_job(
 
     def declare(function: F) -> F:
         job_name = function.__name__ if name is None else name
-        _check_places(job_name, sources, "read", "source")
-        _check_places(job_name, sinks, "write", "sink")
-        takes_run, options = _parameters(job_name, function, sources)
-        for kind, places in (("source", sources), ("sink", sinks)):
-            _check_templates(job_name, kind, places, options)
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(
             function
         ):
             raise DeclarationError(
-                f"The pipeline job {job_name} must be a plain function that returns "
-                f"DataFrames: neither async nor a generator."
+                f"The pipeline job {job_name} must be a plain function: neither async "
+                f"nor a generator."
             )
         if not NAME.fullmatch(job_name):
             raise DeclarationError(
                 f"A pipeline job cannot be called {job_name!r}: its name has lower-"
                 f"case letters, digits and '_.-', at most 100."
             )
-        if not sinks:
-            raise DeclarationError(f"The pipeline job {job_name} has no sink.")
+        options = _options(job_name, function)
+        _check_names(job_name, "chooses", chooses, options, "option")
+        _check_names(job_name, "takes_out", takes_out or (), TABLES, "table")
         if job_name in BUILT_IN and function.__module__ != _built_in(job_name):
             raise DeclarationError(
                 f"A pipeline job cannot be called {job_name!r}: one of the package is. "
@@ -206,10 +193,9 @@ def pipeline_job(
         _jobs[job_name] = PipelineJob(
             job_name,
             function,
-            dict(sources),
-            dict(sinks),
             options,
-            takes_run,
+            tuple(chooses),
+            None if takes_out is None else tuple(takes_out),
             in_queue,
             pushes_filters,
         )
@@ -267,78 +253,46 @@ def _built_in(name: str) -> str:
     return f"{BUILT_IN_PACKAGE}.{name}"
 
 
-def _check_places(name: str, places: object, verb: str, kind: str) -> None:
-    """Raise DeclarationError unless *places* can all do *verb*."""
-    if not isinstance(places, Mapping):
-        raise DeclarationError(
-            f"The {kind}s of the pipeline job {name} must be a dict of names and "
-            f"places, not {places!r:.80}."
-        )
-    for key, place in places.items():
-        if not isinstance(key, str) or not callable(getattr(place, verb, None)):
-            raise DeclarationError(
-                f"The {kind} {key!r} of the pipeline job {name} is {place!r:.80}, "
-                f"which has no {verb}()."
-            )
-        if inspect.isclass(place):
-            raise DeclarationError(
-                f"The {kind} {key!r} of the pipeline job {name} is the class "
-                f"{place.__name__}: make an object of it."
-            )
-
-
-def _check_templates(
-    name: str,
-    kind: str,
-    places: Mapping[str, Any],
-    options: Mapping[str, OptionValue],
+def _check_names(
+    job: str, argument: str, names: object, known: Mapping[str, Any], kind: str
 ) -> None:
-    """Raise DeclarationError where a text names what is no option."""
-    for key, place in places.items():
-        for text in getattr(place, "templates", ()):
-            unknown = names_in(text) - {RUN, *options}
-            if unknown:
-                wrong = min(unknown)
-                raise DeclarationError(
-                    f"The {kind} {key!r} of the pipeline job {name} says {text!r}, and "
-                    f"{wrong!r} is no option of it."
-                    f"{did_you_mean(wrong, list(options))} Options are its keyword-"
-                    f"only parameters."
-                )
-
-
-def _parameters(
-    name: str, function: Callable[..., Any], sources: Mapping[str, Source]
-) -> tuple[bool, dict[str, OptionValue]]:
-    frames: list[str] = []
-    options: dict[str, OptionValue] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            if parameter.name == RUN:
-                raise DeclarationError(
-                    f"An option of the pipeline job {name} cannot be called run: that "
-                    f"is the run itself, as the first parameter."
-                )
-            if not isinstance(parameter.default, (str, int, float, bool, type(None))):
-                raise DeclarationError(
-                    f"The option {parameter.name} of the pipeline job {name} needs a "
-                    f"default: a text, a number, True, False or None."
-                )
-            options[parameter.name] = parameter.default
-        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
-            frames.append(parameter.name)
-        else:
-            raise DeclarationError(
-                f"The pipeline job {name} takes {parameter}: name each source and each "
-                f"option."
-            )
-    takes_run = frames[:1] == ["run"] and "run" not in sources
-    if set(frames[takes_run:]) != set(sources):
+    """Raise DeclarationError unless *names* are some of *known*."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
         raise DeclarationError(
-            f"The pipeline job {name} takes {frames[takes_run:]}, and its sources are "
-            f"{list(sources)}: they must have the same names. Options are keyword-only."
+            f"{argument} of the pipeline job {job} must be a tuple of names, not "
+            f"{names!r:.80}."
         )
-    return takes_run, options
+    for name in names:
+        if name not in known:
+            raise DeclarationError(
+                f"{argument} of the pipeline job {job} names {name!r:.80}, which is no "
+                f"{kind}.{did_you_mean(str(name), list(known))} There are: "
+                f"{', '.join(known) or 'none'}."
+            )
+
+
+def _options(name: str, function: Callable[..., Any]) -> dict[str, OptionValue]:
+    """Return the function's keyword-only parameters; its one other is the run."""
+    first, *others = inspect.signature(function).parameters.values() or (None,)
+    if first is None or first.name != "run" or first.kind not in POSITIONAL:
+        raise DeclarationError(
+            f"The first parameter of the pipeline job {name} must be run: by it, the "
+            f"job reads and writes."
+        )
+    options: dict[str, OptionValue] = {}
+    for parameter in others:
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            raise DeclarationError(
+                f"The pipeline job {name} takes {parameter}: after run, it has nothing "
+                f"but options, which are keyword-only: def {name}(run, *, …)."
+            )
+        if not isinstance(parameter.default, (str, int, float, bool, type(None))):
+            raise DeclarationError(
+                f"The option {parameter.name} of the pipeline job {name} needs a "
+                f"default: a text, a number, True, False or None."
+            )
+        options[parameter.name] = parameter.default
+    return options
 
 
 def _parsed(kind: type, text: str) -> OptionValue:

@@ -15,23 +15,30 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 
-from django_pgqueue.exceptions import PipelineBusy, PipelineStopped, SparkError
+from django_pgqueue.exceptions import (
+    PipelineBusy,
+    PipelineStopped,
+    SparkError,
+    SparkOptionError,
+)
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
+from django_pgqueue.spark import enqueue, fanout
 from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.errors import error_text
+from django_pgqueue.spark.frames import query_frame, query_options, table_frame
 from django_pgqueue.spark.job import PipelineJob
-from django_pgqueue.spark.progress import Progress
+from django_pgqueue.spark.progress import tasks
 from django_pgqueue.spark.session import activate, pushing_filters
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
@@ -79,7 +86,7 @@ SELECT set_config('lock_timeout', (%(lock)s * 1000)::int::text, true),
 class Snapshot:
     """How far a run is."""
 
-    phase: str = "starting Spark"
+    phase: str = "running"
     rows_in: int = 0
     rows_out: int = 0
     tasks_done: int = 0
@@ -108,7 +115,7 @@ class Plan:
         job: The pipeline job.
         options: As PipelineJob.read_options() returns them.
         dsn: The database that has the run's row and takes the results; writable.
-        sessions: Lends a SparkSession; called in the thread that works with it.
+        sessions: Lends a SparkSession, once the job asks for it.
         by: Who asks; "": nobody is named.
         queue_job: The queue's job that runs it, if one does.
         read_options: Options of format("pgqueue") for all tables of the queue.
@@ -126,18 +133,6 @@ class Plan:
     patterns: tuple[str, ...] = REDACT_DEFAULT
     known_task: KnownTask | None = None
 
-    def check(self) -> None:
-        """
-        Ask the places of the job whether they can do what the options say.
-
-        Raises:
-            SparkOptionError: One cannot; nothing has been started.
-        """
-        for place in (*self.job.sources.values(), *self.job.sinks.values()):
-            check = getattr(place, "check", None)
-            if check is not None:
-                check(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -154,13 +149,14 @@ class Ended:
 
 class Run:
     """
-    What a pipeline job's function and its places get.
+    What a pipeline job's function gets: by it, the job reads, writes and tells.
 
     Attributes:
         id: Of the run's row.
         started_at: By the database's clock, in UTC.
         options: Those of the job.
-        session: The SparkSession.
+        dsn: The database that has the run's row; it is shown nowhere.
+        rows_in: How many rows were read, as far as the job says: it adds to it.
         read_options: Options of format("pgqueue").
         patterns: Names whose values are hidden in what is noted.
         known_task: As Plan has it.
@@ -172,20 +168,140 @@ class Run:
         plan: Plan,
         started: pipelines.Started,
         lease_seconds: float = pipelines.LEASE_SECONDS,
+        opened: Callable[[Any], None] = lambda session: None,
     ) -> None:
         self.id: int = started.id
         self.started_at: datetime = started.at.astimezone(UTC)
         self.options = plan.options
+        self.dsn = plan.dsn
         self.read_options = plan.read_options
         self.known_task = plan.known_task
         self.patterns = plan.patterns
-        self.session: Any = None
+        self.rows_in = 0
         self.notes: list[str] = []
-        self._dsn = plan.dsn
+        self._plan = plan
+        # Called with the session as soon as there is one.
+        self._opened = opened
+        self._open_session: Any = None
+        self._opening = threading.RLock()
+        self._closing = ExitStack()
         self._lease_seconds = lease_seconds
         self._stop = threading.Event()
         # Whether a transaction of its own holds its row now.
         self.is_held = False
+
+    @property
+    def session(self) -> Any:
+        """
+        The SparkSession, which begins when it is asked for.
+
+        Raises:
+            SparkError: Spark cannot be started.
+        """
+        with self._opening:
+            if self._open_session is None:
+                self.check()
+                session = self._closing.enter_context(self._plan.sessions())
+                activate(session)
+                if self._plan.job.pushes_filters:
+                    self._closing.enter_context(pushing_filters(session))
+                self._open_session = session
+                self._opened(session)
+                self.check()
+            return self._open_session
+
+    def read(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+    ) -> Any:
+        """
+        Return the rows of a table of the queue as a DataFrame, without their secrets.
+
+        How fast they are read and from which server, the run was told.
+
+        Args:
+            table: "jobs", "archive", "dead_letters" or "log".
+            columns: Those that are fetched, in this order; None: all.
+            where: A condition, as DataFrame.where() takes it; None: all rows.
+
+        Raises:
+            SparkOptionError: There is no such table or column.
+        """
+        frame = table_frame(self.session, table, columns, self.read_options)
+        return frame if where is None else frame.where(where)
+
+    def query(
+        self, sql: str, *, divide_by: str | None = None, partitions: int | None = None
+    ) -> Any:
+        """
+        Return the rows of an SQL query on the project's database as a DataFrame.
+
+        How fast they are read and from which server, the run was told.
+
+        Args:
+            sql: One SELECT; its columns say what there is.
+            divide_by: A column of whole numbers, best a primary key, by whose ranges
+                the query is read in short statements; None: in one, by one task.
+            partitions: Tasks, at most; None: by the rows that PostgreSQL expects.
+
+        Raises:
+            SparkOptionError: It is no query, or cannot be read at the run's pace.
+            SparkError: PostgreSQL does not take it.
+        """
+        given = query_options(sql, divide_by, partitions, self.read_options)
+        return query_frame(self.session, given)
+
+    def enqueue(
+        self,
+        frame: Any,
+        task: str | None = None,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        over: str | None = None,
+        start: datetime | str | None = None,
+        repeated: str = fanout.REFUSE,
+        **options: str | None,
+    ) -> int:
+        """
+        Store a job for each row, all of them or none; return how many.
+
+        Columns are arguments of the task, or place the job, as for format("pgqueue").
+        Queue, priority, attempts and tags are the task's own, where the run knows the
+        project's tasks. What was written is told by note().
+
+        Args:
+            frame: A DataFrame.
+            task: The name of the task; None: a column has it.
+            name: Of this write, which is written once: a run that finds it written
+                already writes nothing and says so. None: each run writes.
+            key: The columns that make a row what it is, with commas between.
+            over: A window such as "24h": each row is due at a moment of it that follows
+                from task and key. None: all are due at the start.
+            start: Of the window; a moment with its offset. None: when it is written.
+            repeated: Rows of one key: "refuse", or "keep" for a job for each.
+            options: Further ones of format("pgqueue"), such as queue="mail"; None: not
+                given.
+
+        Raises:
+            SparkOptionError: An argument or a column cannot be, the task is not
+                declared, or a key is NULL or in several rows.
+            SparkError: A row was refused, or the window is over.
+        """
+        said = enqueue.asked(
+            self,
+            task,
+            name=name,
+            key=key,
+            over=over,
+            start=start,
+            repeated=repeated,
+            **options,
+        )
+        return enqueue.write(self, frame, said)
 
     def check(self) -> None:
         """
@@ -203,9 +319,14 @@ class Run:
             shown = redact_text(text.replace("\x00", "\\x00"), self.patterns)
             self.notes.append(shown[:NOTE_CHARACTERS_MAX])
 
-    def stop(self) -> None:
-        """Let the next check() fail."""
+    def stop(self) -> Any:
+        """Let the next check() fail; return the session, if it was opened."""
         self._stop.set()
+        return self._open_session
+
+    def close(self) -> None:
+        """Give the session back, if it was opened."""
+        self._closing.close()
 
     @contextmanager
     def transaction(self, *, is_brief: bool = False) -> Iterator[Any]:
@@ -220,7 +341,7 @@ class Run:
             PipelineStopped: The run was told to stop, or another took its place.
         """
         self.check()
-        with connected(self._dsn) as connection, connection.transaction():
+        with connected(self.dsn) as connection, connection.transaction():
             cursor = connection.cursor()
             cursor.execute("SET LOCAL timezone = 'UTC'")
             if is_brief:
@@ -246,7 +367,7 @@ class Run:
         """
         if not is_stopped:
             self.check()
-        with connected(self._dsn) as connection:
+        with connected(self.dsn) as connection:
             cursor = connection.cursor()
             cursor.execute("SET timezone = 'UTC'")
             yield cursor
@@ -296,12 +417,12 @@ def run_job(
         lease_seconds: Without a beat, after which the run counts as dead.
 
     Raises:
-        SparkOptionError: The options cannot be; nothing was done.
         PipelineBusy: Another run of the job is live; nothing was done.
+        SparkOptionError: The job has refused its options before it asked for Spark;
+            the run has failed with that.
         psycopg.Error: The database cannot be used: nothing was done, or the end of the
             run could not be noted, and it is lost when its lease runs out.
     """
-    plan.check()
     with connected(plan.dsn) as connection:
         started = pipelines.start(
             connection.cursor(),
@@ -315,9 +436,11 @@ def run_job(
         )
     if isinstance(started, pipelines.Live):
         raise PipelineBusy(plan.job.name, started.id, started.hostname, started.pid)
-    return _Work(plan, started, lease_seconds).watch(
-        stop or StopFlag(), tell, beat_seconds
-    )
+    work = _Work(plan, started, lease_seconds)
+    ended = work.watch(stop or StopFlag(), tell, beat_seconds)
+    if ended.state == "failed" and work.refused is not None:
+        raise work.refused
+    return ended
 
 
 class _Work:
@@ -327,12 +450,14 @@ class _Work:
         self, plan: Plan, started: pipelines.Started, lease_seconds: float
     ) -> None:
         self._plan = plan
-        self._run = Run(plan, started, lease_seconds)
+        self._run = Run(plan, started, lease_seconds, self._opened)
         self._lease_seconds = lease_seconds
         self._snapshot = Snapshot(notes=self._run.notes)
-        self._progress: Progress | None = None
-        self._rows_read: int | None = None
+        # Of Spark's tasks; None: there is no session, or it is one of Spark Connect.
+        self._tracker: Any = None
         self._error: BaseException | None = None
+        # Why the job did not even ask for Spark.
+        self.refused: SparkOptionError | None = None
         # How the run was lost; None: it was not.
         self._lost: str | None = None
         self._began = time.monotonic()
@@ -371,7 +496,7 @@ class _Work:
                     stopped_at = stopped_at or now
                     if not self._cancel(now - stopped_at):
                         break
-            self._note_rows(self._rows_read or 0)
+            self._look()
             tell(self._snapshot)
             if thread.is_alive():
                 self._error = PipelineStopped("It did not end, and is left behind.")
@@ -384,71 +509,46 @@ class _Work:
     # The thread that works.
 
     def _work(self) -> None:
-        plan, run = self._plan, self._run
+        run = self._run
         try:
-            with plan.sessions() as session:
-                run.session = session
-                activate(session)
-                with suppress(Exception):  # Spark Connect has no such counters.
-                    self._snapshot.ui_url = session.sparkContext.uiWebUrl
-                    self._progress = Progress(session)
-                self._snapshot.phase = "reading"
-                self._read_since = time.monotonic()
+            try:
                 run.check()
-                with self._conditions(session):
-                    self._do(run)
-                if self._progress is not None:
-                    with suppress(Exception):  # All is written.
-                        self._rows_read = self._progress.rows_read_at_last()
-                self._progress = None
+                self._do(run)
+            finally:
+                self._tracker = None
+                run.close()
         except BaseException as error:
             self._error = error
+            if isinstance(error, SparkOptionError) and self._read_since is None:
+                self.refused = error
 
-    def _conditions(self, session: Any) -> AbstractContextManager[None]:
-        if self._plan.job.pushes_filters:
-            return pushing_filters(session)
-        return nullcontext()
+    def _opened(self, session: Any) -> None:
+        with suppress(Exception):  # Spark Connect has no such counters.
+            self._snapshot.ui_url = session.sparkContext.uiWebUrl
+            self._tracker = session.sparkContext.statusTracker()
+        self._read_since = time.monotonic()
 
     def _do(self, run: Run) -> None:
         job = self._plan.job
-        frames = {name: place.read(run) for name, place in job.sources.items()}
-        first = (run,) if job.takes_run else ()
-        made = job.function(*first, **frames, **self._plan.options)
-        if not isinstance(made, Mapping):
-            made = {next(iter(job.sinks)): made}
-        if set(made) != set(job.sinks):
+        written = job.function(run, **self._plan.options)
+        if written is not None and type(written) is not int:
             raise SparkError(
-                f"The pipeline job {job.name} returned frames for {sorted(made)}; its "
-                f"sinks are {sorted(job.sinks)}."
+                f"The pipeline job {job.name} returned {written!r:.80}; it must return "
+                f"how many rows it has written, or None."
             )
-        for name, frame in made.items():
-            if not hasattr(frame, "sparkSession"):
-                raise SparkError(
-                    f"The pipeline job {job.name} returned {frame!r:.80} for its sink "
-                    f"{name}, which is no DataFrame."
-                )
-        for name, sink in job.sinks.items():
-            run.check()
-            self._snapshot.phase = f"writing {name}"
-            self._snapshot.rows_out += sink.write(run, made[name])
         run.check()
+        self._snapshot.rows_out = written or 0
 
     # The thread that watches.
 
     def _look(self) -> None:
-        progress, snapshot = self._progress, self._snapshot
-        if progress is None:
-            return
-        with suppress(Exception):  # The session is being stopped.
-            snapshot.tasks_done, snapshot.tasks = progress.tasks()
-            self._note_rows(progress.rows_read())
-
-    def _note_rows(self, rows: int) -> None:
-        """Note what was read. No other thread does, so no later count is lost."""
         snapshot = self._snapshot
-        snapshot.rows_in = max(snapshot.rows_in, rows)
+        snapshot.rows_in = self._run.rows_in
         seconds = time.monotonic() - (self._read_since or self._began)
         snapshot.rows_per_second = snapshot.rows_in / max(seconds, 0.001)
+        if self._tracker is not None:
+            with suppress(Exception):  # The session is being stopped.
+                snapshot.tasks_done, snapshot.tasks = tasks(self._tracker)
 
     def _is_overdue(self, now: float) -> bool:
         """Whether a beat hangs for so long that the lease is over."""
@@ -457,8 +557,7 @@ class _Work:
 
     def _cancel(self, seconds: float) -> bool:
         """Stop the work; False: it does not end, and is left behind."""
-        self._run.stop()
-        session = self._run.session
+        session = self._run.stop()
         if session is not None:
             with suppress(Exception):
                 # Again and again: a job of Spark may begin after the one that ended.

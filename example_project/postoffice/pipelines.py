@@ -8,10 +8,8 @@ Each address has the same offset by either. A second run on the same day writes 
 
 from __future__ import annotations
 
-from typing import Any
-
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import Jobs, Query
+from django_pgqueue.spark.run import Run
 from postoffice.reminders import remind
 
 CORRESPONDENTS = """
@@ -22,18 +20,14 @@ SELECT address, count(*) AS mails
 """
 
 
-@pipeline_job(
-    sources={"correspondents": Query(CORRESPONDENTS)},
-    sinks={
-        "reminders": Jobs(
-            remind.name,
-            name="reminders {run.started_at:%Y-%m-%d}",
-            key="address",
-            over="{over}",
-            start="{run.started_at:%Y-%m-%dT%H:%MZ}",
-        )
-    },
-)
-def reminders(correspondents: Any, *, over: str = "24h") -> Any:
+@pipeline_job(takes_out=())
+def reminders(run: Run, *, over: str = "24h") -> int:
     """Remind everybody who had a mail, spread over a day."""
-    return correspondents
+    return run.enqueue(
+        run.query(CORRESPONDENTS),
+        remind.name,
+        name=f"reminders {run.started_at:%Y-%m-%d}",
+        key="address",
+        over=over,
+        start=run.started_at.replace(second=0, microsecond=0),
+    )

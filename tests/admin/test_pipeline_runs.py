@@ -13,7 +13,6 @@ from django_pgqueue.admin import pipeline_queue
 from django_pgqueue.models import Job, PipelineRun, Queue, Worker
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import Files
 from tests.browser.pages import register
 from tests.harness.factories import make_job, make_live_run, make_run
 
@@ -38,13 +37,9 @@ def costs(monkeypatch):
     """A pipeline job of the project's own, with an option of each type."""
     monkeypatch.setattr(jobs, "_jobs", dict(jobs._jobs))
 
-    @pipeline_job(
-        name="costs",
-        sources={"prices": Files("csv", "/srv/prices.csv")},
-        sinks={"costs": Files("parquet", "/srv/costs")},
-    )
+    @pipeline_job(name="costs")
     def costs(
-        prices, *, folder="/srv", days=7, least=0.5, full=False, label=None, token=""
+        run, *, folder="/srv", days=7, least=0.5, full=False, label=None, token=""
     ):
         """What the tasks have cost."""
 

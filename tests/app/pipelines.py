@@ -1,46 +1,32 @@
-"""A pipeline job as a project has it: two sources, two sinks, options."""
+"""A pipeline job as a project has it: a query, files, jobs and options."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import Files, Jobs, Query
+from django_pgqueue.spark.run import Run
 
 
-@pipeline_job(
-    sources={
-        "orders": Query("SELECT id, name FROM testapp_order", divide_by="id"),
-        "prices": Files(
-            "csv",
-            "{folder}/prices.csv",
-            options={"header": "true"},
-            schema="name string, price int",
-        ),
-    },
-    sinks={
-        "to_make": Jobs(
-            "tests.app.tasks.make_order",
-            name="to make {day}",
-            key="name",
-            over="{over}",
-            start="{day}T00:00Z",
-        ),
-        "unpriced": Files("json", "{folder}/unpriced"),
-    },
-)
+@pipeline_job(chooses=("folder",), takes_out=())
 def price_orders(
-    orders: Any,
-    prices: Any,
-    *,
-    folder: str | None = None,
-    day: str | None = None,
-    over: str = "1h",
-    least: int = 0,
-) -> dict[str, Any]:
+    run: Run, *, folder: str = "", day: str = "", over: str = "1h", least: int = 0
+) -> int:
     """Make each order again that has a price; the others are kept in a file."""
+    if not folder or not day:
+        raise SparkOptionError("Give the options folder and day.")
+    orders = run.query("SELECT id, name FROM testapp_order", divide_by="id")
+    prices = run.session.read.csv(
+        f"{folder}/prices.csv", header=True, schema="name string, price int"
+    )
     priced = orders.join(prices, "name", "left")
-    return {
-        "to_make": priced.where(priced.price >= least).select("name"),
-        "unpriced": priced.where(priced.price.isNull()).select("id", "name"),
-    }
+    made = run.enqueue(
+        priced.where(priced.price >= least).select("name"),
+        "tests.app.tasks.make_order",
+        name=f"to make {day}",
+        key="name",
+        over=over,
+        start=f"{day}T00:00Z",
+    )
+    unpriced, rows = run.counted(priced.where(priced.price.isNull()))
+    unpriced.select("id", "name").write.mode("overwrite").json(f"{folder}/unpriced")
+    return made + rows()

@@ -14,11 +14,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.pipeline.plan import plan_of
-from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
+from django_pgqueue.models import ArchivedJob, DeadLetter, PipelineRun, TaskHour
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipelines import run_pipeline
+from django_pgqueue.spark.run import run_job
 from django_pgqueue.tasks.raised import Reject
 from tests.harness.factories import make_archived_job
 from tests.harness.ledger import PATH
@@ -90,7 +91,11 @@ def test_list_names_the_jobs_and_how_their_last_run_went(transactional_db, curso
     assert "lookback=2d" in text
     jobs = {job["name"]: job for job in json.loads(told)["jobs"]}
     assert "failed" == jobs["metrics"]["last_state"]
-    assert ["archive", "dead_letters"] == jobs["metrics"]["sources"]
+    assert [] == jobs["metrics"]["takes_out"]
+    assert (["path"], ["archive"]) == (
+        jobs["export"]["chooses"],
+        jobs["export"]["takes_out"],
+    )
 
 
 def test_status_shows_runs(transactional_db, cursor):
@@ -220,31 +225,51 @@ def test_a_job_that_can_never_run_is_rejected():
 def test_a_topic_that_does_not_exist_is_refused_before_spark_starts(
     transactional_db, monkeypatch
 ):
-    """By the command and by the queue, with the nearest name, and without a run; in the
-    database that Spark would read. One that cannot be asked is left to the run."""
+    """With the nearest name, in the database that Spark would read; the run has failed
+    with that. One that cannot be asked is left to Spark."""
     monkeypatch.delenv("PGQUEUE_DSN", raising=False)
     make_topic("orders")
     told = r"There is no topic 'ordres'\. Did you mean 'orders'\? A topic is made by"
     given = {"topic": "ordres,orders", "path": "/x"}
     plan = plan_of("ingest", given)
-    with pytest.raises(SparkOptionError, match=told):
-        plan.check()
-    replace(plan, options={**plan.options, "topic": "orders"}).check()
-    with pytest.raises(Reject, match=told):
-        run_pipeline("ingest", **given)
     arguments = [f"-o{name}={value}" for name, value in given.items()]
     with pytest.raises(CommandError, match=told) as refused:
         call("run", "ingest", *arguments)
     assert 2 == refused.value.returncode
-    assert not PipelineRun.objects.exists()
+    (run,) = PipelineRun.objects.all()
+    assert "failed" == run.state
+    assert "There is no topic 'ordres'" in run.error
 
-    nowhere = "host=/nowhere password=hunter2"
     monkeypatch.setenv("LOG_DSN", plan.dsn)
-    elsewhere = replace(plan, dsn=nowhere, read_options={"dsnEnv": "LOG_DSN"})
+    elsewhere = {"read_options": {"dsnEnv": "LOG_DSN"}, "sessions": no_spark}
     with pytest.raises(SparkOptionError, match=told):
-        elsewhere.check()
-    monkeypatch.setenv("LOG_DSN", nowhere)
-    elsewhere.check()
+        run_job(replace(plan, **elsewhere))
+    monkeypatch.setenv("LOG_DSN", "host=/nowhere password=hunter2")
+    left = run_job(replace(plan, **elsewhere))
+    assert left.error.endswith("Spark was asked for.")
+
+
+def no_spark():
+    raise SparkError("Spark was asked for.")
+
+
+@pytest.mark.slow
+def test_a_job_of_the_queue_is_rejected_for_what_its_run_refuses(start_worker):
+    """It would be refused each time."""
+    start_worker(
+        "--queues",
+        "pgqueue_pipeline",
+        threads=1,
+        pgqueue={"EXPORT": {"path": "/srv/export"}, "POLL_INTERVAL_SECONDS": 1},
+        environment={"PYTHONPATH": str(REPOSITORY)},
+    )
+
+    result = run_pipeline.delay("ingest", topic="ordres", path="/srv/export")
+    wait_until_final([result.id], timeout=90)
+
+    dead = DeadLetter.objects.get(id=result.id)
+    assert ("rejected", 1) == (dead.reason, dead.attempt)
+    assert "There is no topic 'ordres'" in str(dead.errors)
 
 
 @pytest.mark.slow

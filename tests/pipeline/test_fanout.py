@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -195,14 +196,19 @@ def waits_for_a_lock() -> bool:
     ],
 )
 def test_wrong_options_are_refused_before_spark_starts(plan, options, problem):
-    """With the thing, the value and the way out; there is no run."""
+    """With the thing, the value and the way out."""
     right = {"task": TASK, "query": NAMES, "key": "name", "over": "1h"}
     given = {name: text for name, text in {**right, **options}.items() if text}
 
+    refused = replace(plan("fanout", **given), sessions=no_spark)
     with pytest.raises(SparkOptionError, match=problem):
-        run_job(plan("fanout", **given))
+        run_job(refused)
 
-    assert not PipelineRun.objects.exists()
+    assert "failed" == PipelineRun.objects.get().state
+
+
+def no_spark():
+    raise AssertionError("Spark was asked for.")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A pipeline job of a project's own, from its sources to its sinks."""
+"""A pipeline job of a project's own, from what it reads to what it writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _no_writes(transactional_db: None) -> None:
         cursor.execute("TRUNCATE pgqueue_spark_write")
 
 
-def test_a_job_with_two_sources_and_two_sinks(run, plan, tmp_path):
+def test_a_job_of_a_query_and_a_file(run, plan, tmp_path):
     """A query and a file become jobs and a file; a second run stores no job again."""
     Order.objects.bulk_create(
         Order(name=name) for name in ("ink", "pen", "glue", "nib")
@@ -57,14 +57,18 @@ def test_a_job_with_two_sources_and_two_sinks(run, plan, tmp_path):
     assert 2 == PipelineRun.objects.filter(job="price_orders").count()
 
 
-def test_options_that_its_places_need_are_asked_for(plan):
-    """Before Spark starts."""
-    with pytest.raises(SparkOptionError, match="folder is needed, and has no default"):
-        run_job(plan("price_orders"))
-    with pytest.raises(SparkOptionError, match="option day is needed"):
-        run_job(plan("price_orders", folder="/x"))
-    with pytest.raises(SparkOptionError, match="start is 'Mayday"):
-        run_job(plan("price_orders", folder="/x", day="Mayday"))
+def test_a_job_that_refuses_its_options_starts_no_spark(plan):
+    """The caller is told, and the run has failed with that."""
+    with pytest.raises(SparkOptionError, match="options folder and day"):
+        run_job(dataclasses.replace(plan("price_orders"), sessions=no_spark))
+
+    (row,) = PipelineRun.objects.all()
+    assert "failed" == row.state
+    assert "Give the options folder and day." in row.error
+
+
+def no_spark():
+    raise AssertionError("Spark was asked for.")
 
 
 def test_a_query_that_is_not_divided_cannot_be_slowed_down(plan):
@@ -72,6 +76,7 @@ def test_a_query_that_is_not_divided_cannot_be_slowed_down(plan):
     slow = dataclasses.replace(
         plan("fanout", task=TASK, query="SELECT 1 AS name"),
         read_options={"maxRowsPerSecond": "10"},
+        sessions=no_spark,
     )
 
     with pytest.raises(SparkOptionError, match="maxRowsPerSecond needs divideBy"):

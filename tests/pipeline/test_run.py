@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -15,8 +16,6 @@ from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark import run as runs
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import Files, QueueTable
-from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.run import run_job
 from tests.harness.factories import make_archived_job, make_job
 from tests.harness.waiting import wait_for
@@ -31,64 +30,37 @@ def _own_jobs(monkeypatch):
     monkeypatch.setattr(jobs, "_jobs", dict(jobs._jobs))
 
 
-def declare(function, **places):
-    places = {
-        "sources": {"archive": QueueTable("archive", ("id", "task", "kwargs"))},
-        "sinks": {"out": Files("json", "{folder}/out")},
-        **places,
-    }
-    pipeline_job(name="own", **places)(function)
+def declare(function, **said):
+    pipeline_job(name="own", **said)(function)
 
 
-def spin(run, *, rows):
+def spin(run):
     """Let executors count for longer than any test waits."""
-    return run.session.range(0, rows, 1, 2).selectExpr(
+    return run.session.range(0, 10**12, 1, 2).selectExpr(
         "sum(hash(sha2(cast(id AS string), 512)))"
     )
 
 
-class Collected:
-    """A sink that collects."""
-
-    def write(self, run, frame):
-        return len(frame.collect())
-
-
-class SlowToCount(Progress):
-    """Its looks end when the work has: with a count from before."""
-
-    def rows_read(self, *, again=False):
-        rows = super().rows_read(again=again)
-        for thread in threading.enumerate():
-            if thread.name == "pipeline" and thread is not threading.current_thread():
-                thread.join(60)
-        return rows
-
-
-def test_frames_go_from_sources_to_sinks(plan, tmp_path, monkeypatch):
-    """Of several, by their names; rows in and out are counted, to the last."""
-    monkeypatch.setattr(runs, "Progress", SlowToCount)
+def test_a_job_reads_writes_and_counts(plan, tmp_path):
+    """Tables of the queue come without secrets, and with the columns and the rows that
+    are asked for."""
     for n in range(3):
         make_archived_job(task=f"t{n}", kwargs={"password": SECRET})
     make_job()
     told = []
 
-    def split(run, archive, *, folder="", which="t1"):
+    def split(run, *, folder="", which="t1"):
         """Split."""
         assert run.options["which"] == which
-        return {
-            "one": archive.where(archive.task == which),
-            "rest": archive.where(archive.task != which),
-        }
+        columns = ("task", "id", "kwargs")
+        one = run.read("archive", columns=columns, where=f"task = '{which}'")
+        one.write.json(f"{folder}/one")
+        rest, rows = run.counted(run.read("archive").where(f"task != '{which}'"))
+        rest.write.partitionBy("task").parquet(f"{folder}/rest")
+        run.rows_in += 1 + rows()
+        return 1 + rows()
 
-    declare(
-        split,
-        sinks={
-            "one": Files("json", "{folder}/one"),
-            "rest": Files("parquet", "{folder}/rest", partition_by=("task",)),
-        },
-        pushes_filters=True,
-    )
+    declare(split)
 
     ended = run_job(plan("own", folder=str(tmp_path)), tell=told.append)
 
@@ -98,13 +70,13 @@ def test_frames_go_from_sources_to_sinks(plan, tmp_path, monkeypatch):
         for path in (tmp_path / "one").glob("*.json")
         for line in path.read_text().splitlines()
     ]
+    assert ["task", "id", "kwargs"] == [*one]
     assert "t1" == one["task"]
     assert {"task=t0", "task=t2"} == {
         path.name for path in (tmp_path / "rest").glob("task=*")
     }
     assert SECRET not in repr([p.read_bytes() for p in tmp_path.rglob("*.*")])
     row = PipelineRun.objects.get()
-    # PostgreSQL compares, so each sink reads its rows alone.
     assert (3, 3) == (row.rows_in, row.rows_out) == (ended.rows_in, ended.rows_out)
     assert ("succeeded", "tests") == (row.state, row.asked_by)
     assert {"folder": str(tmp_path), "which": "t1"} == row.options
@@ -113,10 +85,30 @@ def test_frames_go_from_sources_to_sinks(plan, tmp_path, monkeypatch):
     assert "succeeded" == told[-1].phase
 
 
+def test_a_job_that_asks_for_no_spark_starts_none(plan):
+    """A session takes seconds and hundreds of megabytes."""
+
+    def count(run):
+        with run.transaction() as cursor:
+            cursor.execute("SELECT count(*) FROM pgqueue_job")
+            run.rows_in += 1
+        return 1
+
+    declare(count)
+
+    def sessions():
+        raise AssertionError("Spark was asked for.")
+
+    ended = run_job(replace(plan("own"), sessions=sessions))
+
+    assert ("succeeded", 1, 1) == (ended.state, ended.rows_in, ended.rows_out)
+    assert PipelineRun.objects.get().ui_url is None
+
+
 def test_an_error_ends_the_run_with_its_text(plan):
     """Without its secrets; the job may be run again at once."""
 
-    def fail(archive, *, folder=""):
+    def fail(run, *, folder=""):
         raise ValueError(f"no login: password={SECRET}")
 
     declare(fail)
@@ -132,7 +124,7 @@ def test_an_error_ends_the_run_with_its_text(plan):
 def test_options_that_are_secret_are_not_noted(plan):
     """By their names, as everywhere."""
 
-    def fail(archive, *, folder="", password=""):
+    def fail(run, *, folder="", password=""):
         raise ValueError
 
     declare(fail)
@@ -142,33 +134,25 @@ def test_options_that_are_secret_are_not_noted(plan):
     assert "[redacted]" == PipelineRun.objects.get().options["password"]
 
 
-def test_a_job_must_return_what_its_sinks_take(plan):
-    """Else it fails, with both."""
-    declare(lambda archive: {"other": archive}, sinks={"out": Collected()})
+@pytest.mark.parametrize("returned", ["a frame", True, 1.5])
+def test_a_job_must_return_its_rows(plan, returned):
+    """One that returns what it has read fails, with that."""
+    declare(lambda run: returned)
 
     ended = run_job(plan("own"))
 
-    assert "returned frames for ['other']; its sinks are ['out']" in ended.error
-
-
-def test_a_job_must_return_dataframes(plan):
-    """A function that forgets to return fails, with what it has returned."""
-    declare(lambda archive: None, sinks={"out": Collected()})
-
-    ended = run_job(plan("own"))
-
-    assert "returned None for its sink out, which is no DataFrame" in ended.error
+    assert f"returned {returned!r}; it must return how many rows" in ended.error
 
 
 def test_errors_of_spark_are_told_without_their_traces(plan, spark, tmp_path):
     """Those of Java by their causes, and those of ours as they were raised."""
     (tmp_path / "in.csv").write_text("one\n")
-    wrong = Files("csv", str(tmp_path), options={"mode": "FAILFAST"}, schema="n int")
 
-    def copy(rows, *, folder=""):
-        return rows
+    def copy(run, *, folder=""):
+        wrong = run.session.read.csv(folder, schema="n int", mode="FAILFAST")
+        wrong.write.json(f"{folder}/x")
 
-    declare(copy, sources={"rows": wrong}, sinks={"out": Files("json", "{folder}/x")})
+    declare(copy)
     java = run_job(plan("own", folder=str(tmp_path)))
     query = "SELECT 1 / (n - 1) AS n FROM generate_series(1, 2) AS n"
     ours = run_job(plan("fanout", task="tests.app.tasks.noop", query=query))
@@ -182,12 +166,11 @@ def test_errors_of_spark_are_told_without_their_traces(plan, spark, tmp_path):
 def test_notes_are_told_without_secrets(plan):
     """In the row and at the end; some twenty of them."""
 
-    def noting(run, archive, *, folder=""):
+    def noting(run):
         for n in range(30):
             run.note(f"note {n}, password={SECRET}")
-        return archive
 
-    declare(noting, sinks={"out": Collected()})
+    declare(noting)
 
     ended = run_job(plan("own"))
 
@@ -224,7 +207,7 @@ def spinning(spark):
 @pytest.mark.parametrize("how", ["request", "signal"])
 def test_a_run_that_is_told_to_stop_ends_within_seconds(plan, spark, cursor, how):
     """In the middle of Spark's work; nothing is written."""
-    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    declare(lambda run: len(spin(run).collect()))
     stop = threading.Event()
     thread, ended = in_thread(plan("own"), stop=stop)
     wait_for(lambda: spinning(spark), 30, "Spark works")
@@ -245,7 +228,7 @@ def test_a_run_that_is_told_to_stop_ends_within_seconds(plan, spark, cursor, how
 
 def test_a_run_that_lost_its_place_writes_nothing(plan, spark, cursor):
     """Another one's row stays as it is."""
-    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    declare(lambda run: len(spin(run).collect()))
     thread, ended = in_thread(plan("own"), lease_seconds=-1)
     wait_for(lambda: spinning(spark), 30, "Spark works")
 
@@ -267,7 +250,7 @@ def test_a_run_that_cannot_move_its_lease_on_stops_itself(
 ):
     """Once that is over, another one may have begun: after errors of the database, and
     where that does not answer at all."""
-    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    declare(lambda run: len(spin(run).collect()))
     answers, has_ended = pipelines.beat, threading.Event()
     is_away = threading.Event()
 
@@ -294,7 +277,7 @@ def test_a_run_that_cannot_move_its_lease_on_stops_itself(
 
 def test_the_row_tells_how_far_a_run_is(plan, spark, cursor):
     """Its phase, Spark's tasks and its UI."""
-    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    declare(lambda run: len(spin(run).collect()))
     stop = threading.Event()
     thread, _ = in_thread(plan("own"), stop=stop)
 
@@ -307,5 +290,5 @@ def test_the_row_tells_how_far_a_run_is(plan, spark, cursor):
     stop.set()
     thread.join(30)
 
-    assert "writing out" == row.progress["phase"]
+    assert "running" == row.progress["phase"]
     assert (0, 2) == (row.progress["tasks_done"], row.progress["tasks"])

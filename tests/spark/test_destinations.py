@@ -9,7 +9,6 @@ from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import find_job, pipeline_job
-from django_pgqueue.spark.places import Files, Jobs, Query
 from django_pgqueue.tasks.raised import Reject
 
 ALLOWED = ["/srv/export/", "s3a://bucket/log"]
@@ -80,26 +79,17 @@ def test_a_job_of_the_queue_with_another_address_is_rejected(settings):
 
 
 def test_folders_of_own_jobs_are_those_of_their_code(monkeypatch):
-    """An option that names a part of a folder is free, and one that names the folder is
-    not: but for the default."""
+    """An option that is declared as one that chooses is held to its default, and to
+    what settings name; another is free."""
     monkeypatch.setattr(jobs, "_jobs", dict(jobs._jobs))
 
-    @pipeline_job(
-        name="own",
-        sources={"rows": Query("SELECT 1 AS id")},
-        sinks={
-            "month": Files("json", "/data/{month}/{run.started_at:%Y-%m-%d}"),
-            "folder": Files("json", "{folder}/out"),
-            "jobs": Jobs(task="a.b", options={"refusedPath": "{refused}"}),
-        },
-    )
-    def own(rows, *, month=None, folder="/data", refused=None):
-        return {"month": rows, "folder": rows, "jobs": rows}
+    @pipeline_job(name="own", chooses=("folder", "refused"))
+    def own(run, *, month="", folder="/data", refused=None): ...
 
-    check("own")
-    check("own", month="2026-11", folder="/srv/export/x", refused="/srv/export/y")
+    check("own", month="../../etc")
+    check("own", folder="/srv/export/x", refused="/srv/export/y")
+    check("own", folder="/data/x")
     for options in (
-        {"month": "../../etc"},
         {"folder": "/etc"},
         {"folder": "/data/../etc"},
         {"refused": "/etc"},

@@ -21,6 +21,7 @@ from django.db import connections
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.management.cli.output import EXIT_USAGE
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.management.pipeline.run import EXIT_BUSY, EXIT_STOPPED
 from django_pgqueue.pipeline import runs as pipelines
@@ -47,15 +48,14 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
 
     Raises:
         SparkError: It failed.
-        Reject: There is no such job, the queue may not run it, an option is wrong, or
-            the settings do not let it write there.
+        Reject: There is no such job, the queue may not run it, it refuses an option,
+            or the settings do not let it write there.
         Snooze: Another run of it is live.
         Cancel: The queue's job was cancelled, or its run was asked to stop.
     """
     try:
         find_job_for_queue(job)
         plan = plan_of(job, options)
-        plan.check()
         check_destinations(plan.job, plan.options, get_settings().destinations)
     except SparkOptionError as error:
         raise Reject(str(error)) from error
@@ -82,6 +82,8 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
         return told.strip().splitlines()[-1] if told.strip() else ""
     if is_cancelled or _was_stopped(ctx.id, process):
         raise Cancel
+    if process.returncode == EXIT_USAGE:
+        raise Reject(told.strip())
     if process.returncode == EXIT_BUSY:
         raise Snooze(seconds=BUSY_SECONDS)
     raise SparkError(

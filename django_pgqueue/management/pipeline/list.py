@@ -38,8 +38,8 @@ def run(options: dict[str, Any], out: Output) -> int:
                     {
                         "name": job.name,
                         "options": dict(job.options),
-                        "sources": list(job.sources),
-                        "sinks": list(job.sinks),
+                        "chooses": list(job.chooses),
+                        "takes_out": job.takes_out,
                         "summary": job.summary,
                         "last_state": runs.get(job.name, {}).get("state"),
                     }

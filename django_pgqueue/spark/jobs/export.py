@@ -28,7 +28,7 @@ from django_pgqueue.spark.export.parquet import ParquetPlace
 from django_pgqueue.spark.export.place import DayRefused, Place
 from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import QueueTable
+from django_pgqueue.spark.run import Run
 
 # How long transactions that write to the archive are waited for.
 OPEN_SECONDS_MAX = 30.0
@@ -70,76 +70,62 @@ class Asked:
         )
 
 
-class Days:
-    """The sink: the days that are due, one after the other."""
-
-    def destinations(self, given: Mapping[str, Any]) -> list[str]:
-        """Return where the options say that the days go."""
-        return [given["path"]]
-
-    def write(self, run: Any, frame: Any) -> int:
-        """Export what is due; return how many rows that were."""
-        asked = Asked.of(run.options)
-        place = PLACES[asked.format](run, asked.target)
-        place.clear()
-        try:
-            return self._export_due(run, frame, asked, place)
-        finally:
-            # What is left is hidden, and the next run removes it anyway.
-            with suppress(Exception):
-                place.leave()
-
-    def _export_due(self, run: Any, frame: Any, asked: Asked, place: Place) -> int:
-        problems: dict[date, str] = {}
-        _tidy_up(run, asked, place)
-        due = _due(run, asked, place, problems)
-        _wait_until_closed(run, due, problems)
-        rows = 0
-        for day, table in due.items():
-            run.check()
-            try:
-                rows += _export(run, frame, asked, place, day, table)
-            except DayRefused as error:
-                problems[day] = str(error)
-                _note(run, asked, day, str(error))
-            except Exception as error:
-                with suppress(psycopg.Error, PipelineStopped):
-                    _note(run, asked, day, f"{type(error).__name__}: {error}")
-                raise
-        if problems:
-            told = " ".join(f"{day}: {told}" for day, told in sorted(problems.items()))
-            raise SparkError(
-                f"Of other days, {rows:,} rows were exported to {asked.target}; not of "
-                f"these. {told}"
-            )
-        return rows
-
-
 @pipeline_job(
-    name="export",
-    pushes_filters=True,
-    sources={"archive": QueueTable("archive")},
-    sinks={"days": Days()},
+    name="export", chooses=("path",), takes_out=("archive",), pushes_filters=True
 )
 def export(
-    archive: Any,
+    run: Run,
     *,
     path: str = "",
     format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     since: str = "",
     until: str = "",
     again: bool = False,
-) -> Any:
+) -> int:
     """
     Export the closed days of the archive to Parquet or Delta, by day and queue.
 
     Options: path, a folder or a URI; format, parquet or delta; since and until, the
     first and the last day; again, also what is exported already.
     """
-    Asked.of(
+    asked = Asked.of(
         {"path": path, "format": format, "since": since, "until": until, "again": again}
     )
-    return archive
+    place = PLACES[asked.format](run, asked.target)
+    place.clear()
+    try:
+        return _export_due(run, run.read("archive"), asked, place)
+    finally:
+        # What is left is hidden, and the next run removes it anyway.
+        with suppress(Exception):
+            place.leave()
+
+
+def _export_due(run: Run, frame: Any, asked: Asked, place: Place) -> int:
+    problems: dict[date, str] = {}
+    _tidy_up(run, asked, place)
+    due = _due(run, asked, place, problems)
+    _wait_until_closed(run, due, problems)
+    rows = 0
+    for day, table in due.items():
+        run.check()
+        try:
+            rows += _export(run, frame, asked, place, day, table)
+        except DayRefused as error:
+            problems[day] = str(error)
+            _note(run, asked, day, str(error))
+        except Exception as error:
+            with suppress(psycopg.Error, PipelineStopped):
+                _note(run, asked, day, f"{type(error).__name__}: {error}")
+            raise
+        run.rows_in = rows
+    if problems:
+        told = " ".join(f"{day}: {told}" for day, told in sorted(problems.items()))
+        raise SparkError(
+            f"Of other days, {rows:,} rows were exported to {asked.target}; not of "
+            f"these. {told}"
+        )
+    return rows
 
 
 def _export(

@@ -18,7 +18,7 @@ from django_pgqueue.pipeline import failures as stored
 from django_pgqueue.redaction.fingerprint import failed_entries, fingerprint
 from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import QueueTable
+from django_pgqueue.spark.run import Run
 
 # Names of tasks that a failure keeps, and characters of its sample.
 TASKS_MAX = 20
@@ -34,62 +34,55 @@ FOUND = (
 OF_ALL = ("id", "task", "deliveries", "enqueued_at", "errors")
 
 
-class Failures:
-    """The sink of failures: rows of the model Failure, and their hours."""
-
-    # The admin shows them to those who may see them.
-    takes_out = False
-
-    def write(self, run: Any, frame: Any) -> int:
-        """Add what was found, in one transaction."""
-        f = extra("pyspark.sql.functions")
-        errors = frame.persist()
-        try:
-            hours = [
-                (name, _moment(epoch), count)
-                for name, epoch, count in errors.groupBy(
-                    "fingerprint",
-                    (f.floor(f.col("at") / 3600) * 3600).alias("epoch"),
-                )
-                .count()
-                .collect()
-            ]
-            found = [_row(row) for row in _by_fingerprint(errors).collect()]
-        finally:
-            errors.unpersist()
-        with run.transaction() as cursor:
-            return stored.store(
-                cursor, found, hours, keep=duration("keep", run.options["keep"])
-            )
-
-
-@pipeline_job(
-    name="failures",
-    pushes_filters=True,
-    sources={
-        "jobs": QueueTable("jobs", OF_ALL),
-        "archive": QueueTable("archive", OF_ALL),
-        "dead_letters": QueueTable("dead_letters", (*OF_ALL, "reason", "finished_at")),
-    },
-    sinks={"failures": Failures()},
-)
-def failures(jobs: Any, archive: Any, dead_letters: Any, *, keep: str = "90d") -> Any:
+@pipeline_job(name="failures", takes_out=(), pushes_filters=True)
+def failures(run: Run, *, keep: str = "90d") -> int:
     """
     Group all errors by class, message and place, and count them by the hour: Failure.
 
     Options: keep, how long hours are kept.
     """
+    kept = duration("keep", keep)
+    f = extra("pyspark.sql.functions")
+    counted, rows = run.counted(_failed(run))
+    errors = _errors(counted).persist()
+    try:
+        hours = [
+            (name, _moment(epoch), count)
+            for name, epoch, count in errors.groupBy(
+                "fingerprint",
+                (f.floor(f.col("at") / 3600) * 3600).alias("epoch"),
+            )
+            .count()
+            .collect()
+        ]
+        found = [_row(row) for row in _by_fingerprint(errors).collect()]
+    finally:
+        errors.unpersist()
+    run.rows_in += rows()
+    with run.transaction() as cursor:
+        return stored.store(cursor, found, hours, keep=kept)
+
+
+def _failed(run: Run) -> Any:
+    """Return the rows of all tables that have an error, or a reason."""
     f = extra("pyspark.sql.functions")
     nothing = {
         "reason": f.lit(None).cast("string"),
         "finished_at": f.lit(None).cast("timestamp"),
     }
-    rows = (
+    jobs, archive = (run.read(name, columns=OF_ALL) for name in ("jobs", "archive"))
+    dead_letters = run.read("dead_letters", columns=(*OF_ALL, "reason", "finished_at"))
+    return (
         dead_letters.unionByName(jobs.withColumns(nothing))
         .unionByName(archive.withColumns(nothing))
         # Most jobs have no error; and a dead letter without one has its reason.
         .where((f.col("errors") != "[]") | f.col("reason").isNotNull())
     )
+
+
+def _errors(rows: Any) -> Any:
+    """Return a row for each error."""
+    f = extra("pyspark.sql.functions")
     # A plain function of Python: those of Arrow need pandas, which nothing else does.
     found = f.udf(_found, f"array<struct<{FOUND}>>", useArrow=False)
     errors = rows.select(

@@ -12,14 +12,15 @@ an option, so it is not for the queue, where others could change that.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from django_pgqueue.exceptions import DeclarationError, SparkOptionError
+from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.spark import enqueue
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import Jobs, Query
+from django_pgqueue.spark.run import Run
 
 SOURCES = ("query", "csv", "json", "parquet")
 
@@ -39,94 +40,9 @@ DIGEST_CHARACTERS = 12
 TASK_CHARACTERS = 40
 
 
-class Given:
-    """A source: what the options name."""
-
-    def check(self, plan: Any) -> None:
-        """Raise SparkOptionError unless they name one, and it can be."""
-        if self._kind(plan.options) == "query":
-            self._query(plan.options).check(plan)
-
-    def read(self, run: Any) -> Any:
-        """Return its rows."""
-        options = run.options
-        kind = self._kind(options)
-        if kind == "query":
-            return self._query(options).read(run)
-        reader = run.session.read.format(kind).options(**FORMATS[kind])
-        if options["schema"] is not None:
-            reader = reader.schema(options["schema"])
-        return reader.load(options[kind])
-
-    def _kind(self, options: Mapping[str, Any]) -> str:
-        given = [name for name in SOURCES if options[name] is not None]
-        if len(given) != 1:
-            raise SparkOptionError(
-                f"Rows come from one of the options {', '.join(SOURCES)}; given are "
-                f"{' and '.join(given) or 'none of them'}."
-            )
-        for name, kinds in NEEDS.items():
-            if options[name] is not None and given[0] not in kinds:
-                raise SparkOptionError(
-                    f"The option {name} is for {' and '.join(kinds)}, and not for "
-                    f"{given[0]}."
-                )
-        return given[0]
-
-    def _query(self, options: Mapping[str, Any]) -> Query:
-        try:
-            return Query(options["query"], divide_by=options["divide_by"])
-        except DeclarationError as error:
-            raise SparkOptionError(str(error).removeprefix("Query: ")) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Named(Jobs):
-    """A sink: jobs, under a name that follows from the options."""
-
-    def name_of(self, run: Any) -> str:
-        """
-        Return the option name, or what is the same whenever the same is asked for.
-
-        That is the same command; without a start, on the same day in UTC.
-        """
-        options = run.options
-        if options["name"] is not None:
-            return str(options["name"])
-        # Without those that are not given: an option to come changes no name.
-        given = {name: said for name, said in options.items() if said is not None}
-        told = json.dumps(given, sort_keys=True)
-        digest = sha256(told.encode()).hexdigest()[:DIGEST_CHARACTERS]
-        task = str(options["task"]).rpartition(".")[2][:TASK_CHARACTERS]
-        when = options["start"] or f"{run.started_at:%Y-%m-%d}"
-        return f"fanout {task} {when} {digest}"
-
-
-@pipeline_job(
-    name="fanout",
-    sources={"rows": Given()},
-    sinks={
-        "jobs": Named(
-            task="{task}",
-            key="{key}",
-            over="{over}",
-            start="{start}",
-            repeated="{repeated}",
-            options={
-                "queue": "{queue}",
-                "priority": "{priority}",
-                "maxAttempts": "{max_attempts}",
-                "expiresAt": "{expires_at}",
-                "tags": "{tags}",
-                "refusedPath": "{refused_path}",
-                "commit": "{commit}",
-            },
-        )
-    },
-    in_queue=False,
-)
+@pipeline_job(name="fanout", in_queue=False, takes_out=())
 def fanout(
-    rows: Any,
+    run: Run,
     *,
     task: str | None = None,
     query: str | None = None,
@@ -147,6 +63,71 @@ def fanout(
     tags: str | None = None,
     refused_path: str | None = None,
     commit: str = "staged",
-) -> Any:
+) -> int:
     """Store a job for each row of a query or of files, spread over a window."""
-    return rows
+    if task is None:
+        raise SparkOptionError(
+            "The option task is needed, and has no default: give it with -o task=…"
+        )
+    # Both are checked before Spark starts.
+    read = _reading(run)
+    said = enqueue.asked(
+        run,
+        task,
+        name=name or _name(run),
+        key=key,
+        over=over,
+        start=start,
+        repeated=repeated,
+        queue=queue,
+        priority=priority,
+        maxAttempts=max_attempts,
+        expiresAt=expires_at,
+        tags=tags,
+        refusedPath=refused_path,
+        commit=commit,
+    )
+    return enqueue.write(run, read(), said)
+
+
+def _reading(run: Run) -> Callable[[], Any]:
+    """Return what reads the rows that the options name."""
+    options = run.options
+    given = [name for name in SOURCES if options[name] is not None]
+    if len(given) != 1:
+        raise SparkOptionError(
+            f"Rows come from one of the options {', '.join(SOURCES)}; given are "
+            f"{' and '.join(given) or 'none of them'}."
+        )
+    for name, kinds in NEEDS.items():
+        if options[name] is not None and given[0] not in kinds:
+            raise SparkOptionError(
+                f"The option {name} is for {' and '.join(kinds)}, and not for "
+                f"{given[0]}."
+            )
+    if given[0] == "query":
+        return partial(run.query, options["query"], divide_by=options["divide_by"])
+    return partial(_files, run, given[0])
+
+
+def _files(run: Run, kind: str) -> Any:
+    reader = run.session.read.format(kind).options(**FORMATS[kind])
+    if run.options["schema"] is not None:
+        reader = reader.schema(run.options["schema"])
+    return reader.load(run.options[kind])
+
+
+def _name(run: Run) -> str:
+    """
+    Return a name that is the same whenever the same is asked for.
+
+    That is the same command; without a start, on the same day in UTC.
+    """
+    options = run.options
+    # Without those that are not given: an option to come changes no name.
+    given = {name: said for name, said in options.items() if said is not None}
+    told = json.dumps(given, sort_keys=True)
+    digest = sha256(told.encode()).hexdigest()[:DIGEST_CHARACTERS]
+    task = str(options["task"]).rpartition(".")[2][:TASK_CHARACTERS]
+    when = options["start"] or f"{run.started_at:%Y-%m-%d}"
+    return f"fanout {task} {when} {digest}"

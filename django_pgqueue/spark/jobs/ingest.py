@@ -30,7 +30,7 @@ from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.log.bounds import check_topics
 from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.starting import EARLIEST
-from django_pgqueue.spark.run import connected
+from django_pgqueue.spark.run import Run, connected
 from django_pgqueue.spark.write.stream import query_id
 
 # Locks: none.
@@ -108,86 +108,9 @@ class Asked:
         )
 
 
-class Log:
-    """The source: a stream of the topics that the options name."""
-
-    table = "log"
-
-    def check(self, plan: Any) -> None:
-        """
-        Raise SparkOptionError for options that cannot be, before Spark starts.
-
-        So for a topic that there is not, in the database that Spark would read.
-        """
-        asked = Asked.of(plan.options)
-        dsn = _dsn_of(plan)
-        # Where it cannot be asked, the run says so, without the secrets of a DSN.
-        with suppress(psycopg.Error):
-            if dsn is not None:
-                with connected(dsn) as connection:
-                    check_topics(connection.cursor(), asked.topics)
-
-    def read(self, run: Any) -> Any:
-        """Return a streaming DataFrame."""
-        asked = Asked.of(run.options)
-        place = PLACES[asked.format](run, asked.target)
-        _check_checkpoint(run, asked, place)
-        given = {**asked.source, **run.read_options}
-        if place.rows_max is not None:
-            rows = min(int(given["maxRowsPerBatch"]), place.rows_max)
-            given["maxRowsPerBatch"] = str(rows)
-        if "maxRowsPerSecond" not in given:
-            # A task writes a file for each topic and day: no more tasks than run.
-            given["partitions"] = str(run.session.sparkContext.defaultParallelism)
-        return run.session.readStream.format("pgqueue").options(**given).load()
-
-
-class Batches:
-    """The sink: a place that takes each batch once."""
-
-    def destinations(self, given: Mapping[str, Any]) -> list[str]:
-        """Return where the options say that batches and their checkpoint go."""
-        return [given["path"], given["checkpoint"]]
-
-    def write(self, run: Any, frame: Any) -> int:
-        """Read and write what there is now; return how many messages that were."""
-        asked = Asked.of(run.options)
-        place = PLACES[asked.format](run, asked.target)
-        bounds = _bounds(run, asked.topics)
-        written: list[int] = []
-        failed: list[PgQueueError] = []
-
-        def write_batch(part: Any, number: int) -> None:
-            try:
-                run.check()
-                written.append(place.write(part, query_id(part), number))
-            except PgQueueError as error:
-                # Through Java, an error of ours comes as a text.
-                failed.append(error)
-                raise
-
-        query = (
-            frame.writeStream.foreachBatch(write_batch)
-            .option("checkpointLocation", asked.checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            while not query.awaitTermination(LOOK_SECONDS):
-                run.check()
-        except Exception:
-            if failed:
-                raise failed[0] from None
-            raise
-        finally:
-            query.stop()
-        _tell(run, query, bounds, asked.target)
-        return sum(written)
-
-
-@pipeline_job(name="ingest", sources={"log": Log()}, sinks={"batches": Batches()})
+@pipeline_job(name="ingest", chooses=("path", "checkpoint"), takes_out=("log",))
 def ingest(
-    log: Any,
+    run: Run,
     *,
     topic: str = "",
     path: str = "",
@@ -196,7 +119,7 @@ def ingest(
     max_rows_per_batch: int = options.ROWS_PER_BATCH,
     on_data_loss: str = FAIL,
     checkpoint: str = "",
-) -> Any:
+) -> int:
     """
     Write topics of the log to Parquet or Delta, by topic and day, each message once.
 
@@ -204,16 +127,73 @@ def ingest(
     parquet or delta; starting, where the first run begins; max_rows_per_batch;
     on_data_loss, fail or continue; checkpoint, another place for it.
     """
-    return log
+    asked = Asked.of(run.options)
+    _check_topics(run, asked)
+    place = PLACES[asked.format](run, asked.target)
+    _check_checkpoint(run, asked, place)
+    bounds = _bounds(run, asked.topics)
+    written: list[int] = []
+    failed: list[PgQueueError] = []
+
+    def write_batch(part: Any, number: int) -> None:
+        try:
+            run.check()
+            written.append(place.write(part, query_id(part), number))
+            run.rows_in += written[-1]
+        except PgQueueError as error:
+            # Through Java, an error of ours comes as a text.
+            failed.append(error)
+            raise
+
+    query = (
+        _log(run, asked, place)
+        .writeStream.foreachBatch(write_batch)
+        .option("checkpointLocation", asked.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        while not query.awaitTermination(LOOK_SECONDS):
+            run.check()
+    except Exception:
+        if failed:
+            raise failed[0] from None
+        raise
+    finally:
+        query.stop()
+    _tell(run, query, bounds, asked.target)
+    return sum(written)
 
 
-def _dsn_of(plan: Any) -> str | None:
+def _check_topics(run: Run, asked: Asked) -> None:
+    """Raise SparkOptionError for a topic that the database that is read has not."""
+    dsn = _dsn_of(run)
+    # Where it cannot be asked, Spark says so, without the secrets of a DSN.
+    with suppress(psycopg.Error):
+        if dsn is not None:
+            with connected(dsn) as connection:
+                check_topics(connection.cursor(), asked.topics)
+
+
+def _log(run: Run, asked: Asked, place: Place) -> Any:
+    """Return the topics as a streaming DataFrame."""
+    given = {**asked.source, **run.read_options}
+    if place.rows_max is not None:
+        rows = min(int(given["maxRowsPerBatch"]), place.rows_max)
+        given["maxRowsPerBatch"] = str(rows)
+    if "maxRowsPerSecond" not in given:
+        # A task writes a file for each topic and day: no more tasks than run.
+        given["partitions"] = str(run.session.sparkContext.defaultParallelism)
+    return run.session.readStream.format("pgqueue").options(**given).load()
+
+
+def _dsn_of(run: Run) -> str | None:
     """Return what Spark's session would find; None: only Spark's processes know it."""
-    variable = plan.read_options.get("dsnEnv", DEFAULT_VARIABLE)
+    variable = run.read_options.get("dsnEnv", DEFAULT_VARIABLE)
     said = os.environ.get(variable, "").strip()
     if said:
         return said
-    dsn: str = plan.dsn
+    dsn: str = run.dsn
     return dsn if variable == DEFAULT_VARIABLE else None
 
 

@@ -20,7 +20,7 @@ from django_pgqueue.pipeline.task_hours import Counted
 from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.export.departed import with_departed
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.places import QueueTable
+from django_pgqueue.spark.run import Run
 
 HOUR = timedelta(hours=1)
 
@@ -55,43 +55,10 @@ OF_BOTH = (
 ARCHIVED = (*OF_BOTH, "state")
 
 
-class TaskHours:
-    """The sink: rows of the model TaskHour."""
-
-    # The admin shows them to those who may see them.
-    takes_out = False
-
-    def write(self, run: Any, frame: Any) -> int:
-        """Replace the hours of *frame*, and forget the oldest, in one transaction."""
-        f = extra("pyspark.sql.functions")
-        first, *others = task_hours.COLUMNS
-        rows = frame.select(_epoch(f.col(first)), *others).collect()
-        with run.transaction() as cursor:
-            count = task_hours.store(
-                cursor, ((moment(epoch), *rest) for epoch, *rest in rows)
-            )
-            task_hours.forget(cursor, duration("keep", run.options["keep"]))
-        return count
-
-
-@pipeline_job(
-    name="metrics",
-    pushes_filters=True,
-    sources={
-        "archive": QueueTable("archive", ARCHIVED),
-        "dead_letters": QueueTable("dead_letters", (*OF_BOTH, "reason")),
-    },
-    sinks={"task_hours": TaskHours()},
-)
+@pipeline_job(name="metrics", takes_out=(), pushes_filters=True)
 def metrics(
-    run: Any,
-    archive: Any,
-    dead_letters: Any,
-    *,
-    lookback: str = "2d",
-    full: bool = False,
-    keep: str = "400d",
-) -> Any:
+    run: Run, *, lookback: str = "2d", full: bool = False, keep: str = "400d"
+) -> int:
     """
     Count what each task did in each queue and hour: TaskHour.
 
@@ -100,17 +67,30 @@ def metrics(
     """
     f = extra("pyspark.sql.functions")
     since = _since(run, duration("lookback", lookback), is_full=full)
-    kept_from = run.started_at - duration("keep", keep)
-    since = max(since, _hour(kept_from) + HOUR)
+    kept = duration("keep", keep)
+    since = max(since, _hour(run.started_at - kept) + HOUR)
+    archive = run.read("archive", columns=ARCHIVED)
     archive = with_departed(run, archive, ARCHIVED, since)
     archive = archive.where(f.col("finished_at") >= f.lit(since))
-    dead_letters = dead_letters.where(f.col("finished_at") >= f.lit(since))
+    dead_letters = run.read(
+        "dead_letters",
+        columns=(*OF_BOTH, "reason"),
+        where=f.col("finished_at") >= f.lit(since),
+    )
     changed = changed_hours(run, archive, dead_letters, since)
     run.check()
-    return per_hour(
+    hours = per_hour(
         _within(archive, changed).withColumn("reason", f.lit(None).cast("string")),
         _within(dead_letters, changed).withColumn("state", f.lit("dead")),
     )
+    first, *others = task_hours.COLUMNS
+    rows = hours.select(_epoch(f.col(first)), *others).collect()
+    with run.transaction() as cursor:
+        count = task_hours.store(
+            cursor, ((moment(epoch), *rest) for epoch, *rest in rows)
+        )
+        task_hours.forget(cursor, kept)
+    return count
 
 
 def changed_hours(
@@ -125,15 +105,19 @@ def changed_hours(
             counts = [*found.get(moment(epoch), Counted(0, 0))]
             counts[place] = count
             found[moment(epoch)] = Counted(*counts)
+            run.rows_in += count
     with run.transaction() as cursor:
         known = task_hours.counted(cursor, since)
     nothing = Counted(0, 0)
-    return sorted(
+    changed = sorted(
         at
         for at, seen in found.items()
         if seen.archived > known.get(at, nothing).archived
         or seen.dead > known.get(at, nothing).dead
     )
+    # They are read once more.
+    run.rows_in += sum(sum(found[at]) for at in changed)
+    return changed
 
 
 def per_hour(archive: Any, dead_letters: Any) -> Any:
