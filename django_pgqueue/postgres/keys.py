@@ -20,8 +20,6 @@ INSTALLATION = "'pgqueue_job'::regclass::oid::integer"
 PARTITIONS = 706_701
 # Who elects the leader. Key: INSTALLATION.
 LEADER = 706_702
-# Which writes from Spark have a task at work, shared. Key: of the write's id.
-SPARK_WRITE = 706_703
 # Who writes what code declares of schedules. Key: INSTALLATION.
 SCHEDULES = 706_704
 # Who writes what code declares of subscriptions. Key: INSTALLATION.

@@ -220,7 +220,7 @@ def write(frame: Any, said: FanOut, dsn: str, now: datetime) -> WriteResult:
         _check_window(said.start or now, said.over, now)
     with _kept(frame, said) as rows:
         if rows is None:
-            return _nothing(said.options["name"], said.options.get("commit"), now)
+            return _nothing(said.options["name"], now)
         return once.write_named(_placed(rows, said, now), said.options, dsn)
 
 
@@ -310,12 +310,11 @@ def _microseconds(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
 
 
-def _nothing(name: str, mode: str | None, now: datetime) -> WriteResult:
+def _nothing(name: str, now: datetime) -> WriteResult:
     """Return the result of a write that was none."""
     return WriteResult(
         id=uuid4(),
         name=name,
-        mode=mode or "staged",
         state=ROLLED_BACK,
         started_at=now,
         ended_at=now,

@@ -49,7 +49,7 @@ SELECT 'check ' || k.conname,
 # CHECKs that stand in the CREATE TABLE of what Django cannot declare.
 OF_TABLES = (
     *("pgqueue_archived_job_state", "pgqueue_message_headers"),
-    *("pgqueue_spark_write_mode", "pgqueue_spark_write_state"),
+    "pgqueue_spark_write_state",
 )
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -190,7 +190,6 @@ def waits_for_a_lock() -> bool:
         ({"repeated": "kep"}, "repeated is 'kep'. Did you mean 'keep'"),
         ({"queue": "no queue"}, "queue is 'no queue'"),
         ({"priority": "101"}, "priority is '101'; .* from -100 to 100"),
-        ({"commit": "2pc"}, "commit is '2pc'"),
         ({"schema": "a int"}, "schema is for csv and json, and not for query"),
         ({"query": " "}, "query has 0 characters"),
     ],
@@ -322,8 +321,8 @@ def test_a_name_that_is_being_written_is_left_alone(spark, transactional_db):
     """Nobody knows whether its driver is dead: a run does, a plain call does not."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO pgqueue_spark_write (id, name, mode)"
-            " VALUES (gen_random_uuid(), 'busy', 'staged')"
+            "INSERT INTO pgqueue_spark_write (id, name)"
+            " VALUES (gen_random_uuid(), 'busy')"
         )
 
     with pytest.raises(SparkError, match=r"'busy' is open since .* roll it back"):

@@ -54,20 +54,18 @@ def main(rows: int) -> None:
             frame = spark.read.format("pgqueue").option("partitions", 4).load()
             frame.write.format("noop").mode("overwrite").save()
 
-        def write(commit: str, rows: int = rows) -> None:
+        def write(rows: int = rows) -> None:
             frame = spark.range(0, rows, 1, 4).selectExpr(
                 "id AS order_id", "md5(cast(id AS string)) AS note"
             )
             writer = frame.write.format("pgqueue").mode("append")
-            writer.options(task="shop.tasks.send", commit=commit).save()
+            writer.options(task="shop.tasks.send").save()
 
         # A Java is slow at first.
         read()
-        write("staged", rows // 10)
-        write("two-phase", rows // 10)
+        write(rows // 10)
         report("read, all columns", rows, read, postmaster)
-        report("write, staged", rows, lambda: write("staged"), postmaster)
-        report("write, two-phase", rows, lambda: write("two-phase"), postmaster)
+        report("write", rows, write, postmaster)
         spark.stop()
 
 

@@ -62,7 +62,6 @@ def fanout(
     expires_at: str | None = None,
     tags: str | None = None,
     refused_path: str | None = None,
-    commit: str = "staged",
 ) -> int:
     """Store a job for each row of a query or of files, spread over a window."""
     if task is None:
@@ -85,7 +84,6 @@ def fanout(
         expiresAt=expires_at,
         tags=tags,
         refusedPath=refused_path,
-        commit=commit,
     )
     return enqueue.write(run, read(), said)
 
@@ -124,8 +122,10 @@ def _name(run: Run) -> str:
     That is the same command; without a start, on the same day in UTC.
     """
     options = run.options
-    # Without those that are not given: an option to come changes no name.
+    # Without those that are not given: an option to come changes no name. One that is
+    # gone changes none either.
     given = {name: said for name, said in options.items() if said is not None}
+    given["commit"] = "staged"
     told = json.dumps(given, sort_keys=True)
     digest = sha256(told.encode()).hexdigest()[:DIGEST_CHARACTERS]
     task = str(options["task"]).rpartition(".")[2][:TASK_CHARACTERS]

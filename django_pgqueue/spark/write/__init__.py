@@ -11,7 +11,6 @@ Writing: rows of a DataFrame become jobs, all of them or none.
     session.py     a session of the database, through psycopg
     journal.py     the row that says what became of a write
     staged.py      rows wait in a table of the write; one transaction moves them
-    two_phase.py   each Spark task prepares a transaction; the driver commits them
     reap.py        finishes what a driver has left that died
     writer.py      what Spark calls, on executors and on the driver
     result.py      what became of a write, for the caller

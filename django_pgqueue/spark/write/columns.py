@@ -17,7 +17,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.write.json_text import problem_of_type
-from django_pgqueue.spark.write.options import TWO_PHASE, WriteOptions
+from django_pgqueue.spark.write.options import WriteOptions
 
 # What a lane takes, by its column: the options.
 OF_LANE = {
@@ -137,12 +137,6 @@ def _check_given_once(columns: Columns, options: WriteOptions) -> None:
     if columns.task is None and "task" not in options.constants:
         raise SparkOptionError(
             "Which task? Give the option task, or a column of that name."
-        )
-    if columns.dedup_key is not None and options.commit == TWO_PHASE:
-        raise SparkOptionError(
-            "Column dedup_key and commit=two-phase cannot go together: a task would "
-            "wait for another's prepared transaction, which waits for it. Use "
-            "commit=staged."
         )
 
 

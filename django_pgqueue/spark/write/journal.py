@@ -2,7 +2,6 @@
 Journal: the row of pgqueue_spark_write that says what is to become of a write.
 
     open         its tasks are writing; all of it can be thrown away
-    committing   two-phase: decided, and the prepared transactions are being committed
     committed    its rows are jobs
     rolled_back  there are none of it
 
@@ -23,16 +22,10 @@ import psycopg
 from psycopg import sql
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.postgres.keys import SPARK_WRITE
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-OPEN, COMMITTING, COMMITTED, ROLLED_BACK = (
-    "open",
-    "committing",
-    "committed",
-    "rolled_back",
-)
+OPEN, COMMITTED, ROLLED_BACK = "open", "committed", "rolled_back"
 
 # Different reasons that a result tells apart; the others are counted together.
 REASONS_MAX = 20
@@ -41,9 +34,8 @@ OTHER_REASONS = "other reasons"
 # Locks: its own row. A second task of the same write waits here until the first one
 # has made the row and the stage; without a target, since the name is unique as well.
 OPEN_WRITE = """
-INSERT INTO pgqueue_spark_write (id, name, mode, stage_schema, stage_table,
-                                 refused_path)
-VALUES (%(id)s, %(name)s, %(mode)s, %(schema)s, %(table)s, %(refused_path)s)
+INSERT INTO pgqueue_spark_write (id, name, stage_schema, stage_table, refused_path)
+VALUES (%(id)s, %(name)s, %(schema)s, %(table)s, %(refused_path)s)
 ON CONFLICT DO NOTHING
 """
 
@@ -62,22 +54,15 @@ LOCK = "SELECT state FROM pgqueue_spark_write WHERE id = %(id)s FOR UPDATE"
 # Locks: the row. Who finds it in another state changes nothing.
 DECIDE = """
 UPDATE pgqueue_spark_write
-   SET state = %(state)s::text, gids = %(gids)s::jsonb, queues = %(queues)s::jsonb,
+   SET state = 'committed', ended_at = clock_timestamp(), queues = %(queues)s::jsonb,
        written = %(written)s, skipped = %(skipped)s, refused = %(refused)s,
-       reasons = %(reasons)s::jsonb, refused_files = %(files)s::jsonb,
-       ended_at = CASE WHEN %(state)s::text = 'committing' THEN NULL
-                       ELSE clock_timestamp() END
+       reasons = %(reasons)s::jsonb, refused_files = %(files)s::jsonb
  WHERE id = %(id)s AND state = 'open'
 """
 ROLL_BACK = """
 UPDATE pgqueue_spark_write
    SET state = 'rolled_back', ended_at = clock_timestamp()
  WHERE id = %(id)s AND state = 'open'
-"""
-DONE = """
-UPDATE pgqueue_spark_write
-   SET state = 'committed', ended_at = clock_timestamp()
- WHERE id = %(id)s AND state = 'committing'
 """
 TOUCH = """
 UPDATE pgqueue_spark_write SET touched_at = clock_timestamp() WHERE id = %(id)s
@@ -90,10 +75,6 @@ NO_FILES = """
 UPDATE pgqueue_spark_write SET refused_path = NULL, refused_files = '[]'
  WHERE id = %(id)s
 """
-
-# Locks: that a task is at work, shared with the write's other tasks. A prepared
-# transaction goes on holding it, then without a process.
-AT_WORK = "SELECT pg_advisory_xact_lock_shared(%(class)s, %(key)s)"
 
 SCHEMA = """
 SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -111,21 +92,15 @@ class Write:
 
     id: UUID
     name: str | None
-    mode: str
-    stage_schema: str | None
+    stage_schema: str
     refused_path: str | None
     # Columns of the stage, besides the attempt.
     stage_columns: tuple[str, ...] = ()
 
     @property
-    def stage_table(self) -> str | None:
-        """What its stage is called; None: it has none."""
-        return f"pgqueue_stage_{self.id.hex}" if self.mode == "staged" else None
-
-    @property
-    def key(self) -> int:
-        """The key of its advisory lock."""
-        return lock_key(self.id)
+    def stage_table(self) -> str:
+        """What its stage is called."""
+        return f"pgqueue_stage_{self.id.hex}"
 
     @property
     def stage(self) -> sql.Composable:
@@ -146,16 +121,10 @@ class Outcome:
     reasons: dict[str, int] = field(default_factory=dict)
     queues: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)
-    gids: list[str] = field(default_factory=list)
     # By attempt: how many rows it has written.
     by_attempt: dict[int, int] = field(default_factory=dict)
     # The first refused rows, in words.
     samples: list[str] = field(default_factory=list)
-
-
-def lock_key(write_id: UUID) -> int:
-    """Return the key of a write's advisory lock, a signed 32-bit number."""
-    return int.from_bytes(write_id.bytes[:4], "big", signed=True)
 
 
 def relation(schema: str | None, table: str | None) -> sql.Composable:
@@ -222,7 +191,6 @@ def begin(connection: Connection, write: Write) -> bool:
         {
             "id": write.id,
             "name": write.name,
-            "mode": write.mode,
             "schema": write.stage_schema,
             "table": write.stage_table,
             "refused_path": write.refused_path,
@@ -234,12 +202,6 @@ def begin(connection: Connection, write: Write) -> bool:
     if state != OPEN:
         raise SparkError(f"{write} is {state}: this task comes too late.")
     return made == 1
-
-
-def begin_again(connection: Connection, write: Write) -> None:
-    """Make the row of *write* unless there is one, whatever its state."""
-    if state_of(connection, write.id) is None:
-        begin(connection, write)
 
 
 def state_of(connection: Connection, write_id: UUID) -> str | None:
@@ -260,13 +222,12 @@ def lock(connection: Connection, write: Write) -> str:
 def decide(
     connection: Connection,
     write: Write,
-    state: str,
     outcome: Outcome,
     *,
     skipped: int,
 ) -> None:
     """
-    Write down what becomes of an open write, in the caller's transaction.
+    Write down that an open write is committed, in the caller's transaction.
 
     Raises:
         SparkError: It is not open any more.
@@ -275,8 +236,6 @@ def decide(
         DECIDE,
         {
             "id": write.id,
-            "state": state,
-            "gids": json.dumps(outcome.gids),
             "queues": json.dumps(sorted(outcome.queues)),
             "written": outcome.rows - skipped,
             "skipped": skipped,
@@ -298,19 +257,13 @@ def touch(connection: Connection, write: Write) -> None:
     connection.execute(TOUCH, {"id": write.id})
 
 
-def say_at_work(connection: Connection, write: Write) -> None:
-    """Show that a task is at work, until its transaction ends."""
-    connection.execute(AT_WORK, {"class": SPARK_WRITE, "key": write.key})
-
-
 @dataclass(frozen=True, slots=True)
 class WriteResult:
     """What became of a write."""
 
     id: UUID
     name: str | None
-    mode: str
-    # open, committing, committed or rolled_back.
+    # open, committed or rolled_back.
     state: str
     started_at: datetime
     ended_at: datetime | None
@@ -326,8 +279,7 @@ class WriteResult:
 
 # Locks: none.
 RESULT = """
-SELECT id, name, mode, state, started_at, ended_at, written, skipped, refused, reasons,
-       queues
+SELECT id, name, state, started_at, ended_at, written, skipped, refused, reasons, queues
   FROM pgqueue_spark_write
 """
 RESULT_BY_ID = f"{RESULT} WHERE id = %(id)s"

@@ -28,7 +28,7 @@ from django_pgqueue.bounds import (
     TIME_MAX,
     TIME_MIN,
 )
-from django_pgqueue.exceptions import SparkOptionError, did_you_mean
+from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.options import check_names, dsn_source, number, optional
 from django_pgqueue.spark.spread import key_columns
@@ -51,7 +51,6 @@ KNOWN = (
     "lanePolicy",
     "argsColumn",
     "kwargsColumn",
-    "commit",
     "name",
     "refusedPath",
     "payloadBytesMax",
@@ -59,9 +58,6 @@ KNOWN = (
     "dsnEnv",
     "dsnFile",
 )
-
-STAGED, TWO_PHASE = "staged", "two-phase"
-COMMITS = (STAGED, TWO_PHASE)
 
 LANE_POLICIES = ("skip", "dead-letter", "fair")
 
@@ -85,7 +81,6 @@ class WriteOptions:
     # None: the columns args and kwargs where the DataFrame has them.
     args_column: str | None = None
     kwargs_column: str | None = None
-    commit: str = STAGED
     # A second write of the same name is refused once the first has been committed.
     name: str | None = None
     # Where refused rows are written; None: one of them fails the write.
@@ -123,17 +118,6 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
             ("lanePolicy", "lane_policy", _lane_policy),
         )
     }
-    commit = given.get("commit", STAGED)
-    if commit not in COMMITS:
-        raise SparkOptionError(
-            f"The option commit is {commit[:40]!r}."
-            f"{did_you_mean(commit, list(COMMITS))}"
-            f" It must be one of {', '.join(COMMITS)}."
-        )
-    if commit == TWO_PHASE and "stageschema" in given:
-        raise SparkOptionError(
-            "The option stageSchema is for commit=staged: two-phase has no stage."
-        )
     return WriteOptions(
         constants={key: text for key, text in constants.items() if text is not None},
         tags=optional(given, "tags", _tags) or (),
@@ -142,7 +126,6 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
         or (),
         args_column=given.get("argscolumn"),
         kwargs_column=given.get("kwargscolumn"),
-        commit=commit,
         name=optional(given, "name", _name),
         refused_path=optional(given, "refusedpath", _path),
         payload_bytes_max=optional(given, "payloadbytesmax", _payload_bytes)

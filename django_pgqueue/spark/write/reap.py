@@ -5,9 +5,8 @@ Every write does it before it begins. By hand:
 
     python -m django_pgqueue.spark.write.reap [--stale SECONDS] [--name NAME]
 
-A write counts as dead when no task of it is at work and it has shown no sign of life
-for some time. What was decided is done whatever its age. It runs as the role that
-wrote: PostgreSQL lets nobody else end a prepared transaction, but for a superuser.
+A write counts as dead when it has shown no sign of life for some time. One that was
+only slow fails then, and leaves nothing.
 """
 
 from __future__ import annotations
@@ -23,60 +22,40 @@ from uuid import UUID
 import psycopg
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.postgres.keys import SPARK_WRITE
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT, HINT_SECONDS_MAX
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
-from django_pgqueue.spark.write import aside, journal, staged, two_phase
-from django_pgqueue.spark.write.journal import COMMITTED, COMMITTING, OPEN
+from django_pgqueue.spark.write import aside, journal, staged
+from django_pgqueue.spark.write.journal import COMMITTED, OPEN
 from django_pgqueue.spark.write.session import session
 
 logger = logging.getLogger("django_pgqueue.spark")
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# Without a sign of life. A prepared transaction holds back vacuum; a stage takes room
-# on the disk, and its write may wait for hours for a place in a cluster.
-TWO_PHASE_STALE_SECONDS = 3_600
-STAGED_STALE_SECONDS = 86_400
+# Without a sign of life. A stage takes room on the disk, and its write may wait for
+# hours for a place in a cluster.
+STALE_SECONDS = 86_400
 
 # What has become of a write is told for this long.
 KEPT_DAYS = 90
 
 WRITES_MAX = 1_000
 
-# Locks: none. What is open and dead, what is half committed, and what is decided and
-# has left something.
+# Locks: none. What is open and dead, and what is decided and has left something.
 LEFT = """
-SELECT w.id, w.name, w.mode, w.state, w.gids, w.queues, w.stage_schema, w.stage_table,
-       w.refused_path, w.refused_files
-  FROM pgqueue_spark_write w
- WHERE (w.state = 'open'
-        AND (w.name = %(name)s OR %(name)s::text IS NULL
-             AND w.touched_at < clock_timestamp() - make_interval(secs =>
-                 coalesce(%(stale)s, CASE w.mode WHEN 'staged' THEN %(staged)s
-                                                 ELSE %(two_phase)s END)))
-        AND NOT EXISTS (
-            SELECT FROM pg_locks l
-             WHERE l.locktype = 'advisory' AND l.pid IS NOT NULL AND l.objsubid = 2
-               AND l.database = (SELECT oid FROM pg_database
-                                  WHERE datname = current_database())
-               AND l.classid = %(class)s::bigint::oid
-               AND l.objid = ((('x' || left(replace(w.id::text, '-', ''), 8))::bit(32)
-                              ::bigint) & 4294967295)::oid))
-    OR w.state = 'committing'
-    OR w.state IN ('committed', 'rolled_back')
-       AND (w.stage_table IS NOT NULL OR w.refused_path IS NOT NULL
-            OR EXISTS (SELECT FROM pg_prepared_xacts p
-                        WHERE p.database = current_database()
-                          AND starts_with(p.gid, 'pgqueue:' || replace(w.id::text, '-',
-                                                                       '') || ':')))
- ORDER BY w.started_at LIMIT %(limit)s
+SELECT id, name, state, stage_schema, stage_table, refused_path, refused_files
+  FROM pgqueue_spark_write
+ WHERE state = 'open'
+       AND (name = %(name)s OR %(name)s::text IS NULL
+            AND touched_at < clock_timestamp() - make_interval(secs => %(stale)s))
+    OR state <> 'open' AND (stage_table IS NOT NULL OR refused_path IS NOT NULL)
+ ORDER BY started_at LIMIT %(limit)s
 """
 
-# Locks: as NOTIFY in postgres/wake.py. With the seconds since the first row may have
-# been stored: a two-phase write has its jobs prepared long before they are committed.
+# Locks: as NOTIFY in postgres/wake.py. With the seconds since the first job may have
+# been stored, since one transaction makes all of them.
 WAKE_LANES = """
 SELECT pg_notify(pgqueue_channel(), %(hint)s::text || least(%(most)s, ceil(
            extract(epoch FROM clock_timestamp() - w.started_at)))::integer)
@@ -93,7 +72,7 @@ DELETE FROM pgqueue_spark_write
 
 
 def reap(
-    dsn: str, *, stale_seconds: float | None = None, name: str | None = None
+    dsn: str, *, stale_seconds: float = STALE_SECONDS, name: str | None = None
 ) -> list[str]:
     """
     Finish or roll back what dead drivers have left.
@@ -101,9 +80,8 @@ def reap(
     Args:
         dsn: The database.
         stale_seconds: Without a sign of life, after which an open write counts as
-            dead; None: an hour if it is two-phase, a day if it is staged.
-        name: Roll back the open write of this name, whatever its age, unless a task
-            of it is at work.
+            dead.
+        name: Roll back the open write of this name, whatever its age.
 
     Returns:
         A line for each write that something was done about.
@@ -119,7 +97,7 @@ def reap(
 def reap_with(
     connection: Connection,
     *,
-    stale_seconds: float | None = None,
+    stale_seconds: float = STALE_SECONDS,
     name: str | None = None,
 ) -> list[str]:
     """As reap(), with an open session in autocommit."""
@@ -128,27 +106,18 @@ def reap_with(
         {
             "stale": stale_seconds,
             "name": name,
-            "staged": STAGED_STALE_SECONDS,
-            "two_phase": TWO_PHASE_STALE_SECONDS,
-            "class": SPARK_WRITE,
             "limit": WRITES_MAX,
         },
     ).fetchall()
     lines = []
-    for write_id, title, _, state, gids, queues, *leftovers in rows:
+    for write_id, title, state, *leftovers in rows:
         what = f"{title or write_id}: {state}"
         if state == OPEN:
             changed = connection.execute(journal.ROLL_BACK, {"id": write_id}).rowcount
             if changed != 1:
                 continue  # Its driver was quicker.
             what += ", rolled back"
-        if state == COMMITTING:
-            two_phase.finish(connection, write_id, gids)
-            what += ", committed"
         problems = clear(connection, write_id, *leftovers)
-        if state == COMMITTING:
-            # Whether it has lanes is not in the journal.
-            wake_workers(connection, queues, write_id)
         if problems:
             what += f"; left: {'; '.join(problems)}"
         logger.warning("write left behind %s", what)
@@ -173,16 +142,13 @@ def clear(
     state = journal.state_of(connection, write_id)
     problems: list[str] = []
 
-    def attempt(step: Callable[[], None], note: str | None) -> None:
+    def attempt(step: Callable[[], None], note: str) -> None:
         try:
             step()
-            if note is not None:
-                connection.execute(note, {"id": write_id})
+            connection.execute(note, {"id": write_id})
         except (psycopg.Error, SparkError) as error:
             problems.append(" ".join(str(error).split()))
 
-    if state != COMMITTING:
-        attempt(lambda: two_phase.sweep(connection, write_id), None)
     if stage_table is not None:
         attempt(
             lambda: staged.drop(connection, stage_schema, stage_table),
@@ -199,7 +165,7 @@ def wake_workers(
     queues: Sequence[str],
     write_id: UUID,
     *,
-    has_lanes: bool = True,
+    has_lanes: bool,
 ) -> None:
     """
     Send one NOTIFY for each queue: a hint, so its failure is none of the write's.
@@ -227,7 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=f"Finish what dead Spark drivers have left in ${DEFAULT_VARIABLE}.",
     )
     parser.add_argument(
-        "--stale", type=float, metavar="SECONDS", help="without a sign of life"
+        "--stale",
+        type=float,
+        default=STALE_SECONDS,
+        metavar="SECONDS",
+        help="without a sign of life",
     )
     parser.add_argument("--name", help="roll back the open write of this name")
     asked = parser.parse_args(arguments)

@@ -89,8 +89,8 @@ def begin(connection: Connection, write: Write) -> None:
     except psycopg.errors.InsufficientPrivilege:
         raise SparkError(
             f"The role may make no table in the schema {write.stage_schema}: GRANT "
-            f"CREATE ON SCHEMA to it, name a schema where it may by the option "
-            f"stageSchema, or write with commit=two-phase."
+            f"CREATE ON SCHEMA to it, or name a schema where it may by the option "
+            f"stageSchema."
         ) from None
     except psycopg.errors.InvalidSchemaName:
         raise SparkError(
@@ -172,7 +172,7 @@ def commit(
             skipped = outcome.rows - _move(connection, write, outcome, constants)
         else:
             skipped = 0
-        journal.decide(connection, write, COMMITTED, outcome, skipped=skipped)
+        journal.decide(connection, write, outcome, skipped=skipped)
     return skipped
 
 

@@ -19,10 +19,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
-from django_pgqueue.spark.write import aside, journal, staged, two_phase
+from django_pgqueue.spark.write import aside, journal, staged
 from django_pgqueue.spark.write.columns import REASON, Columns, plan
 from django_pgqueue.spark.write.journal import Outcome, Write, count_reason
-from django_pgqueue.spark.write.options import STAGED, TWO_PHASE, WriteOptions, parse
+from django_pgqueue.spark.write.options import WriteOptions, parse
 from django_pgqueue.spark.write.reap import clear, reap_with, wake_workers
 from django_pgqueue.spark.write.rows import Checked, Rows
 from django_pgqueue.spark.write.session import ConnectionLost, read_dsn, session
@@ -49,7 +49,6 @@ class Report(WriterCommitMessage):
     samples: list[str] = field(default_factory=list)
     queues: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)
-    gid: str | None = None
 
 
 class PgQueueWriter(DataSourceArrowWriter):
@@ -63,14 +62,12 @@ class PgQueueWriter(DataSourceArrowWriter):
         rows = Rows(columns, options, REASON)
         self._constants = rows.constants
         self._has_lanes = "lane" in rows.names
-        is_staged = options.commit == STAGED
         self._write = Write(
             id=uuid4(),
             name=options.name,
-            mode=options.commit,
-            stage_schema=options.stage_schema or schema_of_jobs if is_staged else None,
+            stage_schema=options.stage_schema or schema_of_jobs,
             refused_path=options.refused_path,
-            stage_columns=rows.varying if is_staged else (),
+            stage_columns=rows.varying,
         )
 
     def write(self, iterator: Iterator[Any]) -> Report:
@@ -137,13 +134,8 @@ class PgQueueWriter(DataSourceArrowWriter):
         with session(read_dsn(self._options.dsn)) as connection:
             skipped = 0
             if outcome.by_attempt or outcome.refused or write.name:
-                if write.mode == TWO_PHASE:
-                    journal.begin_again(connection, write)
-                    two_phase.decide(connection, write, outcome)
-                    two_phase.finish(connection, write.id, outcome.gids)
-                else:
-                    staged.begin_again(connection, write)
-                    skipped = staged.commit(connection, write, outcome, self._constants)
+                staged.begin_again(connection, write)
+                skipped = staged.commit(connection, write, outcome, self._constants)
                 wake_workers(
                     connection,
                     sorted(outcome.queues),
@@ -187,17 +179,9 @@ class _Task:
         self._partition = partition
         self._rows = Rows(writer._columns, options, REASON)
         self._seen = 0
-        self._stager: staged.Stager | None = None
-        self._preparer: two_phase.Preparer | None = None
-        if write.mode == TWO_PHASE:
-            journal.begin(connection, write)
-            self._preparer = two_phase.Preparer(
-                connection, write, self._rows.names, report.attempt
-            )
-        else:
-            staged.begin(connection, write)
-            self._stager = staged.Stager(connection, write, report.attempt)
-            self._rows.leave_out_constants(lead=self._stager.lead)
+        staged.begin(connection, write)
+        self._stager = staged.Stager(connection, write, report.attempt)
+        self._rows.leave_out_constants(lead=self._stager.lead)
         self._aside: aside.Aside | None = None
         if write.refused_path is not None:
             self._aside = aside.Aside(
@@ -215,9 +199,7 @@ class _Task:
             if checked.refused is not None:
                 self._refuse(checked)
             if checked.rows and self.may_go_on:
-                sink = self._stager or self._preparer
-                assert sink is not None
-                sink.add(checked.text)
+                self._stager.add(checked.text)
                 self._report.rows += checked.rows
                 self._report.queues |= checked.queues
         self._seen += batch.num_rows
@@ -227,11 +209,8 @@ class _Task:
         if self._aside is not None:
             self._report.files += self._aside.close()
         if not self.may_go_on:
-            return  # The session ends, and with it what was not prepared.
-        if self._stager is not None:
-            self._stager.flush()
-        elif self._preparer is not None and self._preparer.prepare():
-            self._report.gid = self._preparer.gid
+            return
+        self._stager.flush()
 
     def _refuse(self, checked: Checked) -> None:
         report = self._report
@@ -269,8 +248,6 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
     columns = plan(_arrow_schema(schema), options)
     with session(read_dsn(options.dsn)) as connection:
         journal.check_schema(connection)
-        if options.commit == TWO_PHASE:
-            two_phase.check_server(connection)
         # First: what a dead driver has left may have the name.
         try:
             reap_with(connection)
@@ -302,6 +279,4 @@ def _together(messages: Sequence[Any]) -> Outcome:
             count_reason(outcome.reasons, reason, rows)
         if report.rows:
             outcome.by_attempt[report.attempt] = report.rows
-        if report.gid is not None:
-            outcome.gids.append(report.gid)
     return outcome

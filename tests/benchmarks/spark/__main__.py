@@ -95,7 +95,7 @@ def _grown(
     session: Any, place: Place, rows: int, turns: int, pids: tuple[int, ...]
 ) -> dict[str, Any]:
     written = take_turns(
-        {"staged": lambda: work.write(session, rows, "staged")},
+        {"staged": lambda: work.write(session, rows)},
         turns,
         rows,
         pids,
@@ -122,8 +122,7 @@ def read_sides(
 def write_sides(session: Any, place: Place, rows: int) -> dict[str, Callable[[], None]]:
     chunks = work.copy_rows(rows)
     return {
-        "staged": lambda: work.write(session, rows, "staged"),
-        "two-phase": lambda: work.write(session, rows, "two-phase"),
+        "staged": lambda: work.write(session, rows),
         "jdbc": lambda: work.write_by_jdbc(session, place, rows),
         "copy": lambda: work.copy(place, chunks),
     }

@@ -9,8 +9,7 @@ from tests.benchmarks import table
 
 NAMES = {
     "pgqueue": '`format("pgqueue")`',
-    "staged": '`format("pgqueue")`, staged',
-    "two-phase": '`format("pgqueue")`, two-phase',
+    "staged": '`format("pgqueue")`',
     "jdbc": "Spark's JDBC",
     "copy": "one COPY, as psql",
 }
@@ -20,7 +19,6 @@ GOALS = (
     ("read_wide", "pgqueue", "jdbc", 1.3),
     ("read_narrow", "pgqueue", "jdbc", 1.3),
     ("write", "staged", "jdbc", 0.7),
-    ("write", "two-phase", "copy", 1.0),
 )
 TITLES = {
     "read_wide": "read 14 columns, with JSON",
@@ -98,7 +96,7 @@ def growth(results: dict[str, Any]) -> str:
                 table.shown(rates["staged"]),
             )
         )
-    header = ("rows", "read", "read by JDBC", "written, staged")
+    header = ("rows", "read", "read by JDBC", "written")
     return table.table(header, rows)
 
 

@@ -97,14 +97,12 @@ def read_by_jdbc(session: Any, place: Place, columns: tuple[str, ...]) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def write(session: Any, rows: int, commit: str) -> None:
+def write(session: Any, rows: int) -> None:
     """Make *rows* jobs by format("pgqueue")."""
     frame = session.range(0, rows, 1, PARTITIONS).selectExpr(
         "id AS order_id", "concat('customer ', id) AS name", "id * 1.25D AS amount"
     )
-    frame.write.format("pgqueue").mode("append").options(
-        task=TASK, queue=QUEUE, commit=commit
-    ).save()
+    frame.write.format("pgqueue").mode("append").options(task=TASK, queue=QUEUE).save()
 
 
 def write_by_jdbc(session: Any, place: Place, rows: int) -> None:

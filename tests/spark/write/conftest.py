@@ -1,4 +1,4 @@
-"""A server of these tests' own, which may prepare transactions and be crashed."""
+"""A server of these tests' own, which may be crashed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SELECT count(*) FROM pg_locks
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[Server]:
-    """A migrated server, which can prepare transactions."""
+    """A migrated server."""
     require("pyspark", "pyarrow", "adbc_driver_postgresql")
     with Server() as server:
         subprocess.run(
@@ -68,10 +68,8 @@ def database(server: Server) -> Iterator[Any]:
     with server.connect() as connection:
         yield connection
     with server.connect() as connection:
-        # Whoever is left of the test, and holds one, is told of.
+        # Whoever is left of the test, and holds a lock, is told of.
         connection.execute("SET lock_timeout = '20s'")
-        for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts"):
-            connection.execute(f"ROLLBACK PREPARED '{gid}'")
         for stage in stages(connection):
             connection.execute(f"DROP TABLE {stage}")
         connection.execute("TRUNCATE pgqueue_job, pgqueue_spark_write")
@@ -135,8 +133,3 @@ def jobs(connection: psycopg.Connection[Any], columns: str = "kwargs") -> list[A
     return connection.execute(
         f"SELECT {columns} FROM pgqueue_job ORDER BY id"
     ).fetchall()
-
-
-def prepared(connection: psycopg.Connection[Any]) -> list[str]:
-    """Return the ids of all prepared transactions."""
-    return [gid for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts")]

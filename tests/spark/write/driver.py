@@ -1,7 +1,7 @@
 """
 A Spark driver of its own, which a test may kill: write 20,000 jobs.
 
-    python -m tests.spark.write.driver DSN_FILE COMMIT FOLDER
+    python -m tests.spark.write.driver DSN_FILE FOLDER
 
 Each of its two tasks says in FOLDER that it is half through, and its first attempt goes
 on once there is a file "go". A task is tried three times.
@@ -20,7 +20,7 @@ ROWS = 20_000
 PADDING = 2_000
 
 
-def main(dsn_file: str, commit: str, folder: str, java_options: str) -> None:
+def main(dsn_file: str, folder: str, java_options: str) -> None:
     """Write, and say so."""
     from pyspark import TaskContext
 
@@ -54,7 +54,7 @@ def main(dsn_file: str, commit: str, folder: str, java_options: str) -> None:
     )
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1_000)
     writer = frame.write.format("pgqueue").mode("append")
-    writer.options(dsnFile=dsn_file, commit=commit, task="a.b", name="driver").save()
+    writer.options(dsnFile=dsn_file, task="a.b", name="driver").save()
     Path(folder, "done").write_text("")
     spark.stop()
 

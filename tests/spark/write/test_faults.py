@@ -18,23 +18,16 @@ from pyspark import __version__
 from pyspark.errors import PySparkException
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.postgres.embedded import start
-from django_pgqueue.queues import fair
-from django_pgqueue.queues.lanes import HINT
-from django_pgqueue.spark.write import journal as journals
-from django_pgqueue.spark.write import staged, two_phase
+from django_pgqueue.spark.write import staged
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.reap import main, reap
 from tests.faults.server import Server
-from tests.harness.notices import heard_until_now
 from tests.harness.waiting import wait_for
 from tests.spark.conftest import ROOT, quick_start
-from tests.spark.write.conftest import Held, jobs, journal, prepared, stages
+from tests.spark.write.conftest import Held, jobs, journal, stages
 from tests.spark.write.driver import ROWS
 
 pytestmark = pytest.mark.spark
-
-BOTH = pytest.mark.parametrize("commit", ["staged", "two-phase"])
 
 
 class Driver:
@@ -70,15 +63,15 @@ class Driver:
 @pytest.fixture
 def start_driver(
     dsn_file: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[[str], Driver]]:
-    """``start_driver("staged")`` starts one that writes."""
+) -> Iterator[Callable[[], Driver]]:
+    """``start_driver()`` starts one that writes."""
     started: list[Driver] = []
 
-    def start(commit: str) -> Driver:
+    def start() -> Driver:
         options = quick_start(request.config.cache.mkdir("spark"), __version__)
         toplevel = ROOT / "django_pgqueue" / "spark" / "toplevel"
         module = "tests.spark.write.driver"
-        told = [str(dsn_file), commit, str(tmp_path), options]
+        told = [str(dsn_file), str(tmp_path), options]
         stderr = stack.enter_context((tmp_path / "stderr").open("a"))
         process = subprocess.Popen(
             [sys.executable, "-m", module, *told],
@@ -114,7 +107,7 @@ def test_a_driver_killed_while_its_tasks_write_leaves_no_job(
     start_driver, server, database
 ):
     """kill -9 when half of the rows are staged; the reaper drops them."""
-    driver = start_driver("staged")
+    driver = start_driver()
     driver.wait_halfway(attempt=0)
     wait_for(lambda: stages(database), 10, "a stage")
     driver.kill()
@@ -123,35 +116,15 @@ def test_a_driver_killed_while_its_tasks_write_leaves_no_job(
     assert ["driver: open, rolled back"] == reap(server.url, stale_seconds=0)
     assert [] == stages(database)
     assert [] == jobs(database)
-    assert [("staged", "rolled_back")] == journal(database, "mode, state")
+    assert [("rolled_back",)] == journal(database, "state")
 
 
 @pytest.mark.slow
-def test_a_driver_killed_when_all_is_prepared_leaves_no_job(
-    start_driver, server, database, held
-):
-    """kill -9 between PREPARE and the journal: the reaper ends what was prepared."""
-    driver = start_driver("two-phase")
-    driver.go_on()
-    held.wait(database)
-    assert 2 == len(prepared(database))
-    driver.kill()
-    # PostgreSQL does not notice that its client is gone until the lock is free.
-    held.release()
-    wait_for(lambda: writers(database) == 0, 30, "its sessions are gone")
-
-    assert ["driver: open, rolled back"] == reap(server.url, stale_seconds=0)
-    assert [] == prepared(database)
-    assert [] == jobs(database)
-
-
-@pytest.mark.slow
-@BOTH
 def test_a_task_whose_worker_was_killed_is_retried_without_doubles(
-    start_driver, database, commit
+    start_driver, database
 ):
     """kill -9 of the Python processes of two tasks in the middle of their rows."""
-    driver = start_driver(commit)
+    driver = start_driver()
     for worker in workers_of(driver.wait_halfway(attempt=0)):
         os.kill(worker, signal.SIGKILL)
     driver.wait_halfway(attempt=1)
@@ -161,7 +134,6 @@ def test_a_task_whose_worker_was_killed_is_retried_without_doubles(
     assert [(ROWS, ROWS)] == jobs_and_distinct(database)
     assert [("committed", ROWS)] == journal(database, "state, written")
     assert [] == stages(database)
-    assert [] == prepared(database)
 
 
 def children(pid: int) -> list[int]:
@@ -219,142 +191,12 @@ def test_a_stage_emptied_by_a_crash_is_noticed(spark, write, server, held):
         assert [] == stages(again)
 
 
-def test_a_crash_while_deciding_loses_no_prepared_row(spark, write, server, held):
-    """In two phases, all survives: the driver comes back and commits."""
-    with crashing(server, held):
-        write(spark.range(0, 1_000, 1, 2), task="a.b", commit="two-phase")
-
-    with server.connect() as again:
-        assert 1_000 == len(jobs(again, "id"))
-        assert [] == prepared(again)
-        assert [("committed", 1_000)] == journal(again, "state, written")
-
-
 # Attempts that do not count, and drivers that died between two statements ------------
-
-
-@pytest.fixture
-def two_phase_write(database) -> Write:
-    """A write in two phases, of which no task has begun."""
-    return Write(uuid4(), "orders", "two-phase", None, None)
-
-
-def prepare(server: Server, write: Write, attempt: int, rows: int = 2) -> str:
-    """Prepare jobs as a task does; return the id."""
-    with server.connect() as connection:
-        journals.begin(connection, write)
-        preparer = two_phase.Preparer(connection, write, ("task", "queue"), attempt)
-        preparer.add(f"a{attempt}\tmail\n".encode() * rows)
-        preparer.prepare()
-        return preparer.gid
-
-
-def test_a_driver_that_died_before_it_decided_is_rolled_back(
-    server, database, two_phase_write
-):
-    """Its prepared transactions are taken back, and its name is free again."""
-    prepare(server, two_phase_write, 1)
-    prepare(server, two_phase_write, 2)
-
-    assert [] == reap(server.url)  # It may well be alive.
-    assert 2 == len(prepared(database))
-    assert ["orders: open, rolled back"] == reap(server.url, stale_seconds=0)
-
-    assert [] == prepared(database)
-    assert [] == jobs(database)
-    journals.check_name(database, Write(uuid4(), "orders", "staged", None, None))
-
-
-@pytest.mark.parametrize("committed", [0, 1, 2])
-def test_a_driver_that_died_after_it_decided_is_finished(
-    server, database, two_phase_write, committed
-):
-    """None, half or all of COMMIT PREPARED done: the rest is, and workers wake."""
-    gids = [prepare(server, two_phase_write, attempt) for attempt in (1, 2)]
-    stray = prepare(server, two_phase_write, 3)
-    outcome = Outcome(rows=4, gids=gids, by_attempt={1: 2, 2: 2}, queues={"mail"})
-    two_phase.decide(database, two_phase_write, outcome)
-    for gid in gids[:committed]:
-        two_phase.end(database, two_phase.COMMIT_PREPARED, gid)
-    assert stray in prepared(database)
-    with server.connect() as listener:
-        (channel,) = listener.execute("SELECT pgqueue_channel()").fetchone()
-        listener.execute(f'LISTEN "{channel}"')
-
-        assert ["orders: committing, committed"] == reap(server.url)
-
-        heard = heard_until_now(listener, channel)
-    *queues, lanes = heard
-    assert ["mail", f"{fair.HINT}mail"] == queues
-    assert lanes.startswith(HINT)
-    assert [("a1",), ("a1",), ("a2",), ("a2",)] == sorted(jobs(database, "task"))
-    assert [] == prepared(database)
-    assert [("committed", 4)] == journal(database, "state, written")
-    assert [] == reap(server.url)
-
-
-def test_a_task_that_prepares_too_late_takes_it_back(server, database, two_phase_write):
-    """After the write was rolled back, nobody would end its transaction."""
-    prepare(server, two_phase_write, 1)
-    with server.connect() as late:
-        preparer = two_phase.Preparer(late, two_phase_write, ("task", "queue"), 2)
-        preparer.add(b"late\tmail\n")
-        # A task that is at work keeps the reaper off.
-        assert [] == reap(server.url, stale_seconds=0)
-        database.execute(journals.ROLL_BACK, {"id": two_phase_write.id})
-
-        with pytest.raises(SparkError, match="comes too late"):
-            preparer.prepare()
-
-    assert ["orders: rolled_back"] == reap(server.url)
-    assert [] == prepared(database)
-    assert [] == jobs(database)
-
-
-def test_a_late_stray_is_swept_by_the_next_reaper(server, database, two_phase_write):
-    """Killed between PREPARE and its look at the journal."""
-    gid = prepare(server, two_phase_write, 1)
-    two_phase.decide(database, two_phase_write, Outcome(rows=2, gids=[gid]))
-    two_phase.finish(database, two_phase_write.id, [gid])
-    database.execute("BEGIN")
-    database.execute("INSERT INTO pgqueue_job (task) VALUES ('stray')")
-    stray = f"{two_phase.prefix_of(two_phase_write.id)}9"
-    database.execute(f"PREPARE TRANSACTION '{stray}'")
-
-    assert ["orders: committed"] == reap(server.url)
-
-    assert [] == prepared(database)
-    assert [("a1",), ("a1",)] == jobs(database, "task")
-
-
-def test_a_prepared_transaction_that_is_gone_fails_the_write(
-    server, database, two_phase_write
-):
-    """Somebody rolled one back by hand: no half of the write is committed."""
-    gids = [prepare(server, two_phase_write, attempt) for attempt in (1, 2)]
-    two_phase.end(database, two_phase.ROLLBACK_PREPARED, gids[0])
-
-    with pytest.raises(SparkError, match="rolled back by hand"):
-        two_phase.decide(database, two_phase_write, Outcome(rows=4, gids=gids))
-
-    assert [("open",)] == journal(database, "state")
-
-
-def test_others_prepared_transactions_are_left_alone(server, database):
-    """The reaper ends those of its own journal, and no others."""
-    for gid in ("theirs", f"pgqueue:{uuid4().hex}:1"):
-        database.execute("BEGIN")
-        database.execute("INSERT INTO pgqueue_job (task) VALUES ('theirs')")
-        database.execute(f"PREPARE TRANSACTION '{gid}'")
-
-    assert [] == reap(server.url, stale_seconds=0)
-
-    assert 2 == len(prepared(database))
 
 
 def staged_write(database, *attempts: int) -> Write:
     """Stage two rows for each of the attempts of a new write."""
-    write = Write(uuid4(), "orders", "staged", "public", None, ("task",))
+    write = Write(uuid4(), "orders", "public", None, ("task",))
     for attempt in attempts:
         staged.begin(database, write)
         stager = staged.Stager(database, write, attempt)
@@ -409,15 +251,3 @@ def test_a_write_is_rolled_back_by_its_name(
 
     assert "orders: open, rolled back\n" == capsys.readouterr().out
     assert [] == stages(database)
-
-
-def test_two_phase_names_the_setting_that_it_needs(monkeypatch):
-    """A server that cannot prepare transactions, as PostgreSQL is by default."""
-    monkeypatch.setitem(start.PARAMETERS, "max_prepared_transactions", "0")
-
-    with (
-        Server() as server,
-        server.connect() as connection,
-        pytest.raises(SparkError, match="max_prepared_transactions is 0"),
-    ):
-        two_phase.check_server(connection)

@@ -419,7 +419,6 @@ def test_columns_that_make_no_job_are_refused(columns, given_options, problem):
     "given_options, problem",
     [
         ({"tsk": "a"}, "Unknown option 'tsk'. Did you mean 'task'?"),
-        ({"commit": "two_phase"}, "Did you mean 'two-phase'?"),
         ({"priority": "101"}, "priority is '101'; it must be a whole number from -100"),
         ({"queue": "a b"}, "queue is 'a b'; a queue name has"),
         ({"runAt": "2026-03-01"}, "with its offset, such as"),
@@ -439,7 +438,6 @@ def test_columns_that_make_no_job_are_refused(columns, given_options, problem):
         ({"refusedPath": "s3://k:secret@b/p"}, "has a password in it"),
         ({"name": ""}, "name has 0 characters"),
         ({"payloadBytesMax": "1"}, "payloadBytesMax is '1'"),
-        ({"stageSchema": "x", "commit": "two-phase"}, "two-phase has no stage"),
         ({"url": "postgresql://u:secret@h/d"}, "PGQUEUE_DSN"),
     ],
 )

@@ -10,19 +10,16 @@ from pyspark.errors import PySparkException
 from django_pgqueue.spark.write.result import read_result
 from django_pgqueue.tasks.payload import decode
 from tests.harness.notices import heard_until_now
-from tests.spark.write.conftest import jobs, journal, prepared, stages
+from tests.spark.write.conftest import jobs, journal, stages
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
-BOTH = pytest.mark.parametrize("commit", ["staged", "two-phase"])
 
-
-@BOTH
-def test_rows_become_jobs(spark, write, database, commit):
+def test_rows_become_jobs(spark, write, database):
     """Every column that has no other meaning is a keyword argument."""
     frame = spark.range(1_000).selectExpr("id AS order_id", "concat('c', id) AS name")
 
-    write(frame, task="shop.send", queue="mail", priority="3", commit=commit)
+    write(frame, task="shop.send", queue="mail", priority="3")
 
     assert {("shop.send", "mail", 3)} == set(jobs(database, "task, queue, priority"))
     assert [{"order_id": n, "name": f"c{n}"} for n in range(1_000)] == sorted(
@@ -32,11 +29,9 @@ def test_rows_become_jobs(spark, write, database, commit):
         database, "state, written, skipped, refused"
     )
     assert [] == stages(database)
-    assert [] == prepared(database)
 
 
-@BOTH
-def test_columns_place_a_job(spark, write, database, commit):
+def test_columns_place_a_job(spark, write, database):
     """Task, queue, time and the like are taken from columns of those names."""
     frame = spark.sql(
         """
@@ -49,7 +44,7 @@ def test_columns_place_a_job(spark, write, database, commit):
         """
     )
 
-    write(frame, tags="z", commit=commit)
+    write(frame, tags="z")
 
     assert [
         (
@@ -114,8 +109,7 @@ def test_what_was_read_can_be_written(spark, write, database):
     assert [([1], {"x": [1, None]})] == jobs(database, "args, kwargs")
 
 
-@BOTH
-def test_one_refused_row_fails_the_write(spark, write, database, commit):
+def test_one_refused_row_fails_the_write(spark, write, database):
     """The error names the first rows and the reasons; nothing is written."""
     frame = spark.sql(
         "SELECT id, if(id = 5, double('NaN'), 1.5D) AS amount FROM range(10)"
@@ -124,23 +118,21 @@ def test_one_refused_row_fails_the_write(spark, write, database, commit):
     with pytest.raises(
         PySparkException, match=r"Row 6 of partition 0: kwargs\.amount is nan"
     ):
-        write(frame, task="a.b", commit=commit, name="fails")
+        write(frame, task="a.b", name="fails")
 
     assert [] == jobs(database)
     assert [("rolled_back",)] == journal(database, "state")
     assert [] == stages(database)
-    assert [] == prepared(database)
 
 
-@BOTH
-def test_refused_rows_are_written_aside(spark, write, database, tmp_path, commit):
+def test_refused_rows_are_written_aside(spark, write, database, tmp_path):
     """With refusedPath the others become jobs, and the refused are Parquet."""
     frame = spark.sql(
         "SELECT id, if(id % 4 = 1, 500, 1) AS priority FROM range(0, 100, 1, 2)"
     )
     path = tmp_path / "refused"
 
-    write(frame, task="a.b", refusedPath=str(path), name="aside", commit=commit)
+    write(frame, task="a.b", refusedPath=str(path), name="aside")
 
     refused = spark.read.parquet(str(path)).orderBy("id").collect()
     assert 75 == len(jobs(database))
@@ -172,13 +164,12 @@ def test_a_caller_can_ask_what_became_of_a_write(spark, write, database, server)
     assert read_result(server.url, "another") is None
 
 
-@BOTH
-def test_a_name_is_written_once(spark, write, database, commit):
+def test_a_name_is_written_once(spark, write, database):
     """A second write of the same name is refused, and says when the first was."""
-    write(spark.range(3), task="a.b", name="once", commit=commit)
+    write(spark.range(3), task="a.b", name="once")
 
     with pytest.raises(PySparkException, match="was committed already"):
-        write(spark.range(3), task="a.b", name="once", commit=commit)
+        write(spark.range(3), task="a.b", name="once")
 
     assert 3 == len(jobs(database))
 
@@ -193,11 +184,10 @@ def test_a_write_that_failed_gives_its_name_back(spark, write, database):
     assert [(5,)] == jobs(database, "priority")
 
 
-@BOTH
-def test_no_rows_are_no_jobs(spark, write, database, commit):
+def test_no_rows_are_no_jobs(spark, write, database):
     """An empty DataFrame is written without a trace, unless it has a name."""
-    write(spark.range(0), task="a.b", commit=commit)
-    write(spark.range(0), task="a.b", commit=commit, name="empty")
+    write(spark.range(0), task="a.b")
+    write(spark.range(0), task="a.b", name="empty")
 
     assert [] == jobs(database)
     assert [("empty", "committed", 0)] == journal(database, "name, state, written")
@@ -219,8 +209,7 @@ def test_workers_are_woken_once_for_each_queue(spark, write, server):
     assert ["q0", "q1"] == heard
 
 
-@BOTH
-def test_rows_of_a_key_wait_for_one_another(spark, write, server, database, commit):
+def test_rows_of_a_key_wait_for_one_another(spark, write, server, database):
     """They are parked in lanes, and workers look at what came since the write began."""
     with server.connect() as listener:
         (channel,) = listener.execute("SELECT pgqueue_channel()").fetchone()
@@ -236,7 +225,6 @@ def test_rows_of_a_key_wait_for_one_another(spark, write, server, database, comm
             laneCapacity="5",
             laneSpacing="0.5",
             lanePolicy="skip",
-            commit=commit,
         )
 
         heard = heard_until_now(listener, channel)
@@ -258,16 +246,10 @@ def test_jobs_are_never_overwritten(spark, dsn_file):
         frame.options(dsnFile=str(dsn_file), task="a.b").save()
 
 
-def test_a_dedup_key_needs_a_stage(spark, write):
-    """Two-phase refuses it: tasks would wait for each other."""
-    with pytest.raises(PySparkException, match="cannot go together"):
-        write(spark.sql("SELECT 'k' AS dedup_key"), task="a.b", commit="two-phase")
-
-
 def test_a_role_that_may_make_no_table_is_told_the_ways_out(
     spark, database, server, tmp_path
 ):
-    """GRANT, stageSchema or two-phase; and stageSchema works."""
+    """GRANT, or stageSchema; and stageSchema works."""
     from psycopg.conninfo import make_conninfo
 
     database.execute("DROP ROLE IF EXISTS writer")
