@@ -57,6 +57,7 @@ from django_pgqueue.options.table import OF_SETTINGS
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.spark import options
 from django_pgqueue.spark.job import declared_jobs
+from django_pgqueue.spark.option_table import Whole, Word
 from django_pgqueue.spark.write import options as write_options
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import WriteResult
@@ -354,18 +355,22 @@ def test_reprocess_is_documented_with_its_defaults():
     assert expected == documented
 
 
-def test_options_of_spark_are_documented():
-    """spark.md has exactly those that the data source knows."""
-    text = section(read(REFERENCE / "spark.md"), "## Options")
+@pytest.mark.parametrize(
+    "page, table",
+    [("spark.md", options.READS), ("spark-write.md", write_options.WRITES)],
+)
+def test_options_of_spark_are_documented(page, table):
+    """Exactly those of the table, with their words and their limits."""
+    text = section(read(REFERENCE / page), "## Options")
+    told = {name: " ".join(row) for row in rows(text) for name in names_in(row[0])}
 
-    assert set(options.KNOWN) == first_names(text)
-
-
-def test_options_of_writing_with_spark_are_documented():
-    """spark-write.md has exactly those that the sink knows."""
-    text = section(read(REFERENCE / "spark-write.md"), "## Options")
-
-    assert set(write_options.KNOWN) == first_names(text)
+    assert {option.name for option in table} == told.keys()
+    for option in table:
+        if isinstance(option.read, Whole):
+            limits = f"{option.read.low:,} to {option.read.high:,}"
+            assert limits in told[option.name], option.name
+        if isinstance(option.read, Word):
+            assert {*option.read.words} <= {*names_in(told[option.name])}, option.name
 
 
 def test_columns_and_results_of_writing_with_spark_are_documented():

@@ -11,7 +11,9 @@ has set is read in management/spark_session.py and handed in as plain values.
     dsn.py        where the database is; never in an option, a plan or an error
     tables.py     the tables, their columns and types: a contract with a version
     source.py     the data source: spark.read.format("pgqueue")
-    options.py    what its options mean
+    option_table.py
+                  what an option is, and how a table of them is read
+    options.py    those of a read
     filters.py    conditions that PostgreSQL and Spark answer alike
     slices.py     which rows each task reads, fixed once for all of them
     query.py      rows of an SQL query
@@ -20,13 +22,14 @@ has set is read in management/spark_session.py and handed in as plain values.
     pace.py       how many rows a page has, and how long to wait after it
     redact.py     secrets of a batch, masked before they leave the reader
     log/          the log of topics, at once or as a stream
-    write/        rows of a DataFrame to jobs, with a file for each way to commit
+    write/        rows of a DataFrame to jobs
     toplevel/     the module by which Spark finds the source
 
 And the pipeline, whose jobs are functions of their run:
 
     job.py          how a pipeline job is declared, found and told its options
-    destinations.py where a job of the queue may let it write
+    destinations.py
+                    where a job of the queue may let it write
     run.py          a run, from its start to its end; its row is pipeline/runs.py
     frames.py       what it reads
     enqueue.py      rows that become jobs

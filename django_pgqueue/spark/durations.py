@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
 from django_pgqueue.exceptions import SparkOptionError
-
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-DAYS_MAX = 36_500
+from django_pgqueue.options.durations import as_timedelta
 
 
 def duration(name: str, text: str) -> timedelta:
@@ -17,14 +13,9 @@ def duration(name: str, text: str) -> timedelta:
     Return the duration that the option *name* of a pipeline job says.
 
     Raises:
-        SparkOptionError: It says none, or more than a hundred years.
+        SparkOptionError: It says none, or more than ten years.
     """
-    found = re.fullmatch(r"(\d{1,9})([smhd])", text.strip())
-    if found is not None:
-        said = timedelta(**{UNITS[found[2]]: int(found[1])})
-        if said <= timedelta(days=DAYS_MAX):
-            return said
-    raise SparkOptionError(
-        f"The option {name} is {text!r}: write a duration such as '90s', '12h' or "
-        f"'7d', up to {DAYS_MAX:,} days."
-    )
+    try:
+        return as_timedelta(text, name=f"The option {name}")
+    except ValueError as error:
+        raise SparkOptionError(str(error)) from None

@@ -23,9 +23,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from django_pgqueue.bounds import TIME_MAX, TIME_MIN
+from django_pgqueue.bounds import TIME_MAX
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
+from django_pgqueue.spark.option_table import moment
 from django_pgqueue.spark.spread import (
     check_key,
     column,
@@ -160,29 +161,9 @@ def make(
         options=options,
         key=() if key is None else key_columns(key),
         over=None if over is None else window(over),
-        start=None if start is None else moment(start),
+        start=None if start is None else moment("start", str(start)),
         repeated=repeated,
     )
-
-
-def moment(said: datetime | str) -> datetime:
-    """
-    Return the moment that the option *start* says.
-
-    Raises:
-        SparkOptionError: It is none, or has no offset, or is out of its range.
-    """
-    try:
-        found = datetime.fromisoformat(said) if isinstance(said, str) else said
-        is_good = found.tzinfo is not None and TIME_MIN <= found <= TIME_MAX
-    except (ValueError, OverflowError):
-        is_good = False
-    if not is_good:
-        raise SparkOptionError(
-            f"The option start is {str(said)[:40]!r}; it must be a time of the years "
-            f"1900 to 9000 with its offset, such as 2026-11-22T00:00Z."
-        )
-    return found
 
 
 def check_frame(frame: Any, said: FanOut) -> Columns:

@@ -387,15 +387,18 @@ class Run:
 @contextmanager
 def connected(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """Lend a connection of our own, in autocommit."""
-    connection = psycopg.connect(
+    with _connect(dsn) as connection:
+        yield connection
+
+
+def _connect(dsn: str) -> psycopg.Connection[tuple[Any, ...]]:
+    return psycopg.connect(
         dsn,
         autocommit=True,
         connect_timeout=CONNECT_SECONDS_MAX,
         application_name="pgqueue pipeline",
         prepare_threshold=None,
     )
-    with connection:
-        yield connection
 
 
 def run_job(
@@ -617,13 +620,7 @@ class _Work:
 
     def _move_lease(self) -> bool | None:
         if self._connection is None:
-            self._connection = psycopg.connect(
-                self._plan.dsn,
-                autocommit=True,
-                connect_timeout=CONNECT_SECONDS_MAX,
-                application_name="pgqueue pipeline",
-                prepare_threshold=None,
-            )
+            self._connection = _connect(self._plan.dsn)
         snapshot = self._snapshot
         with self._connection.transaction(), self._connection.cursor() as cursor:
             limit = max(self._lease_seconds / 2, BEAT_LOCK_SECONDS_MAX)

@@ -30,12 +30,6 @@ from django_pgqueue.spark.stop_flag import StopFlag
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_STOPPED = 0, 1, 2, 4, 130
 
-OUR_JOBS = "django_pgqueue.spark.jobs"
-OURS = tuple(
-    f"{OUR_JOBS}.{name}"
-    for name in ("metrics", "failures", "export", "fanout", "ingest")
-)
-
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job that *arguments* name; return the exit status."""
@@ -67,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plan(asked: argparse.Namespace) -> Plan:
-    for module in (*OURS, *asked.module):
+    for module in asked.module:
         import_module(module)
     job = find_job(asked.job)
     patterns = REDACT_DEFAULT if asked.redact is None else tuple(asked.redact)

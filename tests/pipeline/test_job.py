@@ -136,7 +136,7 @@ def test_durations():
     """A number and a unit."""
     assert 90 == duration("keep", "90s").total_seconds()
     assert 7 == duration("keep", " 7d ").days
-    for text in ("7", "d", "-1d", "1w", "36501d", "1.5h"):
+    for text in ("", "7", "d", "-1d", "3654d", "1y"):
         with pytest.raises(SparkOptionError, match="The option keep is"):
             duration("keep", text)
 

@@ -7,12 +7,13 @@ it is visible to every later statement, or was rolled back. See log/horizon.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
+from django_pgqueue.log.horizon import HORIZONS, Horizons
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.spark.filters import moment
 
@@ -20,10 +21,6 @@ from django_pgqueue.spark.filters import moment
 WHO = """
 SELECT pg_is_in_recovery() AS is_replica, pgqueue_installation()::text AS installation
 """
-
-# Locks: none; it reads the server's table of locks. A statement of its own, before
-# those that read messages.
-HORIZONS = "SELECT topic_id, bound FROM pgqueue_horizons()"
 
 # Locks: ACCESS SHARE.
 TOPICS = """
@@ -90,19 +87,6 @@ class Day:
     # The highest id that can be in it; None: the day is not known to be over.
     last_id: int | None
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Horizons:
-    """Up to which id each topic can be read without passing over anything."""
-
-    # The highest id that was drawn.
-    highest: int
-    held: Mapping[int, int]
-
-    def of(self, topic_id: int) -> int:
-        """Return the bound of one topic."""
-        return self.held.get(topic_id, self.highest)
 
 
 def check_primary(session: Any) -> str:

@@ -22,11 +22,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.log.horizon import Horizons
 from django_pgqueue.spark import reader
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import check, starting
 from django_pgqueue.spark.log.bounds import (
-    Horizons,
     Topic,
     check_primary,
     days,

@@ -1,15 +1,10 @@
-"""
-Options: what .option(…) of a write may say, checked before anything is written.
-
-As for reading, there is none for a DSN.
-"""
+"""Options: what .option(…) of a write may say, checked before anything is written."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,39 +20,19 @@ from django_pgqueue.bounds import (
     PRIORITY_MIN,
     QUEUE_NAME,
     TASK_NAME_MAX,
-    TIME_MAX,
-    TIME_MIN,
 )
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.dsn import DsnSource
-from django_pgqueue.spark.options import check_names, dsn_source, number, optional
+from django_pgqueue.spark.option_table import (
+    WHERE,
+    Option,
+    Whole,
+    as_given,
+    moment,
+    read,
+)
 from django_pgqueue.spark.spread import key_columns
 from django_pgqueue.spark.write.marks import check_headers, check_tags
-
-KNOWN = (
-    "task",
-    "queue",
-    "priority",
-    "runAt",
-    "expiresAt",
-    "maxAttempts",
-    "tags",
-    "headers",
-    "lane",
-    "laneBy",
-    "laneCapacity",
-    "laneSpacing",
-    "laneBurst",
-    "lanePolicy",
-    "argsColumn",
-    "kwargsColumn",
-    "name",
-    "refusedPath",
-    "payloadBytesMax",
-    "stageSchema",
-    "dsnEnv",
-    "dsnFile",
-)
 
 LANE_POLICIES = ("skip", "dead-letter", "fair")
 
@@ -100,39 +75,10 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
         SparkOptionError: An unknown option, or a value that cannot be; with the
             nearest known one.
     """
-    given = {str(key).casefold(): value for key, value in options.items()}
-    check_names(given, KNOWN)
-    constants = {
-        column: optional(given, option.casefold(), read)
-        for option, column, read in (
-            ("task", "task", _task),
-            ("queue", "queue", _queue),
-            ("priority", "priority", _priority),
-            ("maxAttempts", "max_attempts", _max_attempts),
-            ("runAt", "run_after", lambda text: _moment("runAt", text)),
-            ("expiresAt", "expires_at", lambda text: _moment("expiresAt", text)),
-            ("lane", "lane", _lane),
-            ("laneCapacity", "lane_capacity", _lane_capacity),
-            ("laneSpacing", "lane_spacing", _lane_spacing),
-            ("laneBurst", "lane_burst", _lane_burst),
-            ("lanePolicy", "lane_policy", _lane_policy),
-        )
-    }
-    return WriteOptions(
-        constants={key: text for key, text in constants.items() if text is not None},
-        tags=optional(given, "tags", _tags) or (),
-        headers=optional(given, "headers", _headers) or {},
-        lane_by=optional(given, "laneby", lambda text: key_columns(text, "laneBy"))
-        or (),
-        args_column=given.get("argscolumn"),
-        kwargs_column=given.get("kwargscolumn"),
-        name=optional(given, "name", _name),
-        refused_path=optional(given, "refusedpath", _path),
-        payload_bytes_max=optional(given, "payloadbytesmax", _payload_bytes)
-        or PAYLOAD_BYTES_DEFAULT,
-        stage_schema=optional(given, "stageschema", _schema),
-        dsn=dsn_source(given),
-    )
+    given = read(WRITES, options)
+    columns = [option.field for option in WRITES if option.of == COLUMN]
+    constants = {name: str(given.pop(name)) for name in columns if name in given}
+    return WriteOptions(constants=constants, **given)
 
 
 def problem_of_task(name: str) -> str | None:
@@ -166,84 +112,48 @@ def problem_of_policy(name: str) -> str | None:
     return f"lane_policy is {name[:40]!r}; it must be one of {', '.join(LANE_POLICIES)}"
 
 
-def _lane(text: str) -> str:
-    return _checked("lane", text, problem_of_lane(text))
+def _checked(problem_of: Callable[[str], str | None]) -> Callable[[str, str], str]:
+    """Return what takes a text of which *problem_of* knows nothing bad."""
+
+    def read_text(name: str, text: str) -> str:
+        problem = problem_of(text)
+        if problem is not None:
+            raise SparkOptionError(f"The option {name}: {problem}.")
+        return text
+
+    return read_text
 
 
-def _lane_policy(text: str) -> str:
-    return _checked("lanePolicy", text, problem_of_policy(text))
-
-
-def _lane_capacity(text: str) -> str:
-    return str(number("laneCapacity", text, 1, LANE_CAPACITY_MAX))
-
-
-def _lane_burst(text: str) -> str:
-    return str(number("laneBurst", text, 1, LANE_BURST_MAX))
-
-
-def _lane_spacing(text: str) -> str:
+def _lane_spacing(name: str, text: str) -> str:
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not LANE_SPACING_MIN <= seconds <= LANE_SPACING_MAX:
         raise SparkOptionError(
-            f"The option laneSpacing is {text[:40]!r}; it must be seconds, "
+            f"The option {name} is {text[:40]!r}; it must be seconds, "
             f"{LANE_SPACING_MIN:f} to {LANE_SPACING_MAX:,}."
         )
     return repr(seconds)
 
 
-def _task(text: str) -> str:
-    return _checked("task", text, problem_of_task(text))
-
-
-def _queue(text: str) -> str:
-    return _checked("queue", text, problem_of_queue(text))
-
-
-def _checked(name: str, text: str, problem: str | None) -> str:
-    if problem is not None:
-        raise SparkOptionError(f"The option {name}: {problem}.")
-    return text
-
-
-def _priority(text: str) -> str:
-    return str(number("priority", text, PRIORITY_MIN, PRIORITY_MAX))
-
-
-def _max_attempts(text: str) -> str:
-    return str(number("maxAttempts", text, 1, ATTEMPTS_MAX))
-
-
-def _payload_bytes(text: str) -> int:
-    return number("payloadBytesMax", text, PAYLOAD_BYTES_LEAST, PAYLOAD_BYTES_MOST)
-
-
 def _moment(name: str, text: str) -> str:
-    try:
-        moment = datetime.fromisoformat(text)
-        is_good = moment.tzinfo is not None and TIME_MIN <= moment <= TIME_MAX
-    except (ValueError, OverflowError):
-        is_good = False
-    if not is_good:
-        raise SparkOptionError(
-            f"The option {name} is {text[:40]!r}; it must be a time of the years 1900 "
-            f"to 9000 with its offset, such as 2026-03-01T09:00:00+00:00."
-        )
-    return moment.isoformat()
+    return moment(name, text).isoformat()
 
 
-def _tags(text: str) -> tuple[str, ...]:
+def _lane_by(name: str, text: str) -> tuple[str, ...]:
+    return key_columns(text, name)
+
+
+def _tags(name: str, text: str) -> tuple[str, ...]:
     tags = [tag.strip() for tag in text.split(",")]
     problem = check_tags(tags)
     if problem is not None:
-        raise SparkOptionError(f"The option tags: {problem}.")
+        raise SparkOptionError(f"The option {name}: {problem}.")
     return tuple(dict.fromkeys(tags))
 
 
-def _headers(text: str) -> dict[str, Any]:
+def _headers(name: str, text: str) -> dict[str, Any]:
     try:
         headers = json.loads(text)
     except ValueError:
@@ -254,38 +164,70 @@ def _headers(text: str) -> dict[str, Any]:
         if found is None:
             return headers
         problem = found
-    raise SparkOptionError(f"The option headers: {problem}.")
+    raise SparkOptionError(f"The option {name}: {problem}.")
 
 
-def _name(text: str) -> str:
+def _name(name: str, text: str) -> str:
     if not 1 <= len(text) <= NAME_CHARACTERS_MAX or not text.isprintable():
         raise SparkOptionError(
-            f"The option name has {len(text)} characters; it must have 1 to "
+            f"The option {name} has {len(text)} characters; it must have 1 to "
             f"{NAME_CHARACTERS_MAX}, all printable."
         )
     return text
 
 
-def _path(text: str) -> str:
+def _path(name: str, text: str) -> str:
     parts = urlsplit(text)
     if parts.password is not None:
         raise SparkOptionError(
-            "The option refusedPath has a password in it, and options are shown in "
+            f"The option {name} has a password in it, and options are shown in "
             "Spark's UI: give the executors their credentials by their environment."
         )
     if not parts.scheme and not text.startswith("/"):
         raise SparkOptionError(
-            f"The option refusedPath is {text[:80]!r}; it must be a whole path, or an "
+            f"The option {name} is {text[:80]!r}; it must be a whole path, or an "
             f"address such as file:///… or s3://…, that the driver and all executors "
             f"see."
         )
     return text.rstrip("/")
 
 
-def _schema(text: str) -> str:
+def _schema(name: str, text: str) -> str:
     if not text or len(text.encode()) > IDENTIFIER_BYTES_MAX or "\x00" in text:
         raise SparkOptionError(
-            f"The option stageSchema is {text[:80]!r}; it must be the name of a "
+            f"The option {name} is {text[:80]!r}; it must be the name of a "
             f"schema, of up to {IDENTIFIER_BYTES_MAX} bytes."
         )
     return text
+
+
+# What all jobs of the write have, in the column of that name.
+COLUMN = "column"
+
+WRITES = (
+    Option("task", "task", _checked(problem_of_task), of=COLUMN),
+    Option("queue", "queue", _checked(problem_of_queue), of=COLUMN),
+    Option("priority", "priority", Whole(PRIORITY_MIN, PRIORITY_MAX), of=COLUMN),
+    Option("runAt", "run_after", _moment, of=COLUMN),
+    Option("expiresAt", "expires_at", _moment, of=COLUMN),
+    Option("maxAttempts", "max_attempts", Whole(1, ATTEMPTS_MAX), of=COLUMN),
+    Option("tags", "tags", _tags),
+    Option("headers", "headers", _headers),
+    Option("lane", "lane", _checked(problem_of_lane), of=COLUMN),
+    Option("laneBy", "lane_by", _lane_by),
+    Option("laneCapacity", "lane_capacity", Whole(1, LANE_CAPACITY_MAX), of=COLUMN),
+    Option("laneSpacing", "lane_spacing", _lane_spacing, of=COLUMN),
+    Option("laneBurst", "lane_burst", Whole(1, LANE_BURST_MAX), of=COLUMN),
+    Option("lanePolicy", "lane_policy", _checked(problem_of_policy), of=COLUMN),
+    Option("argsColumn", "args_column", as_given),
+    Option("kwargsColumn", "kwargs_column", as_given),
+    Option("name", "name", _name),
+    Option("refusedPath", "refused_path", _path),
+    Option(
+        "payloadBytesMax",
+        "payload_bytes_max",
+        Whole(PAYLOAD_BYTES_LEAST, PAYLOAD_BYTES_MOST),
+    ),
+    Option("stageSchema", "stage_schema", _schema),
+    *WHERE,
+)
