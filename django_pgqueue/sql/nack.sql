@@ -4,6 +4,8 @@
 --
 -- Called by queues/pull.py, and by whoever is not Python.
 --
+-- They are counted as in pull_archive.sql.
+--
 -- Locks: row locks on the messages, until the caller's transaction ends; it waits for
 -- whoever has one.
 CREATE OR REPLACE FUNCTION pgqueue_nack(
@@ -34,9 +36,18 @@ BEGIN
                              ELSE pgqueue_pull_errors(j.errors, 'error', $3, j.leased_by,
                                                       j.attempt, j.deliveries) END
           FROM unnest(ours.ids, ours.deliveries) AS held(id, delivery)
+          -- As it was received: what is returned of j is what was written.
+          JOIN pgqueue_job AS o ON o.id = held.id AND o.deliveries = held.delivery
          WHERE j.id = held.id AND j.deliveries = held.delivery AND j.leased_by IS NOT NULL
            AND j.task = 'pgqueue.pull' AND j.attempt < j.max_attempts
-        RETURNING j.id, j.queue)
+        RETURNING j.id, j.queue, o.leased_at,
+                  o.leased_at - coalesce(o.run_after, o.enqueued_at) AS waited),
+    counted AS (
+        INSERT INTO pgqueue_pull_end (queues, outcome, waits, runs)
+        SELECT array_agg(queue), 'retried', array_agg(date_part('epoch', waited)::real),
+               array_agg(
+                   date_part('epoch', statement_timestamp() - leased_at)::real)
+          FROM given HAVING count(*) > 0)
     SELECT coalesce(array_agg(id), '{}') AS done, array_agg(DISTINCT queue) AS queues
       INTO back FROM given;
     IF cardinality(back.done) < cardinality(ours.ids) THEN

@@ -4,6 +4,9 @@
 -- Called by pgqueue_ack(), for messages that are somebody's (in_held), and by
 -- pgqueue_receive(), for those that have expired or were cancelled.
 --
+-- What has ended is counted: a row of pgqueue_pull_end for each call, which the leader
+-- adds to the spans of tasks. Nobody else touches that row, so no client waits for one.
+--
 -- Locks: row locks on the deleted rows, until the caller's transaction ends; it waits
 -- for whoever has one. The DELETE feeds the INSERT: a message is in exactly one table in
 -- every snapshot.
@@ -40,7 +43,17 @@ BEGIN
                     lane_burst, lane_policy, progress, workflow_id, parent_id,
                     message_id, schedule_id,
                errors, in_state, leased_at, statement_timestamp(), leased_by
-          FROM gone)
+          FROM gone),
+    counted AS (
+        INSERT INTO pgqueue_pull_end (queues, outcome, waits, runs)
+        SELECT array_agg(queue), in_state,
+               array_agg(date_part('epoch', CASE
+                   WHEN in_held THEN leased_at - coalesce(run_after, enqueued_at)
+                   ELSE statement_timestamp() - coalesce(lane_due_at, visible_at)
+                   END)::real),
+               array_agg(CASE WHEN in_held THEN date_part(
+                   'epoch', statement_timestamp() - leased_at)::real END)
+          FROM gone HAVING count(*) > 0)
     SELECT array_agg(id), array_agg(DISTINCT queue) FILTER (WHERE lane IS NOT NULL)
       INTO done, queues FROM gone;
 END $$;

@@ -37,7 +37,17 @@ BEGIN
                     ELSE pgqueue_pull_errors(errors, in_kind, in_message, leased_by,
                                              attempt, deliveries) END,
                in_reason, leased_at, statement_timestamp(), leased_by
-          FROM gone)
+          FROM gone),
+    counted AS (
+        INSERT INTO pgqueue_pull_end (queues, outcome, waits, runs)
+        SELECT array_agg(queue), 'dead',
+               array_agg(date_part('epoch', CASE
+                   WHEN in_held THEN leased_at - coalesce(run_after, enqueued_at)
+                   ELSE statement_timestamp() - coalesce(lane_due_at, visible_at)
+                   END)::real),
+               array_agg(CASE WHEN in_held THEN date_part(
+                   'epoch', statement_timestamp() - leased_at)::real END)
+          FROM gone HAVING count(*) > 0)
     SELECT array_agg(id), array_agg(DISTINCT queue) FILTER (WHERE lane IS NOT NULL)
       INTO done, queues FROM gone;
 END $$;

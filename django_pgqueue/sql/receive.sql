@@ -148,6 +148,10 @@ BEGIN
                    promotion = CASE WHEN j.lane IS NOT NULL
                                     THEN coalesce(j.promotion, 0) END,
                    leased_by = who, leased_at = statement_timestamp(),
+                   -- Since when it was due: its end is counted with how long it waited.
+                   run_after = CASE
+                       WHEN num_nonnulls(j.run_after, nullif(j.deliveries, 0)) > 0
+                       THEN chosen.due_at END,
                    attempt = least(j.attempt, 32766) + 1,
                    deliveries = least(j.deliveries, 999999998) + 1,
                    crashes = CASE WHEN j.leased_by IS NULL THEN j.crashes
