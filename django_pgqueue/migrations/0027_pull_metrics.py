@@ -18,13 +18,13 @@ def of(migration: str, name: str) -> str:
 # server forgets it, as a crash of a worker forgets what that has not added.
 ENDS = """
 CREATE UNLOGGED TABLE pgqueue_pull_end (
-    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     outcome varchar(10) NOT NULL,
     ended_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     queues varchar(63)[] NOT NULL,
     waits real[] NOT NULL,
     runs real[] NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX pgqueue_pull_end_at ON pgqueue_pull_end (ended_at)
 """
 ENDS_BACK = "DROP TABLE pgqueue_pull_end"
 

@@ -1,9 +1,9 @@
 """
 Task spans: what ended, by task, queue and span of time. Added to, read and purged.
 
-Workers add what they have settled every few seconds (worker/chores/counting.py): to a
-minute, to ten minutes and to an hour. So whoever reads a week reads hours, and no chore
-has to sum minutes up.
+Workers add what they have settled every few seconds (worker/chores/counting.py), and
+the leader what clients of pull queues have (pull_ends.py): to a minute, to ten minutes
+and to an hour. So whoever reads a week reads hours, and no chore has to sum minutes up.
 """
 
 from __future__ import annotations
@@ -66,14 +66,22 @@ def _summed(column: str) -> str:
     return _histogram("sum({0}[{1}])::bigint", column)
 
 
+# What a row has; and how what is counted is added to one that is there, as s.
+COLUMNS = f"seconds, since, queue, task, {_listed(*COUNTS, *SUMS, *HISTOGRAMS)}"
+ADDED = f"""
+ON CONFLICT (seconds, since, queue, task) DO UPDATE
+   SET {_listed(*COUNTS, *SUMS, form="{0} = s.{0} + EXCLUDED.{0}")},
+       waits = {_added("waits")},
+       runs = {_added("runs")}
+"""
+
 # Locks: row locks on the rows of the spans that it is, in the order of their key, so
 # that two workers wait for each other and never in a circle; for the statement, since
 # LATE is sent with it as one.
 # The server's clock says which span it is: that of the counts, or of the few seconds
 # since.
 ADD = f"""
-INSERT INTO pgqueue_task_span AS s (seconds, since, queue, task,
-                                    {_listed(*COUNTS, *SUMS, *HISTOGRAMS)})
+INSERT INTO pgqueue_task_span AS s ({COLUMNS})
 SELECT span.seconds,
        date_bin(make_interval(secs => span.seconds), statement_timestamp(),
                 'epoch'::timestamptz) AS since,
@@ -86,10 +94,7 @@ SELECT span.seconds,
        AS counted(queue, task, {_listed(*COUNTS, *SUMS, *HISTOGRAMS)})
  CROSS JOIN (VALUES {STEPS}) AS span(seconds)
  ORDER BY span.seconds, since, counted.queue, counted.task
-ON CONFLICT (seconds, since, queue, task) DO UPDATE
-   SET {_listed(*COUNTS, *SUMS, form="{0} = s.{0} + EXCLUDED.{0}")},
-       waits = {_added("waits")},
-       runs = {_added("runs")}
+{ADDED}
 """
 
 # Locks: none. Sent before ADD and as one with it, that is as one transaction in one

@@ -2,7 +2,9 @@
 Tally: what a worker process has done, as numbers in its memory.
 
 A process counts as it settles. What it has counted is added to the spans of tasks in
-the database every few seconds (chores/counting.py), for the charts of the admin.
+the database every few seconds (chores/counting.py), for the charts of the admin. The
+one that leads counts what clients of pull queues have ended, too, which it finds in the
+database (chores/pull_ends.py).
 
 With --metrics, a process also writes all of its counts about once a second into its
 place in memory that all processes share, as one text. Whoever shows them, the health
@@ -17,10 +19,11 @@ import mmap
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.queues.task_spans import OTHERS
+from django_pgqueue.queues.task_spans import OTHERS, Counted
 from django_pgqueue.queues.time_buckets import BUCKETS, place_of
 
 # Queues and tasks that a process tells apart; those that come later are counted as one.
@@ -58,10 +61,20 @@ class Series:
         """Add the numbers of another one."""
         self.ends.update(other.ends)
         self.repeats += other.repeats
-        self.runs = list(map(sum, zip(self.runs, other.runs, strict=True)))
-        self.waits = list(map(sum, zip(self.waits, other.waits, strict=True)))
-        self.seconds_run += other.seconds_run
-        self.seconds_waited += other.seconds_waited
+        self.add_times(other.runs, other.seconds_run, other.waits, other.seconds_waited)
+
+    def add_times(
+        self,
+        runs: Sequence[int],
+        seconds_run: float,
+        waits: Sequence[int],
+        seconds_waited: float,
+    ) -> None:
+        """Add times, by bucket and summed up."""
+        self.runs = list(map(sum, zip(self.runs, runs, strict=True)))
+        self.waits = list(map(sum, zip(self.waits, waits, strict=True)))
+        self.seconds_run += seconds_run
+        self.seconds_waited += seconds_waited
 
 
 class Tally:
@@ -98,10 +111,25 @@ class Tally:
         if job.last_error in REPEATED:
             series.repeats += 1
 
+    def note_pulled(self, queue: str, counted: Counted) -> None:
+        """Count what clients have ended in a pull queue; it stands in spans already."""
+        series = self._new(queue, PULL_TASK)
+        series.ends.update(
+            succeeded=counted.succeeded,
+            retried=counted.tried_again,
+            dead=counted.dead,
+            cancelled=counted.cancelled,
+            expired=counted.expired,
+        )
+        series.add_times(
+            counted.runs, counted.run_seconds, counted.waits, counted.wait_seconds
+        )
+
     def _new(self, queue: str, task: str) -> Series:
         key = queue, task
         if key not in self.series and len(self.series) >= SERIES_MAX - 1:
-            key = OTHERS, OTHERS
+            # Apart: what is of pull queues stands in the spans already.
+            key = OTHERS, PULL_TASK if task == PULL_TASK else OTHERS
         return self.series.setdefault(key, Series())
 
     def add(self, other: Tally) -> None:

@@ -147,10 +147,10 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox, pgqueue_ingest_batch,
     pgqueue_ingest_position, pgqueue_job, pgqueue_lane, pgqueue_log_day,
     pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message,
-    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
-    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
-    pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
-    pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
+    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
@@ -187,10 +187,10 @@ GRANT SELECT ON
     pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox, pgqueue_ingest_batch,
     pgqueue_ingest_position, pgqueue_job, pgqueue_lane, pgqueue_log_day,
     pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message,
-    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
-    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
-    pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
-    pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
+    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,

@@ -48,6 +48,11 @@ def test_a_lane_has_one_message_out_whoever_receives(race, conninfo):
 
     race.execute("SELECT state, count(*) FROM pgqueue_archived_job GROUP BY 1")
     assert [("succeeded", LANES * PER_LANE + PLAIN)] == race.fetchall()
+    race.execute(
+        "SELECT sum(cardinality(runs)) FROM pgqueue_pull_end"
+        " WHERE outcome = 'succeeded'"
+    )
+    assert (LANES * PER_LANE + PLAIN,) == race.fetchone()
     for lane in range(LANES):
         race.execute(
             "SELECT number, delivery, is_end FROM race WHERE lane = %s ORDER BY id",

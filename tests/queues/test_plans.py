@@ -696,6 +696,7 @@ EXPLAINED = {
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
     *(f"task_spans.{name}" for name in ("ADD", "CHARTS", "PURGE")),
+    *("pull_ends.HAS_PULL_QUEUES", "pull_ends.MOVE"),
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",

@@ -272,6 +272,8 @@ SMALL = {
     # A row for a task and minute, of a few hours; CHARTS is one of the overview's
     # statements, bounded in test_costs.py.
     *(f"task_spans.{name}" for name in ("ADD", "CHARTS", "PURGE")),
+    # Of a table of their own, bounded in pull/test_ends.py; and a row per queue.
+    *("pull_ends.HAS_PULL_QUEUES", "pull_ends.MOVE"),
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
     # Of two tables of their own, bounded in queues/test_workflows.py.

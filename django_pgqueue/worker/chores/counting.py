@@ -15,6 +15,7 @@ from operator import sub
 
 import psycopg
 
+from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import task_spans
 from django_pgqueue.queues.task_spans import Counted
@@ -102,7 +103,12 @@ class Counting:
         return len(new)
 
     def _counted(self) -> dict[tuple[str, str], Counted]:
-        return {key: _counts(each) for key, each in list(self._tally.series.items())}
+        return {
+            key: _counts(each)
+            for key, each in list(self._tally.series.items())
+            # The spans have those of pull queues before the tally: pull_ends.py.
+            if key[1] != PULL_TASK
+        }
 
 
 def _counts(series: Series) -> Counted:

@@ -22,6 +22,7 @@ from django_pgqueue.worker.chores.generations import end_generations
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.overdue import cancel_overdue
+from django_pgqueue.worker.chores.pull_ends import PullEnds
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.chores.watch import Watch
@@ -241,6 +242,7 @@ class Loops:
                 end_generations,
                 Backlogs(),
                 Backfills(),
+                PullEnds(tally),
                 self._watch,
                 *([] if self._bulk_acts is None else [self._bulk_acts]),
             ],
