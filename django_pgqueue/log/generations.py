@@ -4,7 +4,7 @@ Generations: the partitions that a topic has, and had before their count was cha
 A change of the count begins a new generation, whose partitions have numbers that no
 other one has. So a message says by its partition how keys were spread when it was
 published, whatever its publisher's snapshot was; and groups read generations beside one
-another in the order of ids: log/merge.py.
+another in the order of ids: sql/unread.sql.
 
     1. repartition()   The topic has the new generation; each group gets positions in
                        it. Who does not see that yet still publishes into the former.

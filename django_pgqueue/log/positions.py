@@ -314,7 +314,7 @@ class Known(NamedTuple):
     seconds: float | None
     # How far the sequence of messages was.
     drawn: int
-    # The group reads several generations of partitions: see log/merge.py.
+    # The group reads several generations of partitions: see sql/unread.sql.
     is_merging: bool = False
 
 
@@ -337,7 +337,7 @@ class Claimed(NamedTuple):
     claimed_at: datetime
     # Where its row is.
     tid: str | None = None
-    # The group reads several generations of partitions: merge.end_of() says how far.
+    # The group reads several generations of partitions: end_of() says how far.
     is_merging: bool = False
 
 
@@ -462,13 +462,12 @@ def readable(
     if not any(each.is_merging for each in known):
         return Readable(list(known))
     found = merge.unread(cursor, group_id, known[0].topic_id, bound)
-    ends = merge.ends(found, bound)
-    may_be_read = merge.readable(found, ends)
+    may_be_read = {each.partition for each in found if each.may_be_read}
     chosen = [each for each in known if each.partition in may_be_read]
     return Readable(
         chosen,
         not chosen and bool(may_be_read),
-        {each.partition: (each.fence, ends[each.partition]) for each in found},
+        {each.partition: (each.fence, each.end) for each in found},
     )
 
 
@@ -499,7 +498,7 @@ def end_of(
     if fence is not None and fence + 1 == claimed.fence:
         return end
     found = merge.unread(cursor, group_id, topic_id, bound)
-    return merge.ends(found, bound)[claimed.partition]
+    return next(each.end for each in found if each.partition == claimed.partition)
 
 
 def advance(

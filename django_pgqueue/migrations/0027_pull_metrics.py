@@ -29,7 +29,9 @@ CREATE INDEX pgqueue_pull_end_at ON pgqueue_pull_end (ended_at)
 ENDS_BACK = "DROP TABLE pgqueue_pull_end"
 
 FUNCTIONS_BACK = (
-    of("0020_pull", "pull_receipts")
+    "DROP FUNCTION pgqueue_unread(bigint, integer, bigint, timestamptz);\n"
+    + of("0025_repartition", "read")
+    + of("0020_pull", "pull_receipts")
     + of("0020_pull", "pull_answer")
     + of("0020_pull", "pull_archive")
     + of("0020_pull", "pull_bury")

@@ -41,7 +41,7 @@ BEGIN
                'pgqueue_start_steps', 'pgqueue_start_workflow', 'pgqueue_steps_ended',
                'pgqueue_store', 'pgqueue_store_message', 'pgqueue_store_messages',
                'pgqueue_store_steps', 'pgqueue_store_unique', 'pgqueue_turns',
-               'pgqueue_watch')
+               'pgqueue_unread', 'pgqueue_watch')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

@@ -20,7 +20,7 @@
 --
 -- While the count of partitions changes, a group reads former ones beside the new ones,
 -- in the order of ids: each up to the first message that is unread in one of another
--- generation which may have the same keys (log/merge.py has the rule and its reasons).
+-- generation which may have the same keys (unread.sql has the rule and its reasons).
 -- Whether it does so is read after the bound: a change that comes later publishes
 -- beyond it. What was found holds for a claim with the next fence, since a seek raises
 -- the fences of all.
@@ -104,36 +104,11 @@ BEGIN
     ON CONFLICT DO NOTHING;
     LOOP
         IF of_group.is_merging THEN
-            WITH part AS MATERIALIZED (
-                SELECT p.partition::integer, p.fence,
-                       coalesce(made.first_partition, p.partition)::integer AS first,
-                       coalesce(made.partitions, 1)::integer AS partitions,
-                       (SELECT m.id FROM pgqueue_message m
-                         WHERE m.topic_id = of_group.topic_id
-                           AND m.partition = p.partition
-                           AND m.id > p.position AND m.id <= bound
-                           AND m.published_at >= since
-                         ORDER BY m.id LIMIT 1) AS unread
-                  FROM pgqueue_position p
-                  LEFT JOIN (
-                       SELECT t.first_partition, t.partitions FROM pgqueue_topic t
-                        WHERE t.id = of_group.topic_id
-                        UNION ALL
-                       SELECT e.first_partition, e.partitions FROM pgqueue_generation e
-                        WHERE e.topic_id = of_group.topic_id) made
-                    ON p.partition >= made.first_partition
-                   AND p.partition < made.first_partition + made.partitions
-                 WHERE p.group_id = of_group.id)
             SELECT pg_catalog.jsonb_object_agg(
-                       mine.partition, pg_catalog.jsonb_build_array(
-                           mine.fence, least(bound, (
-                               SELECT pg_catalog.min(other.unread) - 1 FROM part other
-                                WHERE other.first <> mine.first
-                                  AND (other.partition - other.first) % pg_catalog.gcd(
-                                          mine.partitions, other.partitions)
-                                      = (mine.partition - mine.first) % pg_catalog.gcd(
-                                          mine.partitions, other.partitions)))))
-              INTO ends FROM part mine WHERE mine.unread IS NOT NULL;
+                       u.partition, pg_catalog.jsonb_build_array(u.fence, u.up_to))
+              INTO ends
+              FROM pgqueue_unread(of_group.id, of_group.topic_id, bound, since) u
+             WHERE u.first_unread IS NOT NULL;
             IF ends IS NULL THEN
                 RETURN;
             END IF;

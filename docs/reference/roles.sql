@@ -175,7 +175,8 @@ GRANT EXECUTE ON FUNCTION
     pgqueue_restart_workflow, pgqueue_results_of, pgqueue_retake_keys,
     pgqueue_schedule_messages, pgqueue_start_steps, pgqueue_start_workflow,
     pgqueue_steps_ended, pgqueue_store, pgqueue_store_message, pgqueue_store_messages,
-    pgqueue_store_steps, pgqueue_store_unique, pgqueue_turns, pgqueue_watch
+    pgqueue_store_steps, pgqueue_store_unique, pgqueue_turns, pgqueue_unread,
+    pgqueue_watch
     TO pgqueue_worker;
 
 -- Viewer: all rows, arguments and results among them. What of them the admin shows is

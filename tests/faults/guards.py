@@ -37,7 +37,7 @@ class Guard:
 GUARDS: dict[str, Guard] = {
     "generations-beside": Guard(
         "partitions of two counts are read without regard to each other",
-        Edit("log/merge.py", "if low is not None:", "if low is None:"),
+        Edit("log/merge.py", "up_to, is_halted", "%(bound)s::bigint, is_halted"),
         "log/test_generations.py::test_each_key_keeps_its_order_across_changes",
     ),
     "closed-too-soon": Guard(

@@ -104,50 +104,105 @@ def test_each_key_keeps_its_order_across_changes(cursor, other_cursor):
     )
 
 
-def test_no_order_of_reading_breaks_that_of_a_key():
+# A group that has read nothing of partitions with these messages, in a topic without
+# others. The last generation is that of the topic.
+UNDO = """
+DELETE FROM pgqueue_message; DELETE FROM pgqueue_position;
+DELETE FROM pgqueue_generation
+"""
+POSITIONS = """
+INSERT INTO pgqueue_position (group_id, partition, position)
+SELECT %s, unnest(%s::int[]), 0
+"""
+FORMER = """
+INSERT INTO pgqueue_generation (topic_id, first_partition, partitions, ended_by)
+SELECT %s, unnest(%s::int[]), unnest(%s::int[]), 1
+"""
+MESSAGES = """
+INSERT INTO pgqueue_message (id, topic_id, partition, name, payload)
+SELECT unnest(%s::bigint[]), %s, unnest(%s::int[]), 'clicks', '{}'
+"""
+
+
+class Rule:
+    """What merge.unread() says of generations and messages that are just so."""
+
+    def __init__(self, cursor):
+        self.cursor = cursor
+        self.group = make_group(cursor)
+        self.topic = Topic.objects.get(name="clicks")
+
+    def of(self, made, log):
+        """Store generations, (first partition, count), and the ids in partitions."""
+        self.cursor.execute(UNDO)
+        *former, (first, count) = made
+        Topic.objects.update(first_partition=first, partitions=count)
+        self.cursor.execute(
+            FORMER, [self.topic.pk, *map(list, zip(*former, strict=True))]
+        )
+        self.cursor.execute(POSITIONS, [self.group, [*log]])
+        messages = [(each, part) for part, ids in log.items() for each in ids]
+        ids, parts = zip(*messages, strict=True)
+        self.cursor.execute(MESSAGES, [list(ids), self.topic.pk, list(parts)])
+
+    def look(self, bound):
+        return merge.unread(self.cursor, self.group, self.topic.pk, bound)
+
+    def move(self, partition, to):
+        self.cursor.execute(
+            "UPDATE pgqueue_position SET position = %s WHERE partition = %s",
+            [to, partition],
+        )
+
+
+@pytest.fixture
+def rule(cursor):
+    make_topic(partitions=1)
+    return Rule(cursor)
+
+
+def test_no_order_of_reading_breaks_that_of_a_key(rule):
     """
     Whoever reads next, and how much of what may be read: the rule alone.
 
     And somebody always can: the lowest unread message is behind none.
     """
     draw = random.Random(7)
-    for _ in range(200):
+    for _ in range(8):
         made, log = [], {}
         for count in draw.sample(range(1, 9), draw.randint(2, 4)):
             made.append((len(log), count))
             log |= {len(log) + place: [] for place in range(count)}
-        for number in range(1, 60):
+        for number in range(1, 50):
             (start, count), key = draw.choice(made), draw.randrange(20)
             log[start + key % count].append((number, key))
+        rule.of(made, {part: [each for each, _ in log[part]] for part in log})
         latest = {}
         while any(log.values()):
-            found = [
-                merge.Unread(part, start, count, log[part][0][0] if log[part] else None)
-                for start, count in made
-                for part in range(start, start + count)
-            ]
-            ends = merge.ends(found, bound=59)
-            part = draw.choice(sorted(merge.readable(found, ends)))
-            may = [each for each in log[part] if each[0] <= ends[part]]
-            for number, key in may[: draw.randint(1, 3)]:
-                log[part].pop(0)
+            found = rule.look(bound=49)
+            assert {p: log[p][0][0] if log[p] else None for p in log} == {
+                each.partition: each.id for each in found
+            }
+            chosen = draw.choice([each for each in found if each.may_be_read])
+            rows = log[chosen.partition]
+            may = [each for each in rows if each[0] <= chosen.end]
+            for number, key in may[: draw.randint(1, 4)]:
+                rows.pop(0)
                 assert latest.get(key, 0) < number
                 latest[key] = number
+            rule.move(chosen.partition, number)
 
 
-def test_a_new_partition_waits_for_those_that_share_its_keys():
+def test_a_new_partition_waits_for_those_that_share_its_keys(rule):
     """Of 2 and 4: each new one for one old one. Of 2 and 3: for both."""
 
-    def unread(*ids, first):
-        return [
-            merge.Unread(first + place, first, len(ids), each)
-            for place, each in enumerate(ids)
-        ]
+    def ends():
+        return {each.partition: each.end for each in rule.look(20)}
 
-    doubled = merge.ends([*unread(5, None, first=0), *unread(7, 8, 9, 6, first=2)], 20)
-    assert {0: 6, 1: 5, 2: 4, 3: 20, 4: 4, 5: 20} == doubled
-    other = merge.ends([*unread(5, None, first=0), *unread(7, 8, 9, first=2)], 20)
-    assert {0: 6, 1: 6, 2: 4, 3: 4, 4: 4} == other
+    rule.of([(0, 2), (2, 4)], {0: [5], 1: [], 2: [7], 3: [8], 4: [9], 5: [6]})
+    assert {0: 6, 1: 5, 2: 4, 3: 20, 4: 4, 5: 20} == ends()
+    rule.of([(0, 2), (2, 3)], {0: [5], 1: [], 2: [7], 3: [8], 4: [9]})
+    assert {0: 6, 1: 6, 2: 4, 3: 4, 4: 4} == ends()
 
 
 def test_a_generation_ends_once_no_snapshot_is_of_before(cursor, other_cursor):

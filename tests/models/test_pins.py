@@ -145,6 +145,7 @@ CALLS = [
        SELECT id, 'a', 'pulled', '' FROM one.pgqueue_topic ON CONFLICT DO NOTHING
        RETURNING 1) SELECT 1""",
     "SELECT * FROM one.pgqueue_read('a/pulled', 1)",
+    "SELECT count(*) FROM one.pgqueue_unread(1, 1, 9, '-infinity')",
     "SELECT one.pgqueue_commit_position('1 1 9 pull:1/a', 9)",
     "SELECT one.pgqueue_inbox('stripe', 'evt_1')",
     "SELECT one.pgqueue_make_log_day(current_date + 9)",

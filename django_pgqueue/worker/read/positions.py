@@ -36,7 +36,7 @@ class KnownPositions:
         self._dry_to: int | None = None
         # Of those that are read.
         self.lowest = 0
-        # Whether they are of several generations: see log/merge.py.
+        # Whether they are of several generations: see sql/unread.sql.
         self.is_merging = False
 
     @property
