@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION pgqueue_unread(
 ) RETURNS TABLE (
     partition integer, fence bigint, first_unread bigint, up_to bigint,
     is_halted boolean
-) LANGUAGE plpgsql STABLE AS $$
+) LANGUAGE plpgsql STABLE SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -43,13 +43,13 @@ BEGIN
              WHERE part.unread IS NOT NULL GROUP BY 1, 2, 3
         )
         SELECT part.partition, part.fence, part.unread,
-               least(in_bound, (
-                   SELECT min(behind.low) - 1
-                     FROM pair JOIN behind USING (first, other)
-                    WHERE pair.first = part.first
-                      AND behind.place = (part.partition - part.first) % pair.shared)),
-               part.is_halted
-          FROM part;
+               least(in_bound, min(behind.low) - 1), part.is_halted
+          FROM part
+          LEFT JOIN pair ON pair.first = part.first
+          LEFT JOIN behind
+            ON behind.first = pair.first AND behind.other = pair.other
+           AND behind.place = (part.partition - part.first) % pair.shared
+         GROUP BY part.partition, part.fence, part.unread, part.is_halted;
 END $$;
 REVOKE EXECUTE ON FUNCTION pgqueue_unread(bigint, integer, bigint, timestamptz)
     FROM PUBLIC;

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import ProgrammingError, connections, transaction
 
@@ -46,6 +46,8 @@ from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.open_transaction import queue_connection
 from django_pgqueue.tasks.waiting import await_until, wait_until
 
+T = TypeVar("T")
+
 # What ack() and its like take: messages, receipts, or one of them.
 Receipts = PullMessage | str | Iterable[PullMessage | str]
 
@@ -56,6 +58,12 @@ GroupOf = str | Callable[[Any], str | None] | None
 UNDECLARED = "42704"
 
 EMPTY = "{}"
+
+# Where the queue holds as many as it may: see tasks/depth.py.
+WAYS = (
+    "Try again later, or run more receivers.",
+    "transaction.on_commit(lambda: queue.send(…))",
+)
 
 # Of redrive(), unless it is told otherwise; and of each statement of it and purge().
 REDRIVE_MAX = 100_000
@@ -104,6 +112,7 @@ class PullQueue:
             InvalidArgument: The payload cannot travel as JSON.
             InvalidOption: An option is out of its range.
             PayloadTooLarge: It exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
+            QueueFull: The queue holds as many as PGQUEUE['QUEUES'] says.
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
         group = _text("group", group, storage.GROUP_CHARACTERS_MAX)
@@ -116,6 +125,7 @@ class PullQueue:
         text = self._encoded(value, len(sending.headers.encode()))
         try:
             connection = queue_connection(self.name, get_settings().database)
+            self._admit(connection, 1)
             with connection.cursor() as cursor:
                 message_id = storage.send(
                     cursor,
@@ -133,7 +143,7 @@ class PullQueue:
 
     async def asend(self, value: Any, **options: Any) -> int:
         """Send one message from async code; as send()."""
-        return await database.in_thread(lambda: self.send(value, **options))
+        return await self._patiently(lambda: self.send(value, **options))
 
     def send_many(
         self,
@@ -161,8 +171,8 @@ class PullQueue:
             Their ids, in the order of the values.
 
         Raises:
-            InvalidArgument, InvalidOption, PayloadTooLarge, WrongDatabase: As send();
-                nothing is sent.
+            InvalidArgument, InvalidOption, PayloadTooLarge, QueueFull, WrongDatabase:
+                As send(); nothing is sent.
         """
         sending = self._sending(delay, headers, priority, expires)
         extra = len(sending.headers.encode())
@@ -177,6 +187,7 @@ class PullQueue:
             return ids
         try:
             connection = queue_connection(self.name, get_settings().database)
+            self._admit(connection, len(texts))
             with transaction.atomic(using=connection.alias):
                 with connection.cursor() as cursor:
                     for start in range(0, len(texts), storage.MESSAGES_MAX):
@@ -196,7 +207,7 @@ class PullQueue:
 
     async def asend_many(self, values: Iterable[Any], **options: Any) -> list[int]:
         """Send many messages from async code; as send_many()."""
-        return await database.in_thread(lambda: self.send_many(values, **options))
+        return await self._patiently(lambda: self.send_many(values, **options))
 
     def receive(
         self,
@@ -384,6 +395,23 @@ class PullQueue:
 
     def __repr__(self) -> str:
         return f"queue({self.name!r})"
+
+    def _admit(self, connection: Any, messages: int) -> None:
+        """Return when there is room; QueueFull: there is none."""
+        limit = get_settings().depth_limit(self.name)
+        if limit is not None:
+            from django_pgqueue.tasks import depth
+
+            ways = depth.Ways(*WAYS)
+            depth.admit(self, connection, self.name, limit, messages, ways)
+
+    async def _patiently(self, function: Callable[[], T]) -> T:
+        """Run what sends, from async code: a thread does not wait for room."""
+        if get_settings().depth_limit(self.name) is None:
+            return await database.in_thread(function)
+        from django_pgqueue.tasks import depth
+
+        return await depth.patiently(function)
 
     def _sending(
         self,

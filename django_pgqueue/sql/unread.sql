@@ -20,13 +20,14 @@
 -- What was found stays true however old it is, but for a seek, which raises the fences
 -- of all of the group's positions. So it holds for a claim that has the next fence.
 --
--- Locks: none. A look at the index for each partition.
+-- Locks: none. A look at the index for each partition. Without nested loops where joins
+-- can be hashed: of what is in memory nobody knows how many there are.
 CREATE OR REPLACE FUNCTION pgqueue_unread(
     in_group bigint, in_topic integer, in_bound bigint, in_since timestamptz
 ) RETURNS TABLE (
     partition integer, fence bigint, first_unread bigint, up_to bigint,
     is_halted boolean
-) LANGUAGE plpgsql STABLE AS $$
+) LANGUAGE plpgsql STABLE SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -63,13 +64,13 @@ BEGIN
              WHERE part.unread IS NOT NULL GROUP BY 1, 2, 3
         )
         SELECT part.partition, part.fence, part.unread,
-               least(in_bound, (
-                   SELECT min(behind.low) - 1
-                     FROM pair JOIN behind USING (first, other)
-                    WHERE pair.first = part.first
-                      AND behind.place = (part.partition - part.first) % pair.shared)),
-               part.is_halted
-          FROM part;
+               least(in_bound, min(behind.low) - 1), part.is_halted
+          FROM part
+          LEFT JOIN pair ON pair.first = part.first
+          LEFT JOIN behind
+            ON behind.first = pair.first AND behind.other = pair.other
+           AND behind.place = (part.partition - part.first) % pair.shared
+         GROUP BY part.partition, part.fence, part.unread, part.is_halted;
 END $$;
 REVOKE EXECUTE ON FUNCTION pgqueue_unread(bigint, integer, bigint, timestamptz)
     FROM PUBLIC;

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import OperationalError
 
@@ -175,20 +175,41 @@ class Waits(Exception):
         self.seconds = seconds
 
 
-def admit(task: Any, connection: Any, queue: str, limit: DepthLimit, jobs: int) -> None:
+class Ways(NamedTuple):
+    """What whoever meets a full queue is told to do."""
+
+    # While it is full; and what is called after a commit.
+    out: str
+    after_commit: str
+
+
+def admit(
+    task: Any,
+    connection: Any,
+    queue: str,
+    limit: DepthLimit,
+    jobs: int,
+    ways: Ways | None = None,
+) -> None:
     """
     Return when so many jobs may be stored, by the limit of their queue.
 
     Args:
-        task: Whose jobs they are.
+        task: Whose jobs they are, or the pull queue: something with a name.
         connection: Django's, to the database of the jobs.
         queue: Where they go.
         limit: Of the queue.
         jobs: How many; where that is not known, one.
+        ways: What to do, if not what holds for a task.
 
     Raises:
         QueueFull: They do not fit; nothing is stored.
     """
+    if ways is None:
+        name = task.name.rpartition(".")[2]
+        ways = Ways(
+            "Try again later, or run more workers.", f"{name}.on_commit().delay(…)"
+        )
     gauge = _gauge(connection, queue)
     patience = _patience.get() or Patience(sleeps=True)
     while True:
@@ -205,7 +226,7 @@ def admit(task: Any, connection: Any, queue: str, limit: DepthLimit, jobs: int) 
                 )
         if limit.on_full == "signal":
             break
-        _wait(task, connection, queue, depth, limit, jobs, patience)
+        _wait(task, connection, queue, depth, limit, jobs, patience, ways)
     gauge.add(jobs)
 
 
@@ -268,22 +289,23 @@ def _wait(
     limit: DepthLimit,
     jobs: int,
     patience: Patience,
+    ways: Ways,
 ) -> None:
     """Wait before another look, or raise QueueFull."""
     told = {"task": task.name, **news(queue, depth, limit, jobs)}
     if limit.on_full != "block" or jobs > limit.depth_max:
-        raise QueueFull(**told)
+        raise QueueFull(**told, way_out=ways.out)
     if has_transaction(connection):
         # It would keep its snapshot and its locks, and VACUUM from all that ends.
         raise QueueFull(
             **told,
             way_out=f"Nobody waits with a transaction open, which would hold VACUUM "
             f"back: enqueue outside of it, or after its commit with "
-            f"{task.name.rpartition('.')[2]}.on_commit().delay(…).",
+            f"{ways.after_commit}.",
         )
     waited = patience.waited_seconds()
     if waited >= limit.block_seconds:
-        raise QueueFull(**told, waited_seconds=waited)
+        raise QueueFull(**told, waited_seconds=waited, way_out=ways.out)
     pause = min(random.uniform(0, WAIT_SECONDS), limit.block_seconds - waited)
     if not patience.sleeps:
         raise Waits(pause)

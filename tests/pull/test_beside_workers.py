@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from django_pgqueue import DeclarationError, InvalidOption, subscribe, task
+from django_pgqueue import (
+    DeclarationError,
+    InvalidOption,
+    consume,
+    subscribe,
+    task,
+)
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.examine_jobs import leases, tasks, workers
 from django_pgqueue.management.cli.examine_lanes import lanes_held
@@ -86,6 +92,8 @@ def test_no_task_goes_to_a_pull_queue(parcels):
         task(queue="parcels")(lambda_like)
     with pytest.raises(DeclarationError, match="is a pull queue"):
         subscribe("orders.*", queue="parcels")(noop)
+    with pytest.raises(DeclarationError, match="Choose another queue"):
+        consume("orders", group="g", queue="parcels")(lambda_like)
     with pytest.raises(DeclarationError, match="that of messages"):
         task(name="pgqueue.pull")(lambda_like)
 
