@@ -1,4 +1,4 @@
-"""What people can do with pull queues: send a message."""
+"""What people can do with pull queues and topics: send, and publish, a message."""
 
 from __future__ import annotations
 
@@ -11,22 +11,43 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Outcome, Work
 from django_pgqueue.admin.edit import read_json
-from django_pgqueue.exceptions import InvalidArgument, InvalidOption, PayloadTooLarge
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    QueueFull,
+    TopicError,
+)
 from django_pgqueue.options.durations import as_timedelta
 
-PERMISSION = "edit"
+PERMISSION = "send"
+
+# What is wrong with a message, in words for whoever wrote it.
+REFUSED = (InvalidArgument, InvalidOption, PayloadTooLarge, QueueFull, TopicError)
 
 DELAY_CHARACTERS_MAX = 30
 
 
-class MessageForm(forms.Form):
-    """One message."""
+class PayloadForm(forms.Form):
+    """What a message says."""
 
     payload = forms.CharField(
         label=gettext_lazy("Payload"),
         help_text=gettext_lazy('A JSON value, such as {"path": "a.jpg"}.'),
         widget=forms.Textarea({"spellcheck": "false", "rows": "6"}),
     )
+
+    def clean_payload(self) -> Any:
+        """Return the value."""
+        try:
+            return read_json(self.cleaned_data["payload"])
+        except ValueError as error:
+            raise ValidationError("%(error)s", params={"error": error}) from None
+
+
+class MessageForm(PayloadForm):
+    """One message for a pull queue."""
+
     group = forms.CharField(
         label=gettext_lazy("Group"),
         required=False,
@@ -39,13 +60,6 @@ class MessageForm(forms.Form):
         help_text=gettext_lazy("Nobody receives it for so long, such as 90s or 2h."),
     )
 
-    def clean_payload(self) -> Any:
-        """Return the value."""
-        try:
-            return read_json(self.cleaned_data["payload"])
-        except ValueError as error:
-            raise ValidationError("%(error)s", params={"error": error}) from None
-
     def clean_delay(self) -> Any:
         """Return the length of time; nothing is none."""
         text = self.cleaned_data["delay"]
@@ -53,6 +67,23 @@ class MessageForm(forms.Form):
             return as_timedelta(text, name="delay") if text else None
         except ValueError as error:
             raise ValidationError("%(error)s", params={"error": error}) from None
+
+
+class PublicationForm(PayloadForm):
+    """One message for a topic."""
+
+    rest = forms.CharField(
+        label=gettext_lazy("Name, after that of the topic"),
+        required=False,
+        help_text=gettext_lazy(
+            "Such as created, of orders.created; none: the topic's."
+        ),
+    )
+    key = forms.CharField(
+        label=gettext_lazy("Key"),
+        required=False,
+        help_text=gettext_lazy("Messages of one key keep their order."),
+    )
 
 
 def _send(work: Work) -> list[dict[Any, list[int]]]:
@@ -72,11 +103,28 @@ def _send(work: Work) -> list[dict[Any, list[int]]]:
                 group=work.data["group"] or None,
                 delay=work.data["delay"],
             )
-        except (InvalidArgument, InvalidOption, PayloadTooLarge) as error:
+        except REFUSED as error:
             work.problems.append(str(error))
             continue
         sent[key] = [message_id]
     return [sent]
+
+
+def _publish(work: Work) -> list[dict[Any, list[int]]]:
+    from django_pgqueue.topics.publish import publish
+
+    published = {}
+    for key, row in work.rows.items():
+        name = f"{row.name}.{rest}" if (rest := work.data["rest"]) else row.name
+        try:
+            message_id = publish(
+                name, work.data["payload"], key=work.data["key"] or None
+            )
+        except REFUSED as error:
+            work.problems.append(str(error))
+            continue
+        published[key] = [message_id]
+    return [published]
 
 
 SEND = Act(
@@ -100,5 +148,29 @@ SEND = Act(
     order="name",
     warning=gettext_lazy(
         "Whoever receives from the queue gets it, and does what the payload says."
+    ),
+)
+
+PUBLISH = Act(
+    name="publish",
+    permissions=(PERMISSION,),
+    label=gettext_lazy("Publish a message"),
+    help=gettext_lazy("Those who listen to the topic get it as any other."),
+    run=_publish,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d message was published: %(names)s.",
+                "%(count)d messages were published: %(names)s.",
+                "count",
+            ),
+            gettext_lazy("Published message %(names)s."),
+        ),
+    ],
+    form=PublicationForm,
+    order="name",
+    warning=gettext_lazy(
+        "Subscribers and groups get it, and do what the payload says. It stays in the "
+        "log for as long as its other messages."
     ),
 )

@@ -35,7 +35,7 @@ def _repartition(work: Work) -> list[Any]:
 REPARTITION = Act(
     name="repartition",
     permissions=("seek",),
-    label=gettext_lazy("Repartition"),
+    label=gettext_lazy("Repartition…"),
     help=gettext_lazy("So many readers of a group can work at a time."),
     run=_repartition,
     outcomes=[

@@ -22,6 +22,7 @@ from django_pgqueue.admin.acts import Button, may
 from django_pgqueue.admin.cells import Difference, Note, badge, name
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
 from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.send import PUBLISH
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.admin.topic_acts import REPARTITION
 from django_pgqueue.conf import get_settings
@@ -63,7 +64,7 @@ def _bytes(row: Any) -> str:
 class TopicAdmin(ActingAdmin):
     """Each topic, by name."""
 
-    acts = (REPARTITION,)
+    acts = (PUBLISH, REPARTITION)
     named_by = ("name", "partitions")
     keyset = Keyset(("name",), is_by_time=False)
     change_form_template = "admin/pgqueue/topic.html"

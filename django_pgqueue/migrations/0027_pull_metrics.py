@@ -49,4 +49,25 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunSQL(ENDS, ENDS_BACK),
         migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK),
+        migrations.AlterModelOptions(
+            name="job",
+            options={
+                "verbose_name": "job",
+                "verbose_name_plural": "jobs",
+                "default_permissions": ("view",),
+                "permissions": [
+                    ("view_payload", "Can see arguments, results and tracebacks"),
+                    ("view_mail_body", "Can see bodies and files of mails"),
+                    ("retry", "Can retry jobs and redrive dead letters"),
+                    ("edit", "Can edit the arguments of a job"),
+                    ("send", "Can send and publish messages"),
+                    ("cancel", "Can cancel jobs"),
+                    ("purge", "Can delete finished jobs and dead letters"),
+                    ("pause", "Can pause and resume queues and schedules"),
+                    ("run_schedule", "Can run a schedule now"),
+                    ("seek", "Can move the position of a consumer group"),
+                    ("run_pipeline", "Can run and stop pipeline jobs"),
+                ],
+            },
+        ),
     ]

@@ -128,6 +128,7 @@ class Job(JobColumns):
             ("view_mail_body", _("Can see bodies and files of mails")),
             ("retry", _("Can retry jobs and redrive dead letters")),
             ("edit", _("Can edit the arguments of a job")),
+            ("send", _("Can send and publish messages")),
             ("cancel", _("Can cancel jobs")),
             ("purge", _("Can delete finished jobs and dead letters")),
             ("pause", _("Can pause and resume queues and schedules")),

@@ -116,7 +116,7 @@ ACTS = [
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
     ("queue", "limit", {"pause"}),
-    ("queue", "send", {"edit"}),
+    ("queue", "send", {"send"}),
     *(("lane", name, {"pause"}) for name in ("pause", "resume", "capacity", "release")),
     ("lane", "weight", {"pause"}),
     ("pipelinerun", "run-again", {"run_pipeline"}),
@@ -133,6 +133,7 @@ ACTS = [
     ("consumergroup", "resume", {"pause"}),
     ("consumergroup", "read-on", {"pause"}),
     ("topic", "repartition", {"seek"}),
+    ("topic", "publish", {"send"}),
 ]
 # What may be done again and again, so that each of the requests does it.
 REPEATED = {
@@ -142,13 +143,14 @@ REPEATED = {
     "resend": 3,
     "restart": 3,
     "send": 3,
+    "publish": 3,
 }
 # Those that ask first show their form on GET.
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
     *("limit", "weight", "resend", "retry-dead", "resolve", "restart", "send"),
-    "repartition",
+    *("repartition", "publish"),
 )
 
 EDITS = [
@@ -160,7 +162,7 @@ EDITS = [
 ALL = {
     *(f"view_{page}" for page in MODELS),
     *("view_payload", "view_mail_body", "retry", "edit", "cancel", "purge", "pause"),
-    *("run_schedule", "seek", "run_pipeline"),
+    *("send", "run_schedule", "seek", "run_pipeline"),
     # Charts without pages of rows, and what has no page.
     *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
     *("view_lane", "view_workflow"),

@@ -45,7 +45,7 @@ def test_its_page_says_what_it_is_and_offers_what_fits(admin_client, thumbs):
 
 def test_a_message_is_sent(staff, thumbs):
     """With its payload, which the log entry does not tell."""
-    client = staff("view_queue", "edit")
+    client = staff("view_queue", "send")
     response = client.post(
         f"{URL}thumbs/send/",
         {

@@ -7,11 +7,12 @@ from datetime import timedelta
 from html import unescape
 
 import pytest
+from django.contrib.admin.models import LogEntry
 
 from django_pgqueue.admin import topics
 from django_pgqueue.log import overview
 from django_pgqueue.log.publish import publish
-from django_pgqueue.models import BulkAct, Job
+from django_pgqueue.models import BulkAct, Job, Message
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.postgres.bulk import Items
 from tests.log.rows import (
@@ -281,3 +282,25 @@ def test_a_topic_is_repartitioned_on_its_page(admin_client):
     assert "0 to 3, until every group has read them" in html
     history = html_of(admin_client, f"{topic.pk}/history/")
     assert "Repartitioned: 6 partitions." in history
+
+
+def test_a_message_is_published_on_the_page_of_its_topic(staff):
+    """As any other: a subscription has its job, and the log entry does not tell what
+    it says."""
+    topic = make_topic("orders")
+    make_subscription("orders.created")
+    client, url = staff("view_topic", "send"), f"{URL}{topic.pk}/publish/"
+    given = {"confirmed": "1", "rest": "created", "key": "c7"}
+
+    refused = client.post(url, {**given, "payload": "{"})
+    assert "Expecting property name" in unescape(refused.content.decode())
+    client.post(url, {**given, "rest": "no name", "payload": "1"})
+    assert 0 == Message.objects.count()
+    client.post(url, {**given, "payload": '{"id": 42}'})
+
+    message = Message.objects.get()
+    assert ("orders.created", "c7") == (message.name, message.key)
+    assert {"id": 42} == message.payload
+    assert message.pk == Job.objects.get().message_id
+    entry = LogEntry.objects.get()
+    assert f"Published message {message.pk}." == entry.get_change_message()

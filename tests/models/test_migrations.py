@@ -341,6 +341,7 @@ def test_permissions_are_one_list():
         "view_payload",
         "retry",
         "edit",
+        "send",
         "cancel",
         "purge",
         "pause",
