@@ -20,12 +20,14 @@ from django_pgqueue.admin.cells import badge, link_on, name
 from django_pgqueue.admin.listeners import group_badge
 from django_pgqueue.admin.task_charts import of_workers
 from django_pgqueue.admin.time_limit import STATEMENT_SECONDS_MAX, is_too_slow, limited
+from django_pgqueue.conf import get_settings
 from django_pgqueue.models import (
     ConsumerGroup,
     DeadLetter,
     Job,
     Queue,
     Schedule,
+    ScheduledMessage,
     Worker,
     Workflow,
 )
@@ -41,7 +43,7 @@ from django_pgqueue.tasks import database
 RENEWED_SECONDS, RENEWED_SECONDS_SLOW = 5, 30
 
 # Lines of each list: the tasks with most dead letters, the groups that are furthest
-# behind, the schedules that are next.
+# behind, the schedules and the messages that are next.
 LINES_MAX = 5
 
 # The parts of the overview, and whose rows they tell of.
@@ -117,6 +119,8 @@ def overview(request: HttpRequest) -> dict[str, Any]:
         with limited(Plans.IN_ORDER), database.cursor() as cursor:
             now = read(cursor, parts, tells_keys=payload.may_see(request))
             page = Page(request, site_of(request), now)
+            if may_view(request, ScheduledMessage):
+                page.later = next_messages()
             ended = None
             if "jobs" in parts:
                 ended = of_workers(cursor, request, now.clock, page.link)
@@ -139,6 +143,13 @@ def overview(request: HttpRequest) -> dict[str, Any]:
     }
 
 
+def next_messages() -> list[ScheduledMessage]:
+    """Return those that are published next, one more than a list shows."""
+    rows = ScheduledMessage.objects.using(get_settings().database)
+    shown = rows.order_by("due_at", "-id").only("id", "name", "run_after")
+    return list(shown[: LINES_MAX + 1])
+
+
 def may_view(request: HttpRequest, model: type[Model]) -> bool:
     """Whether the user may view rows of *model*."""
     return request.user.has_perm(f"pgqueue.view_{model._meta.model_name}")
@@ -159,6 +170,8 @@ class Page:
         self.request = request
         self.site = site
         self.now = now
+        # Of those who may view them.
+        self.later: Sequence[ScheduledMessage] = ()
 
     def attention(self) -> list[Attention]:
         """Return what is not as it should be, the worst first."""
@@ -178,7 +191,10 @@ class Page:
 
     def cards(self) -> list[Card]:
         """Return the short lists."""
-        cards = (self._died(), self._held(), self._behind(), self._next())
+        cards = (
+            *(self._died(), self._held(), self._behind(), self._next()),
+            self._later(),
+        )
         return [card for card in cards if card is not None]
 
     # Numbers ---------------------------------------------------------------------
@@ -337,6 +353,24 @@ class Page:
             ],
             _("No tick comes any more."),
             self._more(Schedule, len(ticking)),
+        )
+
+    def _later(self) -> Card | None:
+        if not self.later:
+            return None
+        return Card(
+            "later",
+            _("Next messages"),
+            (_("Message"), _("Published")),
+            [
+                (
+                    self.link(ScheduledMessage, name(row.name), row.pk),
+                    moments.short(in_utc(row.run_after), self.now.clock),
+                )
+                for row in self.later[:LINES_MAX]
+            ],
+            "",
+            self._more(ScheduledMessage, len(self.later)),
         )
 
     # Where -----------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tests.harness.factories import (
     make_stuck_saga,
     make_task_span,
 )
-from tests.log.rows import make_group, make_message, make_position
+from tests.log.rows import make_group, make_message, make_position, make_scheduled
 
 pytestmark = pytest.mark.django_db
 
@@ -285,6 +285,22 @@ def test_the_next_ticks_are_those_that_are_due_first(admin_client):
     assert lines.index("late") < lines.index("soon")
     assert "resting" not in lines
     assert "Ticks are overdue, the first for 1 h: late." in html
+
+
+def test_the_next_messages_are_those_that_are_published_first(admin_client, staff):
+    """With a link to each, for those who may view them; without any, nothing."""
+    assert "Next messages" not in html_of(admin_client)
+    for number in range(page.LINES_MAX + 2):
+        make_scheduled(f"orders.n{number}", run_after=HOUR * (9 - number))
+
+    html = html_of(admin_client)
+    told = html[html.index("Next messages") : html.index("pgqueue-pages")]
+    first = [
+        f"orders.n{page.LINES_MAX + 1 - number}" for number in range(page.LINES_MAX)
+    ]
+    assert first == re.findall(r">(orders\.n\d)<", told)
+    assert "/pgqueue/scheduledmessage/" in told
+    assert "Next messages" not in html_of(staff("view_schedule"))
 
 
 def test_a_paused_queue_with_ready_jobs_needs_attention(admin_client):
