@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         LeaseLost,
         MessagesLost,
         MissingExtra,
+        OutputFull,
         PayloadTooLarge,
         PgQueueError,
         PipelineBusy,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.durable import asignal, signal
     from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
+    from django_pgqueue.tasks.stream import Emitted
     from django_pgqueue.tasks.unique import Unique
     from django_pgqueue.tasks.workflow_result import WorkflowResult
     from django_pgqueue.topics.captured import capture_actor
@@ -136,6 +138,7 @@ _HOMES = {
     "JobContext": "tasks.context",
     "JobResult": "tasks.result",
     "as_completed": "tasks.as_completed",
+    "Emitted": "tasks.stream",
     "Reject": "tasks.outcome",
     "RetryLater": "tasks.outcome",
     "Snooze": "tasks.outcome",
@@ -154,6 +157,7 @@ _HOMES = {
     "ResultTimeout": "exceptions",
     "LeaseLost": "exceptions",
     "MissingExtra": "exceptions",
+    "OutputFull": "exceptions",
     "JobFailed": "exceptions",
     "PayloadTooLarge": "exceptions",
     "PgQueueError": "exceptions",
@@ -185,6 +189,7 @@ __all__ = [
     "DeclarationError",
     "DuplicateJob",
     "EmbeddedServerError",
+    "Emitted",
     "EnqueueError",
     "Group",
     "InvalidArgument",
@@ -199,6 +204,7 @@ __all__ = [
     "Message",
     "MessagesLost",
     "MissingExtra",
+    "OutputFull",
     "PayloadTooLarge",
     "PgQueueError",
     "PipelineBusy",

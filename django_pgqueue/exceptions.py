@@ -25,6 +25,7 @@ that storage code and Spark executors can use it without Django.
      ├── WrongState               a job cannot be edited, cancelled, retried as it is
      ├── JobFailed                get() found that the job will never have a result
      ├── ResultTimeout            get() waited for as long as it was told to
+     ├── OutputFull               a task has emitted as much as it may
      ├── LeaseLost                the job belongs to another worker by now
      ├── TaskTimeout              raised inside a task that ran too long
      ├── RemoteError              stands for an error of a task in another process
@@ -314,6 +315,25 @@ class WorkflowFailed(PgQueueError, RuntimeError):
 
 class ResultTimeout(PgQueueError, TimeoutError):
     """A job had not ended when the time given to get() was over."""
+
+
+class OutputFull(PgQueueError, RuntimeError):
+    """
+    One attempt of a job has emitted as many values, or bytes, as it may.
+
+    Raised inside the task by ctx.emit(); what was emitted before stays.
+    """
+
+    def __init__(
+        self, job_id: int, *, values: int, values_max: int, size: int, size_max: int
+    ) -> None:
+        super().__init__(
+            f"Job {job_id}: this attempt has emitted {values:,} values, and with this "
+            f"one {size:,} bytes as JSON; the limits are {values_max:,} and "
+            f"{size_max:,}. Emit less often, or less; what is large belongs into the "
+            f"result."
+        )
+        self.job_id = job_id
 
 
 class LeaseLost(PgQueueError, RuntimeError):

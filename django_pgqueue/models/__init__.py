@@ -16,6 +16,7 @@ from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
 from django_pgqueue.models.lane import Lane
 from django_pgqueue.models.mail_file import MailFile, MailFileUse
+from django_pgqueue.models.output import Output
 from django_pgqueue.models.permit import Permit
 from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
@@ -58,6 +59,7 @@ __all__ = [
     "MailFile",
     "MailFileUse",
     "Message",
+    "Output",
     "Permit",
     "PipelineRun",
     "Position",

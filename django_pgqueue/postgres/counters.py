@@ -34,6 +34,7 @@ USED: Mapping[str, str] = {
     "pgqueue_job.id": _last(
         *("pgqueue_job.id", "pgqueue_archived_job.id", "pgqueue_dead_letter.id"),
         *("pgqueue_step.id", "pgqueue_durable_step.job_id"),
+        "pgqueue_output.job_id",
     ),
     "pgqueue_message.id": _last(
         *("pgqueue_message.id", "pgqueue_position.position"),

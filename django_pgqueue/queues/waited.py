@@ -3,7 +3,8 @@ Waited: telling processes that wait for jobs of their end. A hint, never data.
 
 Who waits announces the ids to the workers, on the channel of wakes. A worker that has
 settled one of them says so on a channel of its own kind, which no worker hears. Of jobs
-that nobody waits for, nothing is sent.
+that nobody waits for, nothing is sent. Nor of output that nobody reads as it comes: to
+wait for that is said, and told, apart.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # What is notified instead of a queue's name, with the ids after it.
 HINT = "!wait:"
+
+# Likewise, before the ids of jobs for whose output somebody waits; and, told, of those
+# that have some.
+OUTPUT_HINT = "!output:"
 
 # The server takes less than 8,000.
 PAYLOAD_BYTES_MAX = 7_900
@@ -48,14 +53,21 @@ def channel(cursor: Cursor) -> str:
     return name
 
 
-def announce(cursor: Cursor, ids: Iterable[int]) -> None:
-    """Tell workers which jobs somebody waits for; the cursor must be in autocommit."""
-    cursor.execute(ANNOUNCE, {"payloads": list(_payloads(ids, HINT))})
+def announce(cursor: Cursor, ids: Iterable[int], *, hint: str = HINT) -> None:
+    """
+    Tell workers which jobs somebody waits for.
+
+    Args:
+        cursor: In autocommit.
+        ids: Of the jobs.
+        hint: HINT: for their ends; OUTPUT_HINT: for their output.
+    """
+    cursor.execute(ANNOUNCE, {"payloads": list(_payloads(ids, hint))})
 
 
-def tell(cursor: Cursor, ids: Iterable[int]) -> None:
-    """Tell who waits for them which jobs have ended; as announce()."""
-    cursor.execute(TELL, {"payloads": list(_payloads(ids))})
+def tell(cursor: Cursor, ids: Iterable[int], *, hint: str = "") -> None:
+    """Tell who waits for them which jobs have ended, or by OUTPUT_HINT have output."""
+    cursor.execute(TELL, {"payloads": list(_payloads(ids, hint))})
 
 
 def tell_after_commit(connection: Any, ids: Collection[int]) -> None:
@@ -72,10 +84,10 @@ def tell_after_commit(connection: Any, ids: Collection[int]) -> None:
         )
 
 
-def ids_of(payload: str) -> set[int]:
+def ids_of(payload: str, *, hint: str = HINT) -> set[int]:
     """Return the ids in what was heard; none, if a stranger has sent anything else."""
     try:
-        return {int(number) for number in payload.removeprefix(HINT).split(",")}
+        return {int(number) for number in payload.removeprefix(hint).split(",")}
     except ValueError:
         return set()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 if TYPE_CHECKING:
     from django_pgqueue.tasks.durable import Durable
     from django_pgqueue.tasks.job_log import JobLog
+    from django_pgqueue.tasks.output import Output
 
 T = TypeVar("T")
 
@@ -62,6 +64,17 @@ class JobControl(Protocol):
     def report(self, progress: Mapping[str, Any]) -> None:
         """Keep what the task says about its progress; returns at once."""
 
+    def emit(self, values: Sequence[tuple[int, str]]) -> None:
+        """
+        Store what the task emits, soon; returns at once.
+
+        Args:
+            values: Of each, its number in this delivery, which grows, and JSON text.
+
+        Raises:
+            LeaseLost: The job is known to be somebody else's by now.
+        """
+
     def say(self, error: BaseException | None) -> None:
         """
         Settle the job while its task runs; returns when that is committed.
@@ -96,12 +109,20 @@ class JobControl(Protocol):
 class Inline:
     """The control of a call without a worker: what is said is kept, and that is all."""
 
-    __slots__ = ("has_word", "is_cancelled", "is_settled", "progress", "word")
+    __slots__ = (
+        "emitted",
+        "has_word",
+        "is_cancelled",
+        "is_settled",
+        "progress",
+        "word",
+    )
 
     def __init__(self) -> None:
         self.is_cancelled = False
         self.is_settled: bool | None = None
         self.progress: Mapping[str, Any] | None = None
+        self.emitted: list[tuple[int, str]] = []
         self.has_word = False
         self.word: BaseException | None = None
 
@@ -111,6 +132,12 @@ class Inline:
     def report(self, progress: Mapping[str, Any]) -> None:
         """Keep the report."""
         self.progress = progress
+
+    def emit(self, values: Sequence[tuple[int, str]]) -> None:
+        """Keep the values, until the job is settled."""
+        if self.has_word:
+            raise has_ended(0)
+        self.emitted += values
 
     def say(self, error: BaseException | None) -> None:
         """Keep the word; a second one is refused."""
@@ -130,6 +157,10 @@ class Inline:
         return False
 
 
+# Two threads of a task may be the first to emit.
+_first = threading.Lock()
+
+
 def _new_log() -> JobLog:
     from django_pgqueue.tasks.job_log import JobLog
 
@@ -143,7 +174,7 @@ class JobContext:
 
     Called inline, without a job, a task gets a context with id 0 and attempt 1; its
     methods then change nothing but the context. Use it while the task runs: afterwards
-    extend(), progress(), ack(), reject() and retry() raise WrongState and touch
+    extend(), progress(), emit(), ack(), reject() and retry() raise WrongState and touch
     nothing.
     """
 
@@ -166,6 +197,7 @@ class JobContext:
     _durable: Durable | None = field(
         default=None, init=False, repr=False, compare=False
     )
+    _output: Output | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def is_last_attempt(self) -> bool:
@@ -357,6 +389,44 @@ class JobContext:
     ) -> None:
         """As progress(), which does not wait."""
         self.progress(done, total, note)
+
+    def emit(self, value: Any) -> None:
+        """
+        Tell a part of the result to whoever waits for it, by result.stream().
+
+            for token in model.generate(prompt):
+                ctx.emit(token)
+
+        Returns at once: it is stored within about 50 ms, together with what else the
+        process emits, by a connection of its own. So it is told before the task's own
+        transaction commits, and stays if that rolls back; an attempt that fails leaves
+        what it has emitted, and the next one begins anew.
+
+        Args:
+            value: Anything that an argument may be; as JSON up to 64 KiB. An attempt
+                emits 100,000 values and 8 MiB at most.
+
+        Raises:
+            InvalidArgument: It cannot travel.
+            PayloadTooLarge: It takes more than 64 KiB.
+            OutputFull: The attempt has emitted as much as it may.
+            LeaseLost: The job is another worker's by now; what it emits is dropped.
+            WrongState: The job has ended, as one with ack_policy="first" has from the
+                beginning.
+        """
+        if self._output is None:
+            from django_pgqueue.tasks.output import Output
+
+            with _first:
+                if self._output is None:
+                    # Frozen for its users; this is ours.
+                    object.__setattr__(self, "_output", Output(self.id, self.task))
+        assert self._output is not None
+        self._output.emit(value, self.control)
+
+    async def aemit(self, value: Any) -> None:
+        """As emit(), which does not wait."""
+        self.emit(value)
 
     def log(self, message: str, *args: object) -> None:
         """

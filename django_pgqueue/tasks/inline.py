@@ -32,7 +32,6 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.lanes import promote_lanes_of
-from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import context, registry
 from django_pgqueue.tasks.accumulate import Accumulate
@@ -47,6 +46,7 @@ from django_pgqueue.tasks.settlement import (
     kind_of,
     tell,
     write,
+    write_last,
 )
 
 logger = logging.getLogger("django_pgqueue.inline")
@@ -98,6 +98,8 @@ class Control(context.Inline):
 
     def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in the task's own transaction."""
+        performed.emitted = self.emitted
+        write_last(cursor, [(self._job, performed)], worker=self.worker)
         kind = kind_of(performed)
         if not _write(kind, self._job, performed, self.worker)[0]:
             raise LeaseLost(self._job.id, self._job.delivery)
@@ -248,7 +250,7 @@ def run_claimed(job: Claimed, *, worker: str) -> Run:
     """Run a job that *worker* has claimed, and settle it."""
     control = Control(job, worker)
     performed = deliver(job, control, others=functools.partial(_gather, job, worker))
-    _store_progress(job, performed, control)
+    _store_last(job, performed, control)
     for other, end in control.others:
         settle_job(other, end, worker=worker)
     settle_job(job, performed, worker=worker, control=control)
@@ -268,17 +270,15 @@ def _gather(job: Claimed, worker: str, accumulate: Accumulate) -> list[Claimed]:
         )
 
 
-def _store_progress(job: Claimed, performed: Performed, control: Control) -> None:
-    if control.progress is None or performed.settled:
+def _store_last(job: Claimed, performed: Performed, control: Control) -> None:
+    """Write what the job has said, unless it is written, or rolled back."""
+    if performed.settled:
         return
+    if control.progress is not None:
+        performed.progress = json.dumps(dict(control.progress))
+    performed.emitted = control.emitted
     with connections[get_settings().database].cursor() as cursor:
-        report_progress(
-            cursor,
-            worker=control.worker,
-            job_id=job.id,
-            delivery=job.delivery,
-            progress=json.dumps(dict(control.progress)),
-        )
+        write_last(cursor, [(job, performed)], worker=control.worker)
 
 
 @contextmanager

@@ -25,14 +25,14 @@ class Pending(ABC, Generic[T]):
     Jobs that have not ended, as far as is known.
 
     Args:
-        pending: What stands for each, by the id of its job.
+        pending: What stands for each, by the id of its job, or what is notified.
         timeout: For all of them, a duration from this call on; None: without end.
 
     Raises:
         ValueError: The timeout is no duration.
     """
 
-    def __init__(self, pending: Mapping[int, Any], timeout: Duration | None) -> None:
+    def __init__(self, pending: Mapping[Any, Any], timeout: Duration | None) -> None:
         self._looks = Looks(timeout)
         self._is_endless = timeout is None
         self._pending = dict(pending)
@@ -62,7 +62,7 @@ class Pending(ABC, Generic[T]):
             by = ear()
             with waiting(by, self._pending, woken.set) as wait:
                 while not self._is_done():
-                    woken.wait(self._looks.seconds)
+                    woken.wait(self._rest_seconds())
                     woken.clear()
                     yield from self._look(by, wait)
         self._refuse_rest()
@@ -76,10 +76,14 @@ class Pending(ABC, Generic[T]):
             by = await database.in_thread(ear)
             with waiting(by, self._pending, woken.set) as wait:
                 while not self._is_done():
-                    await woken.wait(self._looks.seconds)
+                    await woken.wait(self._rest_seconds())
                     for result in await database.in_thread(self._look, by, wait):
                         yield result
         self._refuse_rest()
+
+    def _rest_seconds(self) -> float:
+        """Return how long to rest until the next look, if nothing is told."""
+        return self._looks.seconds
 
     def _is_done(self) -> bool:
         return not self._pending or self._looks.is_over

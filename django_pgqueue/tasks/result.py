@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,6 +24,8 @@ from django_pgqueue.tasks.raised import Reject
 
 if TYPE_CHECKING:
     from django.db.models import Model
+
+    from django_pgqueue.tasks.stream import Emitted
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
@@ -114,6 +116,42 @@ class JobResult(Generic[R]):
             await await_until([self.id], timeout, lambda: self._has_ended(timeout))
         # A model instance in the result is fetched.
         return await in_thread(self._outcome)
+
+    def stream(
+        self, *, after: int = 0, timeout: Duration | None = None
+    ) -> Iterator[Emitted]:
+        """
+        Give what the task emits by ctx.emit(), as it comes, until the job has ended.
+
+            for part in result.stream(timeout="5m"):
+                print(part.value, end="")
+
+        First what is there already. An attempt that fails and its successor are both
+        given: of the successor's first value, ``is_restart`` says that the task has
+        begun anew. Without LISTEN it looks ever less often, down to twice a second.
+
+        Args:
+            after: The sequence of the value that was read last, to go on from there;
+                0: from the beginning.
+            timeout: How long to wait in all, a duration; 0: give what is there; None:
+                without end.
+
+        Raises:
+            JobFailed, ResultTimeout, JobNotFound, WrongState, UndecodablePayload: As
+                get(); the first three after the last value.
+            TypeError, ValueError: after is no sequence, or the timeout no duration.
+        """
+        from django_pgqueue.tasks.stream import Stream
+
+        return Stream(self, after=after, timeout=timeout).iterate()
+
+    def astream(
+        self, *, after: int = 0, timeout: Duration | None = None
+    ) -> AsyncIterator[Emitted]:
+        """Give what the task emits to ``async for``; as stream()."""
+        from django_pgqueue.tasks.stream import Stream
+
+        return Stream(self, after=after, timeout=timeout).iterate_async()
 
     def cancel(self) -> bool:
         """
@@ -279,8 +317,8 @@ class JobResult(Generic[R]):
         """Raise WrongState if it cannot end while somebody waits for it here."""
         refuse_vain_wait(self.id, self.status, is_endless=is_endless)
 
-    def _outcome(self) -> R:
-        """Return the result as it was read last; raise where there is none."""
+    def _refuse_failed(self) -> None:
+        """Raise JobFailed if it has failed, as it was read last."""
         status = self.status
         if status in FAILED:
             errors = self.errors
@@ -289,6 +327,11 @@ class JobResult(Generic[R]):
                 str(last[k]) for k in ("type", "message") if last.get(k)
             )
             raise JobFailed(self.id, status, self.reason, message)
+
+    def _outcome(self) -> R:
+        """Return the result as it was read last; raise where there is none."""
+        self._refuse_failed()
+        status = self.status
         if status != "succeeded":
             raise ResultTimeout(
                 f"Job {self.id} is {status}; it has not ended within the timeout."

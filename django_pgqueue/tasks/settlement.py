@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from psycopg.errors import CheckViolation
 from django_pgqueue import signals, telemetry
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues import lease, settle
+from django_pgqueue.queues import lease, output, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks import registry
@@ -107,23 +107,41 @@ def write(
         return write_ended(opened, worker=worker, ended=rows)
 
 
+def write_last(
+    cursor: Cursor, ended: Sequence[tuple[Claimed, Performed]], *, worker: str
+) -> None:
+    """Write the last reports of jobs, and what they emitted, before their rows move."""
+    said: dict[tuple[int, int], list[output.Said]] = {}
+    for job, performed in ended:
+        if performed.progress is not None:
+            lease.report_progress(
+                cursor,
+                worker=worker,
+                job_id=job.id,
+                delivery=job.delivery,
+                progress=performed.progress,
+            )
+        if performed.emitted:
+            key = job.id, job.delivery
+            said[key] = [output.Said(*key, *each) for each in performed.emitted]
+    if not said:
+        return
+    together = [each for values in said.values() for each in values]
+    written = output.append(cursor, together, worker=worker)
+    for key, values in said.items():
+        if key not in written:
+            output.append(cursor, values, worker=worker, is_last=True)
+
+
 def ack_within(
     cursor: Cursor,
     job: Claimed,
     performed: Performed,
     *,
     worker: str,
-    progress: str | None = None,
 ) -> bool:
-    """Write the ack of an atomic task, and its last report as JSON; LeaseLost."""
-    if progress is not None:
-        lease.report_progress(
-            cursor,
-            worker=worker,
-            job_id=job.id,
-            delivery=job.delivery,
-            progress=progress,
-        )
+    """Write the ack of an atomic task, and what it has said last; LeaseLost."""
+    write_last(cursor, [(job, performed)], worker=worker)
     row = ended(job, performed, worker=worker, waited=0.0)
     if not WRITES[kind_of(performed)](cursor, worker=worker, ended=[row]):
         raise LeaseLost(job.id, job.delivery)

@@ -2,11 +2,13 @@
 Waiting: how a process hears of the end of the jobs that its callers wait for.
 
 And of messages in pull queues, of which wakes tell: whoever waits for these names the
-queue, by its hint, in place of ids.
+queue, by its hint, in place of ids. Whoever waits for the output of jobs likewise names
+their ids by a hint.
 
     the first wait     a thread opens a connection, and LISTENs
     each wait          its ids are announced to the workers, then looked at once more
     a job has ended    its worker tells the id, and whoever waits for it looks
+    ... or has output  likewise
 
 All threads and event loops of a process share the connection. It is opened when
 somebody waits, and closed when nobody has for a while; a process that was forked opens
@@ -52,8 +54,20 @@ IDS_ANNOUNCED_MAX = 20_000
 RETRY_SECONDS = 1.0
 
 
-# The id of a job, or PULL_HINT and a queue.
+# The id of a job, or PULL_HINT and a queue, or OUTPUT_HINT and the id of a job.
 Key = int | str
+
+
+def output_key(job_id: int) -> Key:
+    """Return what stands for the output of a job."""
+    return f"{waited.OUTPUT_HINT}{job_id}"
+
+
+def _output_ids(text: str) -> set[int]:
+    """Return the jobs whose output is meant; none, of any other key."""
+    if not text.startswith(waited.OUTPUT_HINT):
+        return set()
+    return waited.ids_of(text, hint=waited.OUTPUT_HINT)
 
 
 class Wait:
@@ -147,7 +161,8 @@ class Ear:
             self._fresh.append(wait)
             for key in wait.ids:
                 self._by_id.setdefault(key, {})[wait] = None
-                self._hears_wakes = self._hears_wakes or isinstance(key, str)
+                is_queue = isinstance(key, str) and key.startswith(PULL_HINT)
+                self._hears_wakes = self._hears_wakes or is_queue
             if self._wakeup is None:
                 self._start()
             self._wake_up()
@@ -255,11 +270,14 @@ class Ear:
             if now >= self._announce_all_at:
                 waits, ids = list(self._waits), self._by_id
                 self._announce_all_at = now + ANNOUNCE_SECONDS
-            jobs = (key for key in ids if isinstance(key, int))
-            some = list(islice(jobs, IDS_ANNOUNCED_MAX))
-        if some:
-            with link.cursor() as cursor:
-                waited.announce(cursor, some)
+            keys = list(ids)
+        jobs = (key for key in keys if isinstance(key, int))
+        streamed = (n for key in keys if isinstance(key, str) for n in _output_ids(key))
+        for hint, each in ((waited.HINT, jobs), (waited.OUTPUT_HINT, streamed)):
+            some = list(islice(each, IDS_ANNOUNCED_MAX))
+            if some:
+                with link.cursor() as cursor:
+                    waited.announce(cursor, some, hint=hint)
         for wait in waits:
             wait.set_hears(True)
 
@@ -276,6 +294,7 @@ class Ear:
             payload = came.pop()
             # A redriven message is told of as a job is, by the queue alone.
             ids |= {payload, f"{PULL_HINT}{payload}", *waited.ids_of(payload)}
+            ids |= {output_key(number) for number in _output_ids(payload)}
         told: dict[Wait, list[Key]] = {}
         with self._lock:
             for key in ids & self._by_id.keys():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import decimal
 import gc
@@ -37,6 +38,44 @@ SOON = Retry(max_attempts=3, backoff="constant", base=0.05, jitter="none")
 def _pass(gate: str | None) -> None:
     if gate is not None:
         wait_for(Path(gate).exists, GATE_SECONDS_MAX, "the gate opens")
+
+
+# Emitting ----------------------------------------------------------------------------
+
+
+@task(takes_context=True, retries=SOON)
+def emits(ctx: JobContext, gate: str, then: str = "return") -> str:
+    """Emit three values with a gate between; the first attempt may end otherwise."""
+    ctx.emit(f"first of {ctx.attempt}")
+    _pass(f"{gate}.1")
+    ctx.emit(ctx.id)
+    _pass(f"{gate}.2")
+    if then == "die" and not Path(f"{gate}.died").exists():
+        Path(f"{gate}.died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if then == "fail" and ctx.attempt == 1:
+        raise ValueError("half-way")
+    ctx.emit("last")
+    if then == "reject":
+        raise Reject("never")
+    return "all"
+
+
+@task(takes_context=True, atomic=True)
+def emits_atomically(ctx: JobContext, gate: str) -> None:
+    """Emit before and after a write, and wait before the commit."""
+    ctx.emit("before")
+    Effect.objects.create(job=ctx.id)
+    _pass(f"{gate}.1")
+    ctx.emit("after")
+
+
+@task(takes_context=True)
+async def emits_async(ctx: JobContext, gate: str) -> None:
+    """Emit, and wait at a gate, in an event loop."""
+    await ctx.aemit("before")
+    await asyncio.to_thread(_pass, f"{gate}.1")
+    await ctx.aemit("after")
 
 
 # Cancelling -------------------------------------------------------------------------

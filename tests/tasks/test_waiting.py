@@ -110,9 +110,9 @@ def test_what_is_told_during_an_announcement_is_heard(
     wait.take()
     announce = waited.announce
 
-    def announce_late(cursor, ids):
+    def announce_late(cursor, ids, **hint):
         tell(other_cursor, [1])
-        announce(cursor, ids)
+        announce(cursor, ids, **hint)
 
     monkeypatch.setattr(waited, "announce", announce_late)
     hears(wait_on(2))

@@ -33,6 +33,7 @@ from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.queues.waited import HINT as WAITED_HINT
+from django_pgqueue.queues.waited import OUTPUT_HINT
 from django_pgqueue.queues.watch import HINT as ALERT_HINT
 from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -63,7 +64,7 @@ class Wakes:
     Set by the listener, taken by the claimer. And some are about no queue: running jobs
     may have been cancelled, schedules changed, tasks paused or resumed, messages
     published to a topic that groups read, jobs stored that wait in lanes, alerts
-    written, bulk acts asked for, or somebody waits for the end of jobs.
+    written, bulk acts asked for, or somebody waits for the end of jobs, or for output.
     """
 
     def __init__(
@@ -80,9 +81,11 @@ class Wakes:
         on_alert: Callable[[], None] | None = None,
         on_bulk_act: Callable[[], None] | None = None,
         on_waited: Callable[[str], None] | None = None,
+        on_streamed: Callable[[str], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
-        self._on_waited = on_waited
+        # By what stands before the ids.
+        self._on_waited = {WAITED_HINT: on_waited, OUTPUT_HINT: on_streamed}
         self._on_lanes = on_lanes
         self._on_freed = on_freed
         self._on_fair = on_fair
@@ -126,9 +129,10 @@ class Wakes:
         elif hint.startswith(TOPIC_HINT):
             if self._on_topic is not None:
                 self._on_topic(hint.removeprefix(TOPIC_HINT))
-        elif hint.startswith(WAITED_HINT):
-            if self._on_waited is not None:
-                self._on_waited(hint)
+        elif (start := f"{hint.partition(':')[0]}:") in self._on_waited:
+            on_waited = self._on_waited[start]
+            if on_waited is not None:
+                on_waited(hint)
         elif hint.startswith(LANES_HINT):
             if self._on_lanes is not None:
                 self._on_lanes(seconds_of(hint))

@@ -1,9 +1,9 @@
 """
-Reporter: what running tasks ask of their rows: progress, and leases that last longer.
+Reporter: what running tasks say meanwhile: progress, what they emit, longer leases.
 
 It has a connection of its own, opened when the first task asks: a row that somebody
-keeps locked must hold up neither the heartbeat nor the settler. A job's last report is
-not written here but with its settle.
+keeps locked must hold up neither the heartbeat nor the settler. A job's last report,
+and the last values that it emits, are not written here but with its settle.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,8 +22,10 @@ from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import lease
+from django_pgqueue.worker.lease.emitted import Emitted, Values
 from django_pgqueue.worker.lease.leases import Held
 from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.settle.waited import Waited
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -71,9 +73,14 @@ class Reporter(Service):
 
     name = "reporter"
 
-    def __init__(self, link: Link, *, worker: str) -> None:
+    def __init__(
+        self, link: Link, *, worker: str, streamed: Waited | None = None
+    ) -> None:
         super().__init__(link)
         self._worker = worker
+        # An empty one is false.
+        streamed = Waited() if streamed is None else streamed
+        self._emitted = Emitted(worker=worker, streamed=streamed)
         self._lock = threading.Lock()
         self._is_started = False
         self._reports: dict[int, Report] = {}
@@ -97,6 +104,15 @@ class Reporter(Service):
         with report.lock:
             return self._taken(report)
 
+    def emit(self, values: Values, new: Sequence[tuple[int, str]]) -> None:
+        """Keep what a delivery emits until it is due; LeaseLost."""
+        if self._emitted.add(values, new):
+            self._call()
+
+    def take_emitted(self, values: Values) -> list[tuple[int, str]]:
+        """End what a delivery emits; return what is not written yet."""
+        return self._emitted.take(values)
+
     def extend(self, held: Held, seconds: float) -> None:
         """
         Let a lease end no sooner than *seconds* from now; returns when that is so.
@@ -115,7 +131,8 @@ class Reporter(Service):
             raise extension.error
 
     def tick(self) -> float:
-        """Do what was asked for; then wait for the next report that is due."""
+        """Do what was asked for; then wait for what is due next."""
+        self._emitted.write(self.link)
         with self._lock:
             extensions = list(self._extensions)
         for extension in extensions:
@@ -127,7 +144,9 @@ class Reporter(Service):
             self._write(report)
         with self._lock:
             # A report that is replaced wakes nobody, so it is looked for.
-            return INTERVAL_SECONDS / 4 if self._reports else IDLE_SECONDS
+            pause = INTERVAL_SECONDS / 4 if self._reports else IDLE_SECONDS
+        emitted = self._emitted.seconds()
+        return pause if emitted is None else min(pause, emitted)
 
     def _call(self) -> None:
         with self._lock:

@@ -202,7 +202,7 @@ class AsyncRunner:
             performed, run.ends = collected.shared(performed)
             performed = run.settle_others(performed)
         if control.has_reported:
-            # The last report may have to wait for one that is being written.
+            # What it has said last may have to wait for what is being written.
             settlement = await asyncio.to_thread(control.close, performed)
         else:
             settlement = control.close(performed)
@@ -271,8 +271,8 @@ class LoopControl(Control):
 
     @property
     def has_reported(self) -> bool:
-        """Whether the task has said something about its progress."""
-        return self._report is not None
+        """Whether the task has said something about its progress, or emitted."""
+        return self._report is not None or self._values is not None
 
     def extend(self, duration: timedelta | None) -> None:
         """As Control.extend(), in a thread."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -28,6 +28,7 @@ from django_pgqueue.tasks.outcome import Performed
 from django_pgqueue.tasks.perform import after_word
 from django_pgqueue.tasks.prepare import Prepared
 from django_pgqueue.tasks.settlement import ack_within, is_noted
+from django_pgqueue.worker.lease.emitted import Values
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter
 from django_pgqueue.worker.run.call_collector import CallCollector, Run
@@ -35,6 +36,10 @@ from django_pgqueue.worker.service import backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+
+# Of a job: its last report, and what it has emitted, as far as they are not written.
+Last = tuple[str | None, list[tuple[int, str]] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,7 @@ class Control:
         "_prepared",
         "_report",
         "_services",
+        "_values",
         "has_word",
         "is_settled",
         "word",
@@ -76,6 +82,7 @@ class Control:
         self._lock = threading.Lock()
         self._has_ended = False
         self._report: Report | None = None
+        self._values: Values | None = None
         self._acked: Performed | None = None
         self.has_word = False
         self.word: BaseException | None = None
@@ -113,6 +120,15 @@ class Control:
                 self._report = Report(self._held)
             self._services.reporter.report(self._report, progress)
 
+    def emit(self, values: Sequence[tuple[int, str]]) -> None:
+        """Hand values to the reporter; returns at once. LeaseLost, WrongState."""
+        with self._lock:
+            if self._has_ended or self.has_word:
+                raise has_ended(self.job.id)
+            if self._values is None:
+                self._values = Values(self._held)
+            self._services.reporter.emit(self._values, values)
+
     def say(self, error: BaseException | None) -> None:
         """Settle the job now; returns when it is committed. LeaseLost, WrongState."""
         with self._lock:
@@ -120,7 +136,7 @@ class Control:
                 raise has_ended(self.job.id)
             self.has_word, self.word = True, error
         performed = after_word(self.job, self._prepared, error)
-        performed.progress = self._last_report()
+        self._take_last(performed)
         done = threading.Lock()
         done.acquire()
         word = Settlement(self.job, performed, done, goes_on=True)
@@ -130,16 +146,16 @@ class Control:
         if not word.is_written:
             raise LeaseLost(self.job.id, self.job.delivery)
 
-    def acking(self, performed: Performed) -> str | None:
+    def acking(self, performed: Performed) -> Last:
         """
         Note that an atomic ack is about to be written, here or by a runner.
 
         Returns:
-            The last report of the job, to be written with it.
+            What the job has said last, to be written with it.
         """
-        performed.progress = self._last_report()
+        self._take_last(performed)
         self._acked = performed
-        return performed.progress
+        return performed.progress, performed.emitted
 
     @property
     def may_be_acked(self) -> bool:
@@ -148,9 +164,9 @@ class Control:
 
     def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
-        progress = self.acking(performed)
+        self.acking(performed)
         worker = self._services.worker
-        return ack_within(cursor, self.job, performed, worker=worker, progress=progress)
+        return ack_within(cursor, self.job, performed, worker=worker)
 
     def committed(self) -> None:
         """Tell what the transaction of ack_within() has settled."""
@@ -216,11 +232,12 @@ class Control:
         with self._lock:
             self._has_ended = True
         if performed.settled is None:
-            if self._report is not None:
-                performed.progress = self._last_report()
+            self._take_last(performed)
             if self._acked is not None:
-                # Rolled back, and its last report with it.
+                # Rolled back, and what it has said last with it.
                 performed.progress = performed.progress or self._acked.progress
+                before = self._acked.emitted or []
+                performed.emitted = before + (performed.emitted or [])
             return Settlement(self.job, performed)
         if performed.settled is False:
             if not self.has_word:
@@ -233,10 +250,13 @@ class Control:
             self._services.leases.ended(self.job)
         return None
 
-    def _last_report(self) -> str | None:
-        if self._report is None:
-            return None
-        return self._services.reporter.take(self._report)
+    def _take_last(self, performed: Performed) -> None:
+        """Put what the job has said last, and is not written, to its outcome."""
+        reporter = self._services.reporter
+        if self._report is not None:
+            performed.progress = reporter.take(self._report)
+        if self._values is not None:
+            performed.emitted = reporter.take_emitted(self._values)
 
 
 class RunControl(Control):

@@ -287,6 +287,7 @@ def _answer(control: Control, call: Call) -> Answer:
 VERBS: dict[str, Callable[[Control, Any], Any]] = {
     "extend": lambda control, duration: control.extend(duration),
     "report": lambda control, progress: control.report(progress),
+    "emit": lambda control, values: control.emit(values),
     "say": lambda control, word: control.say(error_of(word)),
     "acking": lambda control, packed: control.acking(unpack(packed)),
     "committed": lambda control, _: control.committed(),

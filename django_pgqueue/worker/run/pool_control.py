@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -57,7 +57,11 @@ class Caller:
         self._report: deque[Mapping[str, Any]] = deque(maxlen=1)
         self._has_report = False
         self._report_at = 0.0
+        self._values: deque[tuple[int, str]] = deque()
+        self._has_values = False
         self._is_used = False
+        # Whether the job that runs was somebody else's when its values were sent.
+        self.is_lost = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -78,13 +82,21 @@ class Caller:
             self._has_report = True
             self._inbox.put(None)
 
+    def emit(self, values: Sequence[tuple[int, str]]) -> None:
+        """Send values soon, with those that gather until then; returns at once."""
+        self._is_used = True
+        self._values += values
+        if not self._has_values:
+            self._has_values = True
+            self._inbox.put(None)
+
     def finish(self) -> None:
         """Return when everything is sent and answered; no task runs any more."""
         if self._is_used:
             pending = PendingCall(None)
             self._inbox.put(pending)
             pending.done.acquire()
-            self._is_used = False
+            self._is_used = self.is_lost = False
 
     def _run(self) -> None:
         try:
@@ -97,6 +109,7 @@ class Caller:
                 except queue.Empty:
                     self._send_report()
                     continue
+                self._send_values()
                 if pending is not None:
                     self._send(pending)
         except EOFError:
@@ -119,6 +132,12 @@ class Caller:
             return
         self._report_at = time.monotonic() + REPORT_SECONDS
         self._exchange(Call("report", dict(progress)))
+
+    def _send_values(self) -> None:
+        self._has_values = False
+        values = [self._values.popleft() for _ in range(len(self._values))]
+        if values and self._exchange(Call("emit", values)).problem == "lost":
+            self.is_lost = True
 
     def _exchange(self, call: Call) -> Answer:
         self._channel.send(call)
@@ -177,6 +196,15 @@ class RunnerControl:
                 raise has_ended(self._job.id)
             self._caller.report(progress)
 
+    def emit(self, values: Sequence[tuple[int, str]]) -> None:
+        """Hand values on; returns at once. LeaseLost, WrongState."""
+        with self._lock:
+            if self._has_ended or self.has_word:
+                raise has_ended(self._job.id)
+            if self._caller.is_lost:
+                raise LeaseLost(self._job.id, self._job.delivery)
+            self._caller.emit(values)
+
     def say(self, error: BaseException | None) -> None:
         """Settle the job now; returns when it is committed. LeaseLost, WrongState."""
         with self._lock:
@@ -189,10 +217,8 @@ class RunnerControl:
 
     def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
-        progress = self._ask("acking", pack(performed))
-        return ack_within(
-            cursor, self._job, performed, worker=self._worker, progress=progress
-        )
+        performed.progress, performed.emitted = self._ask("acking", pack(performed))
+        return ack_within(cursor, self._job, performed, worker=self._worker)
 
     def committed(self) -> None:
         """Tell what the transaction of ack_within() has settled."""

@@ -42,6 +42,7 @@ from django_pgqueue.tasks.settlement import (
     tell,
     tells_success,
     write,
+    write_last,
 )
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.service import Portion, Service, is_broken
@@ -307,7 +308,7 @@ class Settler(Service):
         if kind == "release":
             matched = self._release(items)
         else:
-            self._write_progress(items)
+            self._write_last(items)
             matched = self._settle(kind, items)
         if self._is_uncertain and len(matched) < len(items):
             missing = [item.job for item in items if item.job.id not in matched]
@@ -403,18 +404,17 @@ class Settler(Service):
         if call is not None:
             call()
 
-    def _write_progress(self, items: list[Settlement]) -> None:
-        """Write the last reports of jobs, before their rows move."""
-        for item in items:
-            if item.performed is not None and item.performed.progress is not None:
-                with self.link.cursor() as cursor:
-                    lease.report_progress(
-                        cursor,
-                        worker=self._worker,
-                        job_id=item.job.id,
-                        delivery=item.job.delivery,
-                        progress=item.performed.progress,
-                    )
+    def _write_last(self, items: list[Settlement]) -> None:
+        """Write what jobs have said last, before their rows move."""
+        last = [
+            (item.job, item.performed)
+            for item in items
+            if item.performed is not None
+            and (item.performed.progress is not None or item.performed.emitted)
+        ]
+        if last:
+            with self.link.cursor() as cursor:
+                write_last(cursor, last, worker=self._worker)
 
     def _settle(self, kind: str, items: list[Settlement]) -> set[int]:
         return write(

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from django_pgqueue.queues.waited import ids_of
+from django_pgqueue.queues.waited import HINT, ids_of
 
 # How long an id is kept at least, and at most twice as long: who waits still says so
 # again before.
@@ -21,11 +21,15 @@ class Waited:
     """
     A bounded set of ids. The listener fills it, and the settler asks it.
 
+    There are two: of jobs whose end somebody waits for, and of those whose output.
     Empty, as it is nearly always, it is false.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, *, hint: str = HINT
+    ) -> None:
         self._clock = clock
+        self._hint = hint
         self._lock = threading.Lock()
         # Since the last turn, and before it.
         self._new: set[int] = set()
@@ -37,7 +41,7 @@ class Waited:
 
     def note(self, payload: str) -> None:
         """Keep the ids of an announcement."""
-        ids = ids_of(payload)
+        ids = ids_of(payload, hint=self._hint)
         with self._lock:
             self._turn()
             if len(self._new) + len(ids) <= IDS_MAX:
@@ -47,10 +51,21 @@ class Waited:
         """Return those of *ids* that somebody waits for, and forget them."""
         with self._lock:
             self._turn()
-            found = {n for n in ids if n in self._new or n in self._old}
+            found = self._among(ids)
             self._new -= found
             self._old -= found
         return found
+
+    def among(self, ids: Collection[int]) -> set[int]:
+        """Return those of *ids* that somebody waits for."""
+        if not self:
+            return set()
+        with self._lock:
+            self._turn()
+            return self._among(ids)
+
+    def _among(self, ids: Collection[int]) -> set[int]:
+        return {n for n in ids if n in self._new or n in self._old}
 
     def _turn(self) -> None:
         """Forget what was said too long ago. Under the lock."""

@@ -14,6 +14,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.waited import OUTPUT_HINT
 from django_pgqueue.worker.chores import depths, purger, reprocess
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.backlogs import Backlogs
@@ -109,7 +110,7 @@ class Loops:
                 freed=self._promote,
             )
         self.counting = Counting(tally)
-        waited = Waited()
+        waited, streamed = Waited(), Waited(hint=OUTPUT_HINT)
         self.settler = Settler(
             self._link("settler", steady=True),
             worker=name,
@@ -122,7 +123,7 @@ class Loops:
             waited=waited,
         )
         self.watchdog = Watchdog(owner.on_hard_timeout)
-        self.reporter = Reporter(self._link("reporter"), worker=name)
+        self.reporter = Reporter(self._link("reporter"), worker=name, streamed=streamed)
         self.collector = CallCollector(
             self._link("gatherer", steady=True),
             worker=name,
@@ -218,6 +219,7 @@ class Loops:
             self._on_alert,
             self._on_bulk_act,
             waited.note,
+            streamed.note,
         )
         # Nothing is flushed: a promotion that a crash of the server forgets is made
         # again, and what was committed after it, and is on disk, has it there, too.

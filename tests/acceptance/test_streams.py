@@ -1,0 +1,172 @@
+"""Streams: who waits for a job is given what it emits, while it runs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connections
+
+from django_pgqueue import JobFailed
+from django_pgqueue.models import DeadLetter, Job, Output
+from django_pgqueue.tasks import looks, waiting
+from django_pgqueue.tasks.result import JobResult
+from tests.acceptance.test_results import wait_until_heard
+from tests.app import control_tasks
+from tests.app.models import Effect
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue
+
+
+@pytest.fixture(autouse=True)
+def _no_ears(monkeypatch):
+    """What other tests have left is not heard by."""
+    monkeypatch.setattr(waiting, "_ears", {})
+
+
+@pytest.fixture
+def only_told(monkeypatch):
+    """Who is told looks once after his announcement, and then not for an hour."""
+    monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
+    monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+
+
+class Reading(threading.Thread):
+    """Reads a stream to its end, in a thread."""
+
+    def __init__(self, job, *, is_async=False):
+        super().__init__(daemon=True)
+        self.job, self.is_async = job, is_async
+        self.given, self.error = [], None
+        self.start()
+
+    def run(self):
+        try:
+            if self.is_async:
+                async_to_sync(self.read)()
+                return
+            for each in JobResult(self.job).stream(timeout="1m"):
+                self.given.append(each)
+        except JobFailed as error:
+            self.error = error
+        finally:
+            connections.close_all()
+
+    async def read(self):
+        async for each in JobResult(self.job).astream(timeout="1m"):
+            self.given.append(each)
+
+    @property
+    def values(self):
+        return [each.value for each in self.given]
+
+    def wait_for(self, *values):
+        wait_for(lambda: self.values == list(values), what=f"{values} are read")
+
+    def wait(self):
+        self.join(60)
+        assert not self.is_alive(), "it was not told"
+        return self.values
+
+
+def opens(gate, number):
+    Path(f"{gate}.{number}").touch()
+
+
+@pytest.mark.usefixtures("only_told")
+@pytest.mark.parametrize("is_async", [False, True], ids=["stream", "astream"])
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_values_come_while_the_task_runs(start_worker, gate, pool, is_async):
+    """Told by the worker: who reads looks at nothing by himself."""
+    (job,) = enqueue(control_tasks.emits, gate=str(gate))
+    start_worker(f"--pool={pool}")
+    wait_for(Output.objects.exists, what="the job runs")
+    reading = Reading(job, is_async=is_async)
+    reading.wait_for("first of 1")
+    wait_until_heard()
+
+    opens(gate, 1)
+
+    reading.wait_for("first of 1", job)
+    opens(gate, 2)
+    assert ["first of 1", job, "last"] == reading.wait()
+    assert [False] * 3 == [each.is_restart for each in reading.given]
+    assert "all" == JobResult(job).get(timeout="0s")
+
+
+def test_an_attempt_that_fails_is_told_from_the_next(start_worker, gate):
+    """What both have emitted is given, and where the task has begun anew."""
+    (job,) = enqueue(control_tasks.emits, gate=str(gate), then="fail")
+    opens(gate, 1)
+    opens(gate, 2)
+    start_worker()
+
+    reading = Reading(job)
+
+    assert ["first of 1", job, "first of 2", job, "last"] == reading.wait()
+    assert [1, 1, 2, 2, 2] == [each.attempt for each in reading.given]
+    assert [False, False, True, False, False] == [
+        each.is_restart for each in reading.given
+    ]
+
+
+def test_a_stream_ends_as_its_job_does(start_worker, gate):
+    """That of one that is dead, with the error of get(), after its last value."""
+    (job,) = enqueue(control_tasks.emits, gate=str(gate), then="reject")
+    opens(gate, 1)
+    opens(gate, 2)
+    start_worker()
+
+    reading = Reading(job)
+
+    assert ["first of 1", job, "last"] == reading.wait()
+    assert "dead" == reading.error.status
+    assert DeadLetter.objects.filter(pk=job).exists()
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_a_process_that_is_killed_leaves_what_was_read(start_worker, gate, pool):
+    """Each value is given once, and the next delivery begins anew."""
+    (job,) = enqueue(control_tasks.emits, gate=str(gate), then="die")
+    opens(gate, 1)
+    start_worker(f"--pool={pool}")
+    reading = Reading(job)
+    reading.wait_for("first of 1", job)
+
+    opens(gate, 2)
+
+    assert ["first of 1", job, "first of 1", job, "last"] == reading.wait()
+    assert [False, False, True, False, False] == [
+        each.is_restart for each in reading.given
+    ]
+    sequences = [each.sequence for each in reading.given]
+    assert sorted(set(sequences)) == sequences
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_values_of_an_atomic_task_are_told_before_its_commit(start_worker, gate, pool):
+    """By another connection than that of the task."""
+    (job,) = enqueue(control_tasks.emits_atomically, gate=str(gate))
+    start_worker(f"--pool={pool}")
+    reading = Reading(job)
+
+    reading.wait_for("before")
+
+    assert (1, 0) == (Job.objects.count(), Effect.objects.count())
+    opens(gate, 1)
+    assert ["before", "after"] == reading.wait()
+    assert (0, 1) == (Job.objects.count(), Effect.objects.count())
+
+
+def test_coroutines_emit(start_worker, gate):
+    """As functions do, without waiting."""
+    (job,) = enqueue(control_tasks.emits_async, gate=str(gate))
+    start_worker()
+    reading = Reading(job)
+
+    reading.wait_for("before")
+
+    opens(gate, 1)
+    assert ["before", "after"] == reading.wait()
