@@ -30,7 +30,7 @@ WITH held AS MATERIALIZED (
       JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS mine(id, delivery)
         ON j.id = mine.id AND j.deliveries = mine.delivery
      WHERE j.id = ANY(%(ids)s::bigint[]) AND j.leased_by = %(worker)s
-       FOR KEY SHARE OF j{wait}),
+       FOR SHARE OF j{wait}),
 added AS (
     INSERT INTO pgqueue_output (job_id, sequence, attempt, value)
     SELECT held.id, held.deliveries * {NUMBERS}::bigint + said.number, held.attempt,
@@ -44,11 +44,11 @@ SELECT id, deliveries FROM held
 """
 
 
-# Locks: the rows of the jobs, in FOR KEY SHARE, for the statement: nobody claims, moves
-# or deletes one between the look at its lease and the commit of its values; who
-# reports progress does not wait. SKIP LOCKED: a row that somebody keeps locked holds up
-# the values of no other job. One that is skipped is locked or lost: the caller asks
-# again.
+# Locks: the rows of the jobs, in FOR SHARE, for the statement: nobody claims or settles
+# one between the look at its lease and the commit of its values. SKIP LOCKED: a row
+# that somebody keeps locked holds up the values of no other job. One that is skipped is
+# locked or lost: the caller asks again. (With FOR KEY SHARE, which passes a row that is
+# being updated, PostgreSQL waits for who has locked the new version, SKIP LOCKED or not.)
 APPEND = _append(" SKIP LOCKED")
 
 # Locks: likewise, and it waits for whoever has the row. For one job, whose settle is

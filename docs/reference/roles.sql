@@ -151,6 +151,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
     pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
     pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_output, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
+    pgqueue_queue,
+    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
+    pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
+    pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
@@ -192,6 +197,11 @@ GRANT SELECT ON
     pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
     pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
     pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_output, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
+    pgqueue_queue,
+    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
+    pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
+    pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,

@@ -61,6 +61,16 @@ def emits(ctx: JobContext, gate: str, then: str = "return") -> str:
     return "all"
 
 
+@task(takes_context=True, retries=Retry(max_attempts=2, base=0))
+def emits_these(ctx: JobContext, values: list[Any], fails: int = 0) -> str:
+    """Emit values, and fail in the first attempts."""
+    for value in values:
+        ctx.emit(value)
+    if ctx.attempt <= fails:
+        raise ValueError("bad luck")
+    return "done"
+
+
 @task(takes_context=True, atomic=True)
 def emits_atomically(ctx: JobContext, gate: str) -> None:
     """Emit before and after a write, and wait before the commit."""

@@ -63,6 +63,15 @@ QUEUE_LIMITS = (
     *("HOLD", "ROOM", "TAKE_OVER", "PERMIT", "PAY", "SET_CONCURRENCY", "SET_RATE"),
 )
 
+OUTPUT = {
+    "ids": [7],
+    "deliveries": [1],
+    "of_ids": [7],
+    "of_deliveries": [1],
+    "numbers": [1],
+    "values": ["1"],
+}
+
 # Of a queue that the statement makes itself, or none.
 PULLED = (
     *("DECLARE", "SEND", "SEND_MANY", "RECEIVE", "EXTEND", "ACK", "NACK", "REJECT"),
@@ -545,6 +554,10 @@ SPECIAL = {
     "workflows.RESTART": {"workflow": 7, "step": 8},
     "workflows.RESOLVE": {"workflow": 7, "again": True},
     "workflows.BATCH_OF": {"step": 8},
+    "output.APPEND": OUTPUT,
+    "output.APPEND_LAST": OUTPUT,
+    "output.READ": {"job": 7, "after": 0},
+    "output.LATEST": {"job": 7, "characters": 100},
     "durable.READ": {"job": 7},
     "durable.STORE": {"job": 7, "place": 0, "kind": "step", "result": "1"},
     "durable.DONE": {"job": 7, "place": 0, "result": "1"},
@@ -784,6 +797,8 @@ EXPLAINED = {
     *(f"workflows.{name}" for name in ("ADD", "BATCH_OF", "WITH_KEY", "OVERDUE")),
     *("workflows.RESTART", "workflows.RESOLVE"),
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
+    *(f"output.{name}" for name in ("APPEND", "APPEND_LAST", "READ", "LATEST")),
+    "output.PURGE",
     *(f"durable.{name}" for name in ("WAKE", "PURGE_STEPS", "PURGE_SIGNALS")),
 }
 
@@ -998,6 +1013,7 @@ HOT = {
     "lease.CANCEL_REQUESTS": (BUFFERS_MAX, 0, 0),
     "cancel.CANCEL": (BUFFERS_MAX, 0, 10),
     "doctor.STUCK_SAGAS": (BUFFERS_MAX, 0, 0),
+    "output.APPEND": (BUFFERS_MAX, 0, 10),
     "queue_limits.ROOM": (BUFFERS_MAX, 0, 1),
     "queue_limits.TAKE_OVER": (BUFFERS_MAX, 0, 0),
     "lanes.NEWLY_DUE": (BUFFERS_MAX, 0, 1),

@@ -3,9 +3,10 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
-they are exported there. Dead letters, what has come in, results, workflows that are
-over, periods of dedup keys, durable steps, signals, files that no mail has any more,
-spans of tasks, bulk acts and the rows of dead workers are deleted in bounded batches.
+they are exported there. Dead letters, what has come in, results, output, workflows that
+are over, periods of dedup keys, durable steps, signals, files that no mail has any
+more, spans of tasks, bulk acts and the rows of dead workers are deleted in bounded
+batches.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from django_pgqueue.queues import (
     durable,
     inbox,
     mail_files,
+    output,
     partitions,
     purge,
     task_spans,
@@ -87,6 +89,7 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
         result.append(Batches("entries of the inbox", inbox.purge, retention.inbox))
     keep = timedelta(seconds=settings.result_ttl_seconds)
     result.append(Batches("results", purge.purge_results, keep))
+    result.append(Batches("values of output", output.purge, keep))
     result.append(
         Batches("dedup windows", purge.purge_dedup_windows, DEDUP_WINDOWS_KEPT)
     )

@@ -1,0 +1,297 @@
+"""Streams: what a task emits, for its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from decimal import Decimal
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, connections, transaction
+
+from django_pgqueue import (
+    InvalidArgument,
+    JobFailed,
+    JobNotFound,
+    OutputFull,
+    PayloadTooLarge,
+    ResultTimeout,
+    UndecodablePayload,
+    WrongState,
+)
+from django_pgqueue.models import Job, Output
+from django_pgqueue.queues import output as store
+from django_pgqueue.queues.output import Said
+from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.tasks import output, waiting
+from django_pgqueue.tasks.context import inline_context
+from django_pgqueue.tasks.result import JobResult
+from django_pgqueue.testing import drain
+from tests.app.control_tasks import emits_atomically, emits_these
+from tests.app.models import Effect, Order
+from tests.harness.factories import make_leased_job
+from tests.harness.waiting import wait_for
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _no_ears(monkeypatch):
+    """What other tests have left is not heard by."""
+    monkeypatch.setattr(waiting, "_ears", {})
+
+
+def emit(job, *numbers):
+    said = [Said(job, 1, number, str(number)) for number in numbers]
+    with connection.cursor() as opened:
+        store.append(opened, said, worker="worker")
+
+
+def values(emitted):
+    return [each.value for each in emitted]
+
+
+# Emitting ----------------------------------------------------------------------------
+
+
+def test_values_travel_as_arguments_do():
+    """They come back as what they were; the job's result is apart."""
+    order = Order.objects.create(name="book")
+    given = ["text", Decimal("1.5"), {"of": order}, None]
+    result = emits_these.delay(given)
+    drain()
+
+    assert given == values(result.stream())
+    assert "done" == result.get()
+
+
+def test_immediate_mode_has_all_when_delay_returns(settings):
+    """As a worker would have written it."""
+    settings.PGQUEUE = {"MODE": "immediate"}
+
+    result = emits_these.delay([1, 2])
+
+    assert [1, 2] == values(result.stream(timeout="0s"))
+
+
+def test_a_task_without_a_job_emits_into_its_context():
+    """For those who call it as a function."""
+    ctx = inline_context("shop.send")
+    ctx.emit("a")
+    ctx.emit(2)
+
+    assert [(1, '"a"'), (2, "2")] == ctx.control.emitted
+
+    ctx.control.say(None)
+    with pytest.raises(WrongState, match="can be used until the job is settled"):
+        ctx.emit("late")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("gate", [None, "rolls back"])
+def test_an_atomic_task_keeps_what_it_has_emitted(monkeypatch, tmp_path, gate):
+    """Also where its transaction rolls back: it was told before."""
+    (tmp_path / "gate.1").touch()
+    if gate:
+        monkeypatch.setattr(Effect.objects, "create", lambda **_: 1 / 0)
+    result = emits_atomically.delay(str(tmp_path / "gate"))
+    drain()
+
+    rows = Output.objects.filter(job_id=result.id).order_by("sequence")
+
+    assert (["before"] if gate else ["before", "after"]) == values(rows)
+
+
+@pytest.mark.parametrize(
+    "value, error, match",
+    [
+        (object(), InvalidArgument, r"emit\(\) cannot be told: value is a .*object"),
+        ("\x00", InvalidArgument, "NUL character"),
+        ("x" * 65_536, PayloadTooLarge, "65,538 bytes; the limit is 65,536"),
+    ],
+)
+def test_what_cannot_travel_is_refused_where_it_is_emitted(value, error, match):
+    """And changes nothing for what comes next."""
+    ctx = inline_context("shop.send")
+    with pytest.raises(error, match=match):
+        ctx.emit(value)
+    ctx.emit("fine")
+
+    assert [(1, '"fine"')] == ctx.control.emitted
+
+
+@pytest.mark.parametrize("name", ["VALUES_MAX", "OUTPUT_BYTES_MAX"])
+def test_an_attempt_emits_so_much_and_no_more(monkeypatch, name):
+    """The error names the limits."""
+    monkeypatch.setattr(output, name, 3)
+    ctx = inline_context("shop.send")
+    for value in (1, 2, 3):
+        ctx.emit(value)
+
+    with pytest.raises(OutputFull, match=r"3 values, and with this one 4 bytes"):
+        ctx.emit(4)
+
+
+def test_threads_of_a_task_share_the_numbers(monkeypatch):
+    """Each value has its own, and they are handed on in their order."""
+    ctx = inline_context("shop.send")
+    threads = [
+        threading.Thread(target=lambda: [ctx.emit(0) for _ in range(200)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert list(range(1, 801)) == [number for number, _ in ctx.control.emitted]
+
+
+# Reading -----------------------------------------------------------------------------
+
+
+def test_each_attempt_is_marked():
+    """The first value of a later delivery says that the task has begun anew."""
+    result = emits_these.delay(["a", "b"], fails=2)
+    drain(retries=True)
+    given = []
+
+    with pytest.raises(JobFailed, match="ValueError: bad luck"):
+        given.extend(result.stream())
+
+    assert ["a", "b"] * 2 == values(given)
+    assert [1, 1, 2, 2] == [each.attempt for each in given]
+    assert [False, False, True, False] == [each.is_restart for each in given]
+
+
+def test_a_reader_goes_on_where_he_was():
+    """By the sequence that he has read last, in another process or after a crash."""
+    result = emits_these.delay(["a", "b", "c"])
+    drain()
+    first = next(result.stream())
+
+    rest = list(JobResult(result.id).stream(after=first.sequence))
+
+    assert ["b", "c"] == values(rest)
+    assert [] == list(result.stream(after=rest[-1].sequence))
+
+
+@pytest.mark.parametrize(
+    "after, error", [("7", TypeError), (True, TypeError), (-1, ValueError)]
+)
+def test_a_sequence_that_is_none_is_refused(after, error):
+    """Before anything is asked."""
+    with pytest.raises(error, match="stream"):
+        JobResult(7).stream(after=after)
+    with pytest.raises(error, match="stream"):
+        JobResult(7).astream(after=after)
+
+
+def test_much_is_read_page_by_page(monkeypatch):
+    """Without a rest in between, and none is given twice."""
+    monkeypatch.setattr(store, "READ_ROWS_MAX", 2)
+    result = emits_these.delay(list(range(7)))
+    drain()
+
+    assert list(range(7)) == values(result.stream())
+
+
+def test_a_value_that_is_gone_names_itself():
+    """As a result does; it rejects no job that reads it."""
+    order = Order.objects.create(name="book")
+    result = emits_these.delay([order])
+    drain()
+    order.delete()
+
+    with pytest.raises(UndecodablePayload, match=r"Value 1000001 that job \d+ has"):
+        next(result.stream())
+
+
+def test_a_job_that_nobody_knows_any_more_ends_its_stream():
+    """After what is left of it: its task may keep no archive."""
+    job = make_leased_job().id
+    emit(job, 1)
+    Job.objects.all().delete()
+    stream = JobResult(job).stream()
+
+    assert 1 == next(stream).value
+    with pytest.raises(JobNotFound):
+        next(stream)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_wait_within_a_transaction_is_refused():
+    """Workers do not see the job before it commits."""
+    with transaction.atomic():
+        job = make_leased_job().id
+        with pytest.raises(WrongState, match="a transaction is open"):
+            next(JobResult(job).stream(timeout="1m"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_gives_up_when_it_was_told_to():
+    """What is there by then is given."""
+    job = make_leased_job().id
+    emit(job, 1, 2)
+    stream = JobResult(job).stream(timeout="0s")
+
+    assert [1, 2] == [next(stream).value for _ in range(2)]
+    with pytest.raises(ResultTimeout, match="is running; it has not ended"):
+        next(stream)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("listens", [True, False], ids=["listens", "looks"])
+def test_who_cannot_be_told_looks(settings, other_cursor, listens):
+    """Of values by SQL, and of all behind a pooler; ever less often."""
+    settings.PGQUEUE = {"LISTEN": listens}
+    job = make_leased_job().id
+    given = []
+
+    def read():
+        try:
+            stream = JobResult(job).stream(timeout="1m")
+            given.extend(each.value for each in stream)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    emit(job, 1)
+    wait_for(lambda: given == [1], what="the first value")
+    emit(job, 2)
+    wait_for(lambda: given == [1, 2], what="the second value")
+    ack(
+        other_cursor,
+        worker="worker",
+        ended=[Ended(id=job, delivery=1, ran_seconds=0.1)],
+    )
+    thread.join(60)
+
+    assert not thread.is_alive()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_reader_who_leaves_ends_the_wait():
+    """An async one is cancelled where he waits, as by a client that hangs up."""
+    job = make_leased_job().id
+    emit(job, 1)
+    given = []
+
+    async def read():
+        async for each in JobResult(job).astream():
+            given.append(each.value)  # noqa: PERF401 - Cut off, it keeps nothing.
+
+    async def hang_up():
+        reading = asyncio.ensure_future(read())
+        await asyncio.to_thread(
+            wait_for, lambda: any(ear._waits for ear in waiting._ears.values())
+        )
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    async_to_sync(hang_up)()
+
+    assert [1] == given
+    assert [] == [wait for ear in waiting._ears.values() for wait in ear._waits]
