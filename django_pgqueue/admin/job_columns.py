@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import mail, moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.cells import name
+from django_pgqueue.admin.emitted import emitted
 from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.admin.progress import Progress, read_progress
 from django_pgqueue.admin.read_only import Fact, column
@@ -154,6 +155,7 @@ class JobAdminColumns(ActingAdmin):
             ),
             "enqueued": moments.full(row.enqueued_at, row.clock),
             "progress": self._progress(row) if may_see else None,
+            "emitted": emitted(row) if may_see else None,
             "mail": mail.shown(request, row) if may_see and mail.is_mail(row) else None,
             "mail_file_url": self._url(self.model, "mail-file", quote(row.pk)),
         }

@@ -47,8 +47,8 @@ SELECT id, deliveries FROM held
 # Locks: the rows of the jobs, in FOR SHARE, for the statement: nobody claims or settles
 # one between the look at its lease and the commit of its values. SKIP LOCKED: a row
 # that somebody keeps locked holds up the values of no other job. One that is skipped is
-# locked or lost: the caller asks again. (With FOR KEY SHARE, which passes a row that is
-# being updated, PostgreSQL waits for who has locked the new version, SKIP LOCKED or not.)
+# locked or lost: the caller asks again. (FOR KEY SHARE passes a row that is being
+# updated, and then waits for whoever has locked its new version, SKIP LOCKED or not.)
 APPEND = _append(" SKIP LOCKED")
 
 # Locks: likewise, and it waits for whoever has the row. For one job, whose settle is
