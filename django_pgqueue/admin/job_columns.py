@@ -20,7 +20,6 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import mail, moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.cells import name
-from django_pgqueue.admin.emitted import emitted
 from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.admin.progress import Progress, read_progress
 from django_pgqueue.admin.read_only import Fact, column
@@ -146,6 +145,8 @@ class JobAdminColumns(ActingAdmin):
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add what happened to the job, and how far it says it is."""
+        from django_pgqueue.admin.emitted import emitted
+
         may_see = payload.may_see(request)
         return {
             "has_timeline": True,

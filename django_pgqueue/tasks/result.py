@@ -143,7 +143,7 @@ class JobResult(Generic[R]):
         """
         from django_pgqueue.tasks.stream import Stream
 
-        return Stream(self, after=after, timeout=timeout).iterate()
+        return Stream(JobResult(self.id), after=after, timeout=timeout).iterate()
 
     def astream(
         self, *, after: int = 0, timeout: Duration | None = None
@@ -151,7 +151,7 @@ class JobResult(Generic[R]):
         """Give what the task emits to ``async for``; as stream()."""
         from django_pgqueue.tasks.stream import Stream
 
-        return Stream(self, after=after, timeout=timeout).iterate_async()
+        return Stream(JobResult(self.id), after=after, timeout=timeout).iterate_async()
 
     def cancel(self) -> bool:
         """
@@ -306,9 +306,13 @@ class JobResult(Generic[R]):
         was_fresh, self._is_fresh = self._is_fresh, False
         return was_fresh
 
+    def _is_over(self) -> bool:
+        """Read the job again; return whether it has ended."""
+        return self.refresh().status in ENDED
+
     def _has_ended(self, timeout: Duration | None) -> bool:
         """Look again; raise WrongState where waiting would be in vain."""
-        ended = self.refresh().status in ENDED
+        ended = self._is_over()
         if not ended:
             self._refuse_in_vain(is_endless=timeout is None)
         return ended

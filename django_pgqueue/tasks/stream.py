@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from django_pgqueue.exceptions import (
     JobNotFound,
@@ -19,7 +19,6 @@ from django_pgqueue.tasks import database
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.pending import Pending
 from django_pgqueue.tasks.raised import Reject
-from django_pgqueue.tasks.result import ENDED, JobResult
 from django_pgqueue.tasks.waiting import Ear, Wait, output_key
 
 # As PostgreSQL has them.
@@ -47,14 +46,31 @@ class Emitted:
     emitted_at: datetime
 
 
+class Result(Protocol):
+    """What a stream asks of a JobResult."""
+
+    id: int
+
+    @property
+    def status(self) -> str:
+        """As it was read last."""
+
+    def _is_over(self) -> bool:
+        """Read the job again; return whether it has ended; JobNotFound."""
+
+    def _refuse_failed(self) -> None:
+        """Raise JobFailed if it has failed."""
+
+    def _refuse_in_vain(self, *, is_endless: bool) -> None:
+        """Raise WrongState where waiting would be in vain."""
+
+
 class Stream(Pending[Emitted]):
     """The values of one job that were not given yet."""
 
-    def __init__(
-        self, result: JobResult[Any], *, after: int, timeout: Duration | None
-    ) -> None:
+    def __init__(self, result: Result, *, after: int, timeout: Duration | None) -> None:
         self._after = checked_sequence(after)
-        self._result = JobResult[Any](result.id)
+        self._result = result
         self._key = output_key(result.id)
         self._has_ended = False
         self._gone: JobNotFound | None = None
@@ -66,7 +82,7 @@ class Stream(Pending[Emitted]):
         # In this order: what a job has emitted is stored before its end is.
         if not self._has_ended:
             try:
-                self._has_ended = self._result.refresh().status in ENDED
+                self._has_ended = self._result._is_over()
             except JobNotFound as gone:
                 self._has_ended, self._gone = True, gone
         return self._read()

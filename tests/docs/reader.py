@@ -48,6 +48,10 @@ products = [Product.objects.create(shop=shop), Product.objects.create(shop=shop)
 @task
 def charge_alone(order_id): bank.charge(order_id, idempotency_key="alone")
 """,
+    "docs/howto/wait-for-results.md": """
+class model:
+    generate = staticmethod(lambda prompt: ["To", " be", " or"])
+""",
     "docs/howto/when-producers-are-faster.md": """
 customer = Customer.objects.create()
 """,
@@ -204,6 +208,7 @@ MEANWHILE = {
     "docs/howto/wait-for-results.md": {
         "words = result.get(": "the.drain()",
         "in as_completed(": "the.drain()",
+        "in result.stream(": "the.drain()",
     },
     "docs/reference/api.md": {"in as_completed(": "for each in results: each.cancel()"},
     "docs/tutorial/an-order-in-four-steps.md": {
@@ -400,6 +405,19 @@ told = state(None, job.id).content.decode()
 assert '"status": "succeeded"' in told
 assert '"done": 2' in told
 assert "row 2 is no number: two" in told
+assert "To be or" == result.get()
+
+from asgiref.sync import async_to_sync
+from django.test import RequestFactory
+
+async def read(**headers):
+    response = await stream(RequestFactory().get("/", headers=headers), result.id)
+    return b"".join([part async for part in response]).decode()
+
+events = async_to_sync(read)()
+assert "id: 1000002\\ndata: " + json.dumps(" be") in events
+assert events.endswith("event: done\\ndata: {}\\n\\n")
+assert "be" not in async_to_sync(read)(**{"Last-Event-ID": "1000002"})
 """,
     "docs/reference/api.md": """
 the.deploy()
