@@ -422,7 +422,7 @@ class JobContext:
                     # Frozen for its users; this is ours.
                     object.__setattr__(self, "_output", Output(self.id, self.task))
         assert self._output is not None
-        self._output.emit(value, self.control)
+        self._output.emit(value, self.control.emit)
 
     async def aemit(self, value: Any) -> None:
         """As emit(), which does not wait."""

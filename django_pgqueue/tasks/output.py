@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from django_pgqueue.exceptions import InvalidArgument, OutputFull, PayloadTooLarge
 from django_pgqueue.tasks.payload import encode_value
-
-if TYPE_CHECKING:
-    from django_pgqueue.tasks.context import JobControl
 
 # Of one value, as JSON.
 VALUE_BYTES_MAX = 65_536
@@ -31,9 +29,15 @@ class Output:
         self._count = 0
         self._bytes = 0
 
-    def emit(self, value: Any, to: JobControl) -> None:
+    def emit(
+        self, value: Any, hand_on: Callable[[list[tuple[int, str]]], None]
+    ) -> None:
         """
-        Hand a value on.
+        Hand a value on, with its number.
+
+        Args:
+            value: What the task emits.
+            hand_on: The control's emit().
 
         Raises:
             InvalidArgument: It cannot travel.
@@ -66,6 +70,6 @@ class Output:
                     size=self._bytes + size,
                     size_max=OUTPUT_BYTES_MAX,
                 )
-            to.emit([(self._count + 1, text)])
+            hand_on([(self._count + 1, text)])
             self._count += 1
             self._bytes += size
