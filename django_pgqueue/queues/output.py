@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
-from django_pgqueue.queues.purge import PURGE_ROWS_MAX, Purged
+from django_pgqueue.queues.purge import Purged, batch
 
 # Of one delivery: fewer than this. Sequences stay below 2^53, which JavaScript has.
 NUMBERS = 1_000_000
@@ -158,8 +158,6 @@ def latest(cursor: Cursor, job: int, *, limit: int, characters: int) -> list[Row
     return [Row(*row) for row in reversed(cursor.fetchall())]
 
 
-def purge(cursor: Cursor, *, keep: timedelta, floor: object = None) -> Purged:
+def purge(cursor: Cursor, *, keep: timedelta, floor: datetime | None = None) -> Purged:
     """Delete one batch of values older than *keep*, of jobs that have ended."""
-    params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
-    cursor.execute(PURGE, params)
-    return Purged(*one_row(cursor))
+    return batch(cursor, PURGE, keep, floor)

@@ -135,21 +135,21 @@ def purge_dead_letters(
         keep: What is younger stays.
         floor: That of the batch before; what is older is not looked for. None: all.
     """
-    return _batch(cursor, DEAD_LETTERS, keep, floor)
+    return batch(cursor, DEAD_LETTERS, keep, floor)
 
 
 def purge_results(
     cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
 ) -> Purged:
     """Drop one batch of results older than *keep*; the archived rows stay."""
-    return _batch(cursor, RESULTS, keep, floor)
+    return batch(cursor, RESULTS, keep, floor)
 
 
 def purge_dedup_windows(
     cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
 ) -> Purged:
     """Delete one batch of periods that have been over for *keep*."""
-    return _batch(cursor, DEDUP_WINDOWS, keep, floor)
+    return batch(cursor, DEDUP_WINDOWS, keep, floor)
 
 
 def purge_workflows(
@@ -160,7 +160,7 @@ def purge_workflows(
 
     Rows are those of both; a batch ends with the workflow whose steps make it full.
     """
-    return _batch(cursor, WORKFLOWS, keep, floor)
+    return batch(cursor, WORKFLOWS, keep, floor)
 
 
 def purge_workers(cursor: Cursor, *, keep: timedelta) -> int:
@@ -169,9 +169,10 @@ def purge_workers(cursor: Cursor, *, keep: timedelta) -> int:
     return int(cursor.rowcount)
 
 
-def _batch(
+def batch(
     cursor: Cursor, statement: str, keep: timedelta, floor: datetime | None
 ) -> Purged:
+    """Run a *statement* that deletes one batch, along indexes."""
     params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
     with cursor.connection.transaction():
         cursor.execute(BY_INDEX)

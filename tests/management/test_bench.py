@@ -49,6 +49,7 @@ ALSO = {
     "latency_mixed": PERCENTILES,
     "latency_trickle": PERCENTILES,
     "results": PERCENTILES,
+    "stream": PERCENTILES,
     "workflows_chain": PERCENTILES,
 }
 # What only some parts of a measure have.
@@ -70,6 +71,7 @@ UNITS = {
     "latency_trickle": "ms",
     "pull": "msg/s",
     "results": "ms",
+    "stream": "ms",
     "start": "ms",
     "topics": "msg/s",
     "replay": "msg/s",

@@ -34,7 +34,7 @@ from django_pgqueue.management.bench.latency_trickle import LATENCY_TRICKLE
 from django_pgqueue.management.bench.measure import Measure
 from django_pgqueue.management.bench.pull import PULL
 from django_pgqueue.management.bench.replay import REPLAY
-from django_pgqueue.management.bench.results import RESULTS
+from django_pgqueue.management.bench.results import RESULTS, STREAM
 from django_pgqueue.management.bench.sagas import WORKFLOWS_SAGAS
 from django_pgqueue.management.bench.start import START
 from django_pgqueue.management.bench.topics import TOPICS
@@ -62,6 +62,7 @@ MEASURES: dict[str, Measure] = {
         LATENCY_MIXED,
         LATENCY_TRICKLE,
         RESULTS,
+        STREAM,
         HORIZON,
         BACKLOG,
         IDLE,

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from django_pgqueue.options.lanes import Limit
+from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import task
 from django_pgqueue.workflows.saga import saga
 
@@ -20,6 +21,9 @@ LONG_SECONDS = 0.1
 # How long a job takes for which somebody waits: random, so that no look falls into step
 # with it.
 WAITED_SECONDS_MIN, WAITED_SECONDS_MAX = 0.1, 0.4
+
+# Between two words of a language model, about.
+WORD_SECONDS = 0.03
 
 # How long an async job waits.
 WAIT_SECONDS = 0.01
@@ -85,6 +89,14 @@ def tells_end(order_id: int, note: str) -> float:
     """Wait a while, and return when it ended, by the same clock."""
     time.sleep(random.uniform(WAITED_SECONDS_MIN, WAITED_SECONDS_MAX))
     return time.monotonic()
+
+
+@task(settle="immediate", takes_context=True, name="pgqueue_bench.emits_times")
+def emits_times(ctx: JobContext, values: int) -> None:
+    """Emit so many times the time, by the same clock, as often as a model a word."""
+    for _ in range(values):
+        time.sleep(random.uniform(0.0, 2 * WORD_SECONDS))
+        ctx.emit(time.monotonic())
 
 
 @task(settle="immediate", name="pgqueue_bench.long")
