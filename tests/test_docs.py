@@ -30,6 +30,7 @@ from django_pgqueue.models import (
     ArchivedJob,
     Clock,
     ConsumerGroup,
+    EnqueuedHour,
     Export,
     Failure,
     FailureHour,
@@ -801,6 +802,7 @@ def test_every_column_of_the_other_tables_is_documented():
         TaskHour,
         Failure,
         FailureHour,
+        EnqueuedHour,
         Export,
         Topic,
         Message,
@@ -814,7 +816,8 @@ def test_every_column_of_the_other_tables_is_documented():
         Step,
     ):
         own = section(text, f"## {kind._meta.db_table}")
-        assert columns(kind) == first_names(own)
+        # None: a key of several columns.
+        assert columns(kind) - {None} == first_names(own)
 
 
 PARAMETERS = """

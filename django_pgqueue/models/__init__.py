@@ -9,6 +9,7 @@ from django_pgqueue.models.dead_letter import DeadLetter
 from django_pgqueue.models.dedup_call import DedupCall
 from django_pgqueue.models.dedup_window import DedupWindow
 from django_pgqueue.models.durable import DurableStep, Signal
+from django_pgqueue.models.enqueued_hour import EnqueuedHour
 from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.inbox import InboxEntry
@@ -45,6 +46,7 @@ __all__ = [
     "DedupCall",
     "DedupWindow",
     "DurableStep",
+    "EnqueuedHour",
     "Export",
     "Failure",
     "FailureHour",

@@ -54,13 +54,17 @@ class Failure(models.Model):
 
 
 class FailureHour(models.Model):
-    """How many errors of one fingerprint happened within an hour (UTC)."""
+    """What happened of one fingerprint within an hour (UTC)."""
 
     id = models.BigAutoField(_("id"), primary_key=True)
     # Of a Failure. No foreign key: both are written in one transaction.
     fingerprint = models.CharField(_("fingerprint"), max_length=32)
     hour = models.DateTimeField(_("hour"))
     count = models.BigIntegerField(_("errors"))
+    # Jobs of whose errors of the kind the first happened in this hour.
+    jobs = models.BigIntegerField(_("jobs"), db_default=0)
+    # Those that gave up in this hour, and are there.
+    dead_letters = models.BigIntegerField(_("dead letters"), db_default=0)
 
     class Meta:
         db_table = "pgqueue_failure_hour"

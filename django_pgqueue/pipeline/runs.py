@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # The database is asked so often whether the run was told to stop, and a process that
 # died is noticed after so long: it may be away for fourteen beats.
@@ -126,6 +126,12 @@ STATE = """
 SELECT CASE WHEN state = 'running' AND lease_until < clock_timestamp() THEN 'lost'
             ELSE state END
   FROM pgqueue_pipeline_run WHERE id = %(run)s
+"""
+
+# Locks: none. By a version that knew the option.
+LATEST_SUCCESS = """
+SELECT max(started_at) FROM pgqueue_pipeline_run
+ WHERE job = %(job)s AND state = 'succeeded' AND jsonb_exists(options, %(name)s)
 """
 
 # What one run, which a queue's job started, has reached.
@@ -292,6 +298,20 @@ def state_of(cursor: Cursor, run: int) -> str | None:
     cursor.execute(STATE, {"run": run})
     row = cursor.fetchone()
     return None if row is None else str(row[0])
+
+
+def latest_success(cursor: Cursor, job: str, option: str) -> datetime | None:
+    """
+    Return when the latest run of *job* began that succeeded; None: there is none.
+
+    Args:
+        cursor: An open cursor.
+        job: The name of the pipeline job.
+        option: Of the job; runs of versions without it are left out.
+    """
+    cursor.execute(LATEST_SUCCESS, {"job": job, "name": option})
+    at: datetime | None = one_row(cursor)[0]
+    return at
 
 
 def of_queue_job(

@@ -46,7 +46,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The package's own, by name, each in a module of that name. They are imported when
 # somebody asks for a job, and not by each process of a project.
-BUILT_IN = ("export", "failures", "fanout", "ingest", "metrics")
+BUILT_IN = ("conservation", "export", "failures", "fanout", "ingest", "metrics")
 BUILT_IN_PACKAGE = "django_pgqueue.spark.jobs"
 
 

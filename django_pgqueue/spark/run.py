@@ -187,6 +187,8 @@ class Run:
         self._closing = ExitStack()
         self._lease_seconds = lease_seconds
         self._stop = threading.Event()
+        # What is read by these is given up when the run is to stop.
+        self._readers: set[psycopg.Connection[Any]] = set()
         # Whether a transaction of its own holds its row now.
         self.is_held = False
 
@@ -320,8 +322,11 @@ class Run:
             self.notes.append(shown[:NOTE_CHARACTERS_MAX])
 
     def stop(self) -> Any:
-        """Let the next check() fail; return the session, if it was opened."""
+        """Let check() and what is read fail; return the session, if it was opened."""
         self._stop.set()
+        for connection in list(self._readers):
+            with suppress(psycopg.Error):
+                connection.cancel()
         return self._open_session
 
     def close(self) -> None:
@@ -370,7 +375,12 @@ class Run:
         with connected(self.dsn) as connection:
             cursor = connection.cursor()
             cursor.execute("SET timezone = 'UTC'")
-            yield cursor
+            if not is_stopped:
+                self._readers.add(connection)
+            try:
+                yield cursor
+            finally:
+                self._readers.discard(connection)
 
     def counted(self, frame: Any) -> tuple[Any, Callable[[], int]]:
         """Return *frame*, and what tells its rows once it was written."""

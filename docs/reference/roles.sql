@@ -156,6 +156,14 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
+    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_lane,
+    pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use,
+    pgqueue_message, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
+    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
@@ -202,6 +210,14 @@ GRANT SELECT ON
     pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
+    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_lane,
+    pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use,
+    pgqueue_message, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
+    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,

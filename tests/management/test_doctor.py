@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -13,14 +13,14 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from django_pgqueue.management.cli import examine_jobs, examine_server
-from django_pgqueue.models import DeadLetter, Queue, Worker
+from django_pgqueue.models import DeadLetter, EnqueuedHour, Queue, Worker
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.connect import connect, is_pooled
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
-from tests.app import tasks
+from tests.app import control_tasks, tasks
 from tests.harness.captures import capture, captures, migrations
 from tests.harness.factories import (
     make_dead_letter,
@@ -515,6 +515,38 @@ def test_an_export_that_never_ran_is_found(settings, cursor, archive_days):
     assert "ok" == examined()[1]["export"]["severity"]
     note_export(cursor, day)
     assert "retention does not wait" in trouble("export")["what"]
+
+
+def count_hour(**columns):
+    """Make a row of conservation: of ten jobs that were enqueued, three are left."""
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    defaults = {
+        "hour": hour - timedelta(hours=2),
+        "queue": "default",
+        "task": "shop.send",
+        "enqueued": 10,
+        "waiting": 1,
+        "archived": 1,
+        "dead": 1,
+    }
+    EnqueuedHour.objects.create(**{**defaults, **columns})
+
+
+def test_jobs_that_are_nowhere_are_found(settings):
+    """By hour, queue and task; but for what leaves no row, and for dead letters that
+    retention has taken. Nothing is told where nobody has counted."""
+    assert "conservation" not in examined()[1]
+    count_hour(task="shop.whole", archived=8)
+    count_hour(task=control_tasks.leaves_no_trace.name)
+    assert "ok" == examined()[1]["conservation"]["severity"]
+    count_hour()
+
+    found = trouble("conservation")
+
+    assert found["what"].startswith("7 jobs neither wait nor are dead")
+    assert found["value"][0].startswith("7 of 10 of shop.send in default, enqueued")
+    settings.PGQUEUE = {"RETENTION": {"dead_letters": timedelta(hours=1)}}
+    assert "ok" == examined()[1]["conservation"]["severity"]
 
 
 # Schedules ---------------------------------------------------------------------------

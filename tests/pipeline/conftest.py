@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,18 +26,19 @@ def plan(spark: Any, transactional_db: None) -> Callable[..., Plan]:
     def sessions() -> Iterator[Any]:
         yield spark
 
-    def plan(name: str, /, **options: Any) -> Plan:
-        job = find_job(name)
-        return Plan(
-            job=job,
-            options=job.read_options(options),
-            dsn=dsn_of("default", writes=True),
-            sessions=sessions,
-            by="tests",
-            known_task=known_task,
-        )
+    return partial(_plan, sessions)
 
-    return plan
+
+def _plan(sessions: Callable[[], Any], name: str, /, **options: Any) -> Plan:
+    job = find_job(name)
+    return Plan(
+        job=job,
+        options=job.read_options(options),
+        dsn=dsn_of("default", writes=True),
+        sessions=sessions,
+        by="tests",
+        known_task=known_task,
+    )
 
 
 @pytest.fixture
@@ -44,9 +46,27 @@ def run(plan: Callable[..., Plan]) -> Callable[..., Ended]:
     """``run("metrics")`` runs it, and fails with its error."""
 
     def run(name: str, /, **options: Any) -> Ended:
-        ended = run_job(plan(name, **options))
-        assert ended.error is None, ended.error
-        assert ended.state == "succeeded"
-        return ended
+        return _succeeded(plan(name, **options))
 
     return run
+
+
+@pytest.fixture
+def by_sql(transactional_db: None) -> Callable[..., Ended]:
+    """As ``run``, for a job that asks for no Spark: it fails where it does."""
+
+    def run(name: str, /, **options: Any) -> Ended:
+        return _succeeded(_plan(_no_spark, name, **options))
+
+    return run
+
+
+def _no_spark() -> Any:
+    raise AssertionError("Spark was asked for.")
+
+
+def _succeeded(plan: Plan) -> Ended:
+    ended = run_job(plan)
+    assert ended.error is None, ended.error
+    assert ended.state == "succeeded"
+    return ended

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -49,6 +50,26 @@ def call(*arguments):
     except SystemExit as ended:
         status = ended.code
     return status, out.getvalue()
+
+
+WAITS = """
+SELECT EXISTS (SELECT 1 FROM pg_locks
+                WHERE relation = %s::regclass AND NOT granted)
+"""
+
+
+@contextmanager
+def locked(cursor, table):
+    """Hold a lock that whoever reads *table* waits for; lend what tells of them."""
+
+    def is_met():
+        with connection.cursor() as other:
+            other.execute(WAITS, [table])
+            return other.fetchone()[0]
+
+    with cursor.connection.transaction():
+        cursor.execute(f"LOCK TABLE {table}")
+        yield is_met
 
 
 @pytest.fixture
@@ -157,21 +178,22 @@ def test_a_wrong_command_line_is_status_2(environment, arguments, problem):
 
 
 @pytest.mark.slow
-def test_sigterm_stops_a_run(environment):
-    """Also while Spark starts; its row says so, and the status is 130."""
+def test_sigterm_stops_a_run(environment, cursor):
+    """Also while a statement waits; its row says so, and the status is 130."""
     make_archived_job()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "django", "pgqueue_pipeline", "run", "metrics"],
-        cwd=REPOSITORY,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for(PipelineRun.objects.exists, 30, "the run has its row")
-
-    process.send_signal(signal.SIGTERM)
-    text, _ = process.communicate(timeout=60)
+    with locked(cursor, "pgqueue_task_hour") as is_met:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "django", "pgqueue_pipeline", "run", "metrics"],
+            cwd=REPOSITORY,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        wait_for(is_met, 30, "the run waits for the lock")
+        process.send_signal(signal.SIGTERM)
+        # A run that does not end is left behind after 40 s.
+        text, _ = process.communicate(timeout=30)
 
     assert 130 == process.returncode, text
     assert "metrics: cancelled" in text
@@ -179,7 +201,7 @@ def test_sigterm_stops_a_run(environment):
     assert not TaskHour.objects.exists()
 
 
-def test_the_queue_runs_a_pipeline_job(start_worker):
+def test_the_queue_runs_a_pipeline_job(start_worker, cursor):
     """As a task: run, shown with its progress, and done when the run is."""
     make_archived_job(task="tests.seen")
     top = REPOSITORY / "django_pgqueue/spark/toplevel"
@@ -203,12 +225,13 @@ def test_the_queue_runs_a_pipeline_job(start_worker):
     assert "tests.seen" in TaskHour.objects.values_list("task", flat=True)
 
     # Whoever stops the run, and not the job, does not want the next attempt either.
-    result = run_pipeline.delay("failures")
-    later = PipelineRun.objects.filter(queue_job_id=result.id)
-    wait_for(later.exists, 60, "the second run has its row")
-    with connection.cursor() as cursor:
-        pipelines.request_stop(cursor, "failures", by="anna", run=later.get().id)
-    wait_until_final([result.id], timeout=90)
+    with locked(cursor, "pgqueue_failure_hour") as is_met:
+        result = run_pipeline.delay("failures")
+        later = PipelineRun.objects.filter(queue_job_id=result.id)
+        wait_for(is_met, 60, "the second run waits for the lock")
+        with connection.cursor() as other:
+            pipelines.request_stop(other, "failures", by="anna", run=later.get().id)
+        wait_until_final([result.id], timeout=90)
 
     assert "cancelled" == ArchivedJob.objects.get(id=result.id).state
     assert ["cancelled"] == list(later.values_list("state", flat=True))

@@ -331,29 +331,39 @@ def test_delta_has_the_same_rows(run, tmp_path, monkeypatch):
     assert archived(SECOND) == of_delta(target)
 
 
+ENQUEUED = "UPDATE pgqueue_archived_job SET enqueued_at = finished_at"
+
+
 @pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_metrics_read_the_archive_and_the_exports_together(run, cursor, tmp_path, form):
-    """A day that retention has dropped is read from its files; one that is in both
-    counts once."""
+def test_what_is_counted_is_the_archive_and_the_exports_together(
+    run, by_sql, cursor, tmp_path, form
+):
+    """A day that retention has dropped is read from its files, if it was not counted
+    before; one that is in both counts once. No job of it is missing."""
     require("deltalake")
     fill()
-    run("metrics")
+    cursor.execute(ENQUEUED)
+    by_sql("metrics")
     expected = counted()
     assert 3 < len(expected)
-    TaskHour.objects.all().delete()
+    assert 42 == by_sql("conservation", lookback="5d").rows_in
     run("export", path=str(tmp_path), format=form)
     run("export", path=f"{tmp_path}-2", format=form, since=_text(SECOND))
     partitions.drop_partition(cursor, FIRST.date())
+    assert 0 == by_sql("metrics", full="true").rows_out
+    TaskHour.objects.all().delete()
 
     ended = run("metrics")
 
     assert expected == counted()
     assert len(expected) == ended.rows_out
-    assert 0 == run("metrics", full="true").rows_out
+    assert 0 == by_sql("metrics", full="true").rows_out
+    assert "0 are nowhere" in run("conservation", lookback="5d").notes[0]
     if form == "parquet":
         (tmp_path / f"day={_text(FIRST)}").rename(tmp_path / "elsewhere")
-        with pytest.raises(AssertionError, match=r"cannot be read there: .*leave them"):
-            run("metrics", full="true")
+        TaskHour.objects.all().delete()
+        with pytest.raises(AssertionError, match=r"cannot be read there: .*leave it"):
+            run("metrics")
 
 
 # Runs that do not come to their end --------------------------------------------------

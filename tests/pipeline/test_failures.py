@@ -6,17 +6,15 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from django.db import connection
 
-from django_pgqueue.models import DeadLetter, Failure, FailureHour
+from django_pgqueue.models import DeadLetter, Failure, FailureHour, Job
 from django_pgqueue.operators.error_groups import letters_of
+from django_pgqueue.pipeline.failed_jobs import Failed
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.redaction.fingerprint import fingerprint
 from django_pgqueue.spark.jobs.failures import errors_of
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
-
-pytestmark = pytest.mark.spark
 
 SECRET = "hunter2-planted"
 NOW = datetime.now(UTC).replace(minute=30, second=0, microsecond=0)
@@ -35,11 +33,12 @@ def error(delivery=1, message="Order 7 is gone", at=NOW, **changes):
 
 
 def trend():
-    hours = FailureHour.objects.values_list("fingerprint", "hour", "count")
+    rows = FailureHour.objects.filter(count__gt=0)
+    hours = rows.values_list("fingerprint", "hour", "count")
     return {(name, hour): count for name, hour, count in hours}
 
 
-def test_errors_of_one_kind_are_one_failure(run):
+def test_errors_of_one_kind_are_one_failure(by_sql):
     """Wherever their jobs are; with the latest one as its sample."""
     early = NOW - timedelta(hours=2)
     dead = make_dead_letter(
@@ -51,7 +50,7 @@ def test_errors_of_one_kind_are_one_failure(run):
     )
     make_job()
 
-    run("failures")
+    by_sql("failures")
 
     (found,) = Failure.objects.all()
     assert fingerprint(error()).digest == found.fingerprint
@@ -72,7 +71,7 @@ def test_errors_of_one_kind_are_one_failure(run):
     assert dead.id != waiting.id
 
 
-def test_trends_are_those_of_a_plain_computation(run):
+def test_trends_are_those_of_a_plain_computation(by_sql):
     """Over random errors of random jobs."""
     rng = random.Random(3)
     expected = Counter()
@@ -98,19 +97,19 @@ def test_trends_are_those_of_a_plain_computation(run):
             hour = at.replace(minute=0, second=0, microsecond=0)
             expected[fingerprint(each).digest, hour] += 1
 
-    run("failures")
+    by_sql("failures")
 
     assert expected == trend()
     assert sum(expected.values()) == sum(f.count for f in Failure.objects.all())
 
 
-def test_a_second_run_changes_nothing(run):
+def test_a_second_run_changes_nothing(by_sql):
     """But when it was computed."""
     make_dead_letter(errors=[error()])
-    run("failures")
+    by_sql("failures")
     hours, found = trend(), Failure.objects.get()
 
-    run("failures")
+    by_sql("failures")
 
     assert hours == trend()
     again = Failure.objects.get()
@@ -119,46 +118,46 @@ def test_a_second_run_changes_nothing(run):
         assert getattr(found, field.name) == getattr(again, field.name)
 
 
-def test_what_has_happened_stays_counted_when_its_job_goes(run):
+def test_what_has_happened_stays_counted_when_its_job_goes(by_sql):
     """Dead letters alone are what there is now."""
     letter = make_dead_letter(errors=[error(1)])
     purged = make_dead_letter(errors=[error(1)])
     other = make_dead_letter(errors=[error(1, type="b.B")])
-    run("failures")
+    by_sql("failures")
 
     purged.delete()
     other.delete()
     with connection.cursor() as cursor:
         redrive(cursor, [letter.id])
-    run("failures")
+    by_sql("failures")
 
     assert {("shop.Gone", 2, 0), ("b.B", 1, 0)} == {
         (f.error_class, f.count, f.dead_letters) for f in Failure.objects.all()
     }
 
 
-def test_a_job_that_moved_while_it_was_read_counts_once(run):
+def test_a_job_that_moved_while_it_was_read_counts_once(by_sql):
     """It is in two tables then, with the same errors."""
     job = make_job(errors=[error(1), error(2)])
     make_archived_job(id=job.id, errors=[error(1), error(2)])
 
-    run("failures")
+    by_sql("failures")
 
     assert [(2, 1)] == list(Failure.objects.values_list("count", "jobs"))
 
 
-def test_failures_older_than_keep_are_forgotten(run):
+def test_failures_older_than_keep_are_forgotten(by_sql):
     """With their hours."""
     make_job(errors=[error(1, at=NOW - timedelta(days=3))])
     make_job(errors=[error(1, type="b.B")])
 
-    run("failures", keep="2d")
+    by_sql("failures", keep="2d")
 
     assert ["b.B"] == [f.error_class for f in Failure.objects.all()]
     assert 1 == FailureHour.objects.count()
 
 
-def test_secrets_are_in_no_result(run):
+def test_secrets_are_in_no_result(by_sql):
     """What is planted in messages and tracebacks is masked before it is grouped."""
     row = make_dead_letter(
         args=[SECRET],
@@ -171,7 +170,7 @@ def test_secrets_are_in_no_result(run):
         ],
     )
 
-    run("failures")
+    by_sql("failures")
 
     (found,) = Failure.objects.values()
     assert "login failed: password=[redacted] for <n>" == found["message"]
@@ -184,7 +183,46 @@ def test_secrets_are_in_no_result(run):
 def test_any_errors_are_read():
     """Whatever SQL has put there."""
     for text in ("null", "{}", "[1, null]", "[", "7", None):
-        assert [] == list(errors_of(1, "t", text, None, 7.0))
+        assert [] == list(errors_of(Failed(1, "t", text, None, NOW), ()))
     text = '[{"kind": "error", "at": "x", "delivery": "y"}]'
-    (found,) = errors_of(1, "t", text, None, 7.0)
-    assert (7.0, 0, False) == (found["at"], found["delivery"], found["is_dead"])
+    (found,) = errors_of(Failed(1, "t", text, None, NOW), ())
+    assert (NOW.timestamp(), 0) == (found.at, found.delivery)
+    assert not found.is_last_of_dead
+
+
+LONG_AGO = NOW - timedelta(hours=20)
+
+
+def test_a_job_that_goes_on_failing_is_counted_once_more_by_its_errors(by_sql):
+    """A later run counts the new error, and neither the old one nor the job again."""
+    job = make_job(task="a", errors=[error(1, at=LONG_AGO)])
+    by_sql("failures")
+    Job.objects.filter(id=job.id).delete()
+    make_dead_letter(id=job.id, errors=[error(1, at=LONG_AGO), error(2)])
+
+    by_sql("failures")
+
+    (found,) = Failure.objects.all()
+    assert (2, 1, 1) == (found.count, found.jobs, found.dead_letters)
+    assert (LONG_AGO, NOW) == (found.first_seen, found.last_seen)
+    assert [1, 1] == list(trend().values())
+
+
+def test_dead_letters_of_long_ago_are_counted_anew_when_they_go(by_sql):
+    """A run reads those of the hours that have fewer, and no other job of long ago."""
+    letters = [
+        make_dead_letter(errors=[error(1, at=LONG_AGO)], finished_at=LONG_AGO)
+        for _ in range(3)
+    ]
+    earlier = LONG_AGO - timedelta(hours=2)
+    make_dead_letter(errors=[error(1, at=earlier)], finished_at=earlier)
+    assert 4 == by_sql("failures").rows_in
+    letters[0].delete()
+
+    ended = by_sql("failures")
+
+    assert 2 == ended.rows_in
+    (found,) = Failure.objects.all()
+    assert (4, 4, 3) == (found.count, found.jobs, found.dead_letters)
+    assert 0 == by_sql("failures").rows_in
+    assert 3 == by_sql("failures", full="true").rows_in

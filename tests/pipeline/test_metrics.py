@@ -11,15 +11,14 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
+from django_pgqueue.pipeline import task_hours
 from django_pgqueue.pipeline.task_hours import COUNTS
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.redrive import redrive
-from django_pgqueue.spark.jobs.metrics import PERCENTILES
 from tests.harness.factories import make_archived_job, make_dead_letter
 
-pytestmark = pytest.mark.spark
-
 HOUR = timedelta(hours=1)
+PERCENTILES = (0.5, 0.95, 0.99)
 
 # Yesterday: what ends later than now is not read.
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(
@@ -178,13 +177,13 @@ def approximately(hours):
     }
 
 
-def test_hours_are_those_of_a_plain_computation(run):
+def test_hours_are_those_of_a_plain_computation(by_sql):
     """Of every state, with retries, crashes, redrives, waits and runs of any length."""
     seed = random.randrange(10**6)
     rows = random_jobs(random.Random(seed), 1_500)
     save(rows)
 
-    ended = run("metrics")
+    ended = by_sql("metrics")
 
     expected = expected_hours(rows)
     assert approximately(expected) == counted(), f"seed {seed}"
@@ -194,19 +193,19 @@ def test_hours_are_those_of_a_plain_computation(run):
 
 
 @pytest.mark.parametrize("kind", [ArchivedJob, DeadLetter])
-def test_late_rows_are_counted_and_nothing_else_is_computed_again(run, kind):
+def test_late_rows_are_counted_and_nothing_else_is_computed_again(by_sql, kind):
     """An hour that has more rows than were counted is computed anew; others stay."""
     rows = random_jobs(random.Random(1), 200)
     late = [row for row in rows if isinstance(row, kind) and row.finished_at.hour == 3][
         :3
     ]
     save([row for row in rows if row not in late])
-    run("metrics")
+    by_sql("metrics")
     before = dict(TaskHour.objects.values_list("id", "computed_at"))
     assert late
 
     save(late)
-    ended = run("metrics")
+    ended = by_sql("metrics")
 
     assert approximately(expected_hours(rows)) == counted()
     of_hour = [row for row in rows if row.finished_at.hour == 3]
@@ -217,40 +216,89 @@ def test_late_rows_are_counted_and_nothing_else_is_computed_again(run, kind):
     assert {(r.id, r.computed_at) for r in others} <= set(before.items())
 
 
-def test_a_second_run_changes_nothing(run):
+def test_a_second_run_changes_nothing(by_sql):
     """It reads what could have changed, and writes no row."""
     save(random_jobs(random.Random(2), 50))
-    run("metrics")
+    by_sql("metrics")
     before = list(TaskHour.objects.order_by("id").values())
 
-    ended = run("metrics")
+    ended = by_sql("metrics")
 
     assert 0 == ended.rows_out
     assert before == list(TaskHour.objects.order_by("id").values())
 
 
-def test_what_retention_has_dropped_stays_counted(run):
+def test_what_retention_has_dropped_stays_counted(by_sql):
     """Rows that are gone take nothing away, also when others of their hour come."""
     at = DAY + 2 * HOUR
     make_archived_job(finished_at=at, started_at=at)
     letters = [make_dead_letter(finished_at=at, started_at=at) for _ in range(2)]
-    run("metrics")
+    by_sql("metrics")
 
     with connection.cursor() as cursor:
         assert 2 == len(redrive(cursor, [letter.id for letter in letters]))
     make_archived_job(finished_at=at, started_at=at)
-    run("metrics")
+    by_sql("metrics")
 
     assert [(2, 2)] == list(TaskHour.objects.values_list("succeeded", "dead"))
 
 
-def test_hours_older_than_keep_are_forgotten(run):
+def test_hours_older_than_keep_are_forgotten(by_sql):
     """And not counted again."""
     make_archived_job()
     at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     TaskHour.objects.create(hour=at - timedelta(days=3), queue="q", task="t")
     make_dead_letter(finished_at=at - timedelta(days=3))
 
-    run("metrics", keep="2d", full="true")
+    by_sql("metrics", keep="2d", full="true")
 
     assert ["tests.noop"] == list(TaskHour.objects.values_list("task", flat=True))
+
+
+def test_a_run_that_breaks_off_has_counted_its_days(by_sql, cursor, monkeypatch):
+    """Each is written at its end; the next run counts those that are left."""
+    make_archived_job(finished_at=DAY + 2 * HOUR)
+    make_archived_job()
+    store, stored = task_hours.store, []
+
+    def store_once(*given):
+        if stored:
+            raise RuntimeError("It broke off.")
+        stored.append(given)
+        return store(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(task_hours, "store", store_once)
+        with pytest.raises(AssertionError, match="It broke off"):
+            by_sql("metrics")
+    assert [DAY + 2 * HOUR] == list(TaskHour.objects.values_list("hour", flat=True))
+
+    assert 1 == by_sql("metrics").rows_out
+
+    assert 2 == TaskHour.objects.count()
+
+
+def test_what_sql_has_written_otherwise_counts_for_nothing(by_sql):
+    """Errors that are no list, numbers that are texts: the job itself is counted."""
+    strange = [{}, 7, [1, None], [{"kind": "error", "delivery": "2"}]]
+    for errors in strange:
+        make_archived_job(
+            errors=errors,
+            headers={"pgqueue.deliveries_before": "x"},
+            deliveries=1,
+            finished_at=DAY + HOUR,
+        )
+    make_archived_job(
+        errors=[
+            {"kind": "error", "delivery": n, "ran_seconds": seconds}
+            for n, seconds in enumerate(["1", 1e300, -1, 2.5], start=1)
+        ],
+        headers={"pgqueue.deliveries_before": 1e300},
+        deliveries=9,
+        finished_at=DAY + 2 * HOUR,
+    )
+
+    by_sql("metrics")
+
+    rows = TaskHour.objects.order_by("hour").values_list("succeeded", "failed")
+    assert [(len(strange), 0), (1, 0)] == list(rows)

@@ -506,7 +506,26 @@ SPECIAL = {
             **{column: [NOON] for column in ("hour", "first_seen", "last_seen")},
             "tasks": ["[]"],
         }
-        for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
+        for name in ("STORE", "STORE_HOURS")
+    },
+    **{
+        f"{module}.{name}": {"until": NOON + timedelta(days=1)}
+        for module, names in {
+            "ended_jobs": ("COUNT_ARCHIVED", "COUNT_LETTERS", "PLACES_ARCHIVED"),
+            "enqueued_hours": ("COUNT_WAITING", "COUNT_DEAD", "KNOWN"),
+            "failed_jobs": ("ARCHIVED", "LETTERS"),
+            "failures": ("LETTERS",),
+        }.items()
+        for name in names
+    },
+    "failures.NO_LETTERS": {"hours": [NOON]},
+    "enqueued_hours.COUNT_ARCHIVED": {"until": NOON, "from": NOON, "to": NOON},
+    "ended_jobs.MEASURE_ARCHIVED": {"hour": NOON, "first": "(0,1)", "last": "(9,9)"},
+    "enqueued_hours.STORE": {
+        **{name: [1] for name in ("enqueued", "waiting", "archived", "dead")},
+        "hour": [NOON],
+        "queue": ["default"],
+        "task": ["shop.send"],
     },
     **{f"depth.{name}": {"rows": [51]} for name in ("COUNT", "NOTE")},
     "workflows.DEAD": {"workflow": 1},
@@ -623,8 +642,15 @@ EXPLAINED = {
     *("exports.SEEN", "exports.CLEANED", "exports.LATEST_TARGET"),
     *(f"ingest_batches.{name}" for name in ("LATEST", "DECIDE")),
     "ingest_positions.NOTE",
-    *(f"failures.{name}" for name in ("STORE", "STORE_HOURS", "NONE_LEFT", "SUM_UP")),
-    *("failures.FORGET", "failures.FORGET_HOURS"),
+    *(f"ended_jobs.{name}" for name in ("COUNT_ARCHIVED", "COUNT_LETTERS")),
+    *(f"ended_jobs.{name}" for name in ("PLACES_ARCHIVED", "MEASURE_ARCHIVED")),
+    *("ended_jobs.MAKE_DEPARTED", "runs.LATEST_SUCCESS"),
+    *(f"enqueued_hours.COUNT_{name}" for name in ("WAITING", "ARCHIVED", "DEAD")),
+    *(f"enqueued_hours.{name}" for name in ("KNOWN", "STORE", "MISSING", "HAS_ANY")),
+    "enqueued_hours.FORGET_HOURS",
+    *(f"failed_jobs.{name}" for name in ("WAITING", "ARCHIVED", "LETTERS")),
+    *(f"failures.{name}" for name in ("STORE", "STORE_HOURS", "NO_LETTERS", "SUM_UP")),
+    *("failures.FORGET", "failures.FORGET_HOURS", "failures.LETTERS"),
     *("find.FIND", "find.LIVE"),
     "find.READ",
     "health.CLOCK",
@@ -830,6 +856,10 @@ UTILITY = {
     *(f"log.captures.{name}" for name in ("CREATE", "DROP", "TRY")),
     "exports.CONTENT",
     "exports.COUNT",
+    *(f"ended_jobs.{name}" for name in ("COUNT_ROWS", "FIND_PLACES", "MEASURE_HOUR")),
+    # Of a table that a transaction makes for itself.
+    *(f"ended_jobs.{name}_DEPARTED" for name in ("COUNT", "PLACES", "MEASURE")),
+    "ended_jobs.ONE_SNAPSHOT",
     *(f"log.retain.{name}" for name in ("PRESENT", "DELETE")),
     *("log.days.UNGUARD", "log.sizes.SAMPLE"),
     "task_spans.LATE",

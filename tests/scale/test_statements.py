@@ -289,6 +289,15 @@ SMALL = {
     *(f"durable.{name}" for name in ("READ", "STORE", "DONE", "FIND_SIGNAL", "SEND")),
     *(f"durable.{name}" for name in ("WAKE", "PURGE_STEPS", "PURGE_SIGNALS")),
     "enqueue.PIN",
+    # Of the pipeline, which reads all of a day, in an hour's or a part's statements:
+    # bounded in pipeline/test_ended_jobs.py.
+    *(f"ended_jobs.{name}" for name in ("COUNT_ARCHIVED", "COUNT_LETTERS")),
+    *(f"ended_jobs.{name}" for name in ("PLACES_ARCHIVED", "MEASURE_ARCHIVED")),
+    "ended_jobs.MAKE_DEPARTED",
+    *(f"failed_jobs.{name}" for name in ("WAITING", "ARCHIVED", "LETTERS")),
+    *(f"enqueued_hours.COUNT_{name}" for name in ("WAITING", "ARCHIVED", "DEAD")),
+    *(f"enqueued_hours.{name}" for name in ("KNOWN", "STORE", "MISSING", "HAS_ANY")),
+    "enqueued_hours.FORGET_HOURS",
 }
 
 

@@ -56,6 +56,19 @@ def test_a_backlog_is_ingested(spark, place, tmp_path):
     assert ROWS == ingest.written(tmp_path / "log")
 
 
+def test_what_the_counting_jobs_cost_is_told(place, archive_days):
+    """Of each run, what it and the server have used; none asks for Spark."""
+    from tests.benchmarks.spark import counting
+
+    counting.fill(place, ROWS)
+    told = {name: counting.count(place, name) for name in counting.JOBS}
+
+    assert 2 * ROWS == told["metrics"]["rows_in"]
+    assert 70 == told["failures"]["rows_in"]
+    assert 0 < told["conservation"]["rows_out"]
+    assert 0 < told["metrics"]["seconds"]
+
+
 def test_a_ratio_is_that_of_each_turn():
     """The median of the quotients, not the quotient of the medians."""
     told = {"a": {"seconds": [1, 2, 8]}, "b": {"seconds": [3, 4, 8]}}

@@ -16,6 +16,7 @@ from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.management.cli import (
     examine_captures,
+    examine_conservation,
     examine_counters,
     examine_depths,
     examine_export,
@@ -111,6 +112,7 @@ def _examine(settings: Settings) -> list[Finding]:
             examine_subscriptions.subscriptions,
             examine_captures.captures,
             examine_export.export,
+            examine_conservation.conservation,
         ):
             found += _try(examination, cursor, settings)
     return found

@@ -1,72 +1,85 @@
-"""
-Departed: days that retention has dropped from the archive, read from their export.
-
-A day is read from the archive as long as that has it, so no row comes twice.
-"""
+"""Departed: days that retention has dropped from the archive, read in their export."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from itertools import groupby
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import Departed
 from django_pgqueue.spark.export.delta import actions_of
 from django_pgqueue.spark.tables import ARCHIVE
 
+# A time with its offset: a row of Spark has the local time of this process, in which,
+# when summer time ends, an hour happens twice.
+TIME = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
 
-def with_departed(
-    run: Any, archive: Any, columns: Sequence[str], since: datetime
-) -> Any:
+
+def frame_of(run: Any, day: Departed, columns: Sequence[str]) -> Any:
     """
-    Return the rows of the archive and those of days from *since* on that have left it.
+    Return the rows of a day that has left the archive, as a DataFrame.
 
     Args:
         run: A spark.run.Run.
-        archive: A frame of *columns*.
+        day: Which; it has rows.
         columns: Of the archive.
-        since: Days before are left out.
 
     Raises:
-        SparkError: An exported day is not where it was.
+        SparkError: The day is not where it was exported to.
     """
-    with run.reading() as cursor:
-        days = exports.departed(cursor, first=since.date())
     schema = ", ".join(
         f"{c.name} {c.type}" for c in ARCHIVE.columns if c.name in columns
     )
-    days.sort(key=lambda day: (day.target, day.format))
-    for (target, form), group in groupby(days, lambda day: (day.target, day.format)):
-        paths = [*_paths(target, form, [day for day in group if day.rows])]
-        if not paths:
-            continue
-        reader = run.session.read.schema(schema).option("basePath", _for_spark(target))
-        try:
-            frame = reader.parquet(*map(_for_spark, paths))
-        except Exception as error:
-            told = str(error).splitlines()[0]
-            raise SparkError(
-                f"Days that were exported to {target} cannot be read there: {told} "
-                f"Put them back, or leave them out by the option keep."
-            ) from None
-        archive = archive.unionByName(frame.select(*columns))
-    return archive
+    base = _for_spark(day.target)
+    reader = run.session.read.schema(schema).option("basePath", base)
+    try:
+        frame = reader.parquet(*map(_for_spark, _paths(day)))
+    except Exception as error:
+        told = str(error).splitlines()[0]
+        raise SparkError(
+            f"{day.day}, which was exported to {day.target}, cannot be read there: "
+            f"{told} Put it back, or leave it out by the option keep."
+        ) from None
+    return frame.select(*columns)
 
 
-def _paths(target: str, form: str, days: list[Departed]) -> Iterator[str]:
-    """Return the files that manifests list, or of a Delta table its present ones."""
-    if form == "parquet":
-        yield from (f"{target}/{file['path']}" for day in days for file in day.files)
-    elif days:
-        table = extra("deltalake").DeltaTable(target)
-        wanted = {day.day for day in days}
-        for row in actions_of(table):
-            if row["partition.day"] in wanted:
-                yield f"{target}/{row['path']}"
+def rows_of(
+    run: Any, day: Departed, columns: Sequence[str], *, in_order_of: str
+) -> Iterator[Sequence[Any]]:
+    """
+    Yield the rows of a day that has left the archive, with times as texts.
+
+    Args:
+        run: As that of frame_of().
+        day: Which.
+        columns: Of the archive.
+        in_order_of: One of them.
+
+    Raises:
+        SparkError: The day is not where it was exported to.
+    """
+    if not day.rows:
+        return
+    f = extra("pyspark.sql.functions")
+    frame = frame_of(run, day, columns).sort(in_order_of)
+    types = dict(frame.dtypes)
+    yield from frame.select(
+        *(
+            f.date_format(name, TIME) if types[name] == "timestamp" else f.col(name)
+            for name in columns
+        )
+    ).toLocalIterator()
+
+
+def _paths(day: Departed) -> Iterator[str]:
+    """Return the files that the manifest lists, or of a Delta table those it has."""
+    if day.format == "parquet":
+        yield from (f"{day.target}/{file['path']}" for file in day.files)
+        return
+    for row in actions_of(extra("deltalake").DeltaTable(day.target)):
+        if row["partition.day"] == day.day:
+            yield f"{day.target}/{row['path']}"
 
 
 def _for_spark(path: str) -> str:

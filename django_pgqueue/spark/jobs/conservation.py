@@ -1,0 +1,112 @@
+"""
+Conservation: whether every job that was seen is still somewhere.
+
+What was enqueued in an hour that is over is waiting, archived, exported or dead: their
+sum stays as it was. All tables are counted in one snapshot, by PostgreSQL; days that
+retention has dropped, in their export, by Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django_pgqueue.extras import extra
+from django_pgqueue.pipeline import enqueued_hours, exports
+from django_pgqueue.pipeline.enqueued_hours import Counting
+from django_pgqueue.pipeline.exports import Departed
+from django_pgqueue.queues import partitions
+from django_pgqueue.spark.durations import duration
+from django_pgqueue.spark.export.departed import frame_of
+from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.jobs.metrics import DAY, hour_of, midnight
+from django_pgqueue.spark.run import Run
+
+
+@pipeline_job(name="conservation", takes_out=())
+def conservation(
+    run: Run, *, lookback: str = "2d", accept: bool = False, keep: str = "90d"
+) -> int:
+    """
+    Count jobs by the hour of their enqueue, and whether any is missing: EnqueuedHour.
+
+    Options: lookback, how far back hours are counted; accept, take what there is for
+    what was enqueued; keep, how long hours are kept.
+    """
+    back, kept = duration("lookback", lookback), duration("keep", keep)
+    until = hour_of(run.started_at)
+    since = until - back
+    with run.reading() as cursor:
+        attached = partitions.ARCHIVE.attached(cursor)
+        if attached:
+            departed = exports.departed(cursor, first=since.date())
+            since = max(since, _known_from(attached[0], departed))
+        before = enqueued_hours.known(cursor, since, until)
+        with enqueued_hours.counting(cursor, since, until) as counting:
+            _count(run, counting, since)
+            # By the same snapshot: no day can leave the archive that was read in it.
+            departed = exports.departed(cursor, first=since.date())
+        _count_departed(run, counting, departed, since, until)
+    seen = counting.seen()
+    run.rows_in += sum(counts.all for counts in seen.values())
+    enqueued = enqueued_hours.accounts({} if accept else before, seen)
+    for key in before if accept else ():
+        enqueued.setdefault(key, 0)
+    missing = sum(enqueued.values()) - sum(counts.all for counts in seen.values())
+    run.note(
+        f"Of {sum(enqueued.values()):,} jobs, enqueued from {since:%Y-%m-%d %H:%M} UTC "
+        f"on, {missing:,} are nowhere."
+    )
+    with run.transaction() as cursor:
+        rows = enqueued_hours.store(cursor, enqueued, seen)
+        enqueued_hours.forget(cursor, kept)
+    return rows
+
+
+def _known_from(first: Any, departed: Iterable[Departed]) -> datetime:
+    """Return from when on no day is missing, of those that the archive had."""
+    days = {day.day for day in departed}
+    while first - DAY in days:
+        first -= DAY
+    return midnight(first)
+
+
+def _count(run: Run, counting: Counting, since: datetime) -> None:
+    """Count what is in the tables."""
+    counting.count_waiting()
+    begin, end = since, run.started_at + timedelta(hours=1)
+    while begin < end:
+        run.check()
+        following = min(midnight(begin.date() + DAY), end)
+        counting.count_archived(begin, following)
+        begin = following
+    counting.count_dead()
+
+
+def _count_departed(
+    run: Run,
+    counting: Counting,
+    departed: Iterable[Departed],
+    since: datetime,
+    until: datetime,
+) -> None:
+    """Count what is in files alone."""
+    for day in departed:
+        if not day.rows:
+            continue
+        f = extra("pyspark.sql.functions")
+        frame = frame_of(run, day, ("queue", "task", "enqueued_at"))
+        hour = (f.floor(f.unix_seconds("enqueued_at") / 3600) * 3600).alias("hour")
+        rows = (
+            frame.where(
+                (f.col("enqueued_at") >= f.lit(since))
+                & (f.col("enqueued_at") < f.lit(until))
+            )
+            .groupBy(hour, "queue", "task")
+            .count()
+            .collect()
+        )
+        for epoch, queue, task, count in rows:
+            at = datetime.fromtimestamp(epoch, UTC)
+            counting.add("archived", at, queue, task, count)
