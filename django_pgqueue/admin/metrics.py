@@ -14,11 +14,13 @@ from django.http import (
     HttpResponseRedirect,
 )
 from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.cells import url_on
 from django_pgqueue.admin.chart import (
     HOUR_SECONDS,
     Period,
@@ -33,6 +35,7 @@ from django_pgqueue.admin.filter_form import (
     text_field,
 )
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.report import report_context
 from django_pgqueue.admin.run_permissions import run_url
 from django_pgqueue.admin.task_charts import Spans, throughput, times
 from django_pgqueue.admin.time_limit import limited
@@ -103,6 +106,7 @@ class TaskHourAdmin(ReadOnlyAdmin):
             "was_counted": extent.last is not None,
             "last_hour": local(extent.last) if extent.last is not None else None,
             "latest": latest,
+            "report_url": url_on(self.admin_site, TaskHour, "report"),
             "run_url": run_url(self.admin_site, request, "metrics"),
             **shown(form, period, begins, summed),
             **extra_context,
@@ -124,6 +128,25 @@ class TaskHourAdmin(ReadOnlyAdmin):
         if run is None:
             return None
         return {"when": moments.short(run.finished_at, run.clock)}
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the report, before Django's own, which take any text for a key."""
+        report = path(
+            "report/",
+            self.admin_site.admin_view(self._report),
+            name="pgqueue_taskhour_report",
+        )
+        return [report, *super().get_urls()]
+
+    def _report(self, request: HttpRequest) -> HttpResponse:
+        return self.seen(
+            request,
+            lambda: TemplateResponse(
+                request,
+                "admin/pgqueue/report.html",
+                {**self.page_context(request), **report_context(request.GET)},
+            ),
+        )
 
     # An hour has no page ---------------------------------------------------------
 

@@ -15,6 +15,7 @@ from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.inbox import InboxEntry
 from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
+from django_pgqueue.models.label_hour import LabelHour
 from django_pgqueue.models.lane import Lane
 from django_pgqueue.models.mail_file import MailFile, MailFileUse
 from django_pgqueue.models.output import Output
@@ -55,6 +56,7 @@ __all__ = [
     "Job",
     "JobField",
     "JobReference",
+    "LabelHour",
     "Lane",
     "LogDay",
     "LogState",

@@ -42,6 +42,7 @@ from django_pgqueue.management.cli import (
     reopen,
     repartition,
     replay,
+    report,
     scheduled,
     schedules,
     seek,
@@ -91,6 +92,7 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "seek": seek,
     "replay": replay,
     "repartition": repartition,
+    "report": report,
     "sequences": sequences,
     "reopen": reopen,
     "asyncapi": asyncapi,
@@ -101,9 +103,9 @@ EXIT_USAGE, EXIT_UNUSABLE, EXIT_INTERRUPTED = 2, 3, 130
 
 EPILOG = """
 Exit status: 0 done; 1 nothing matched, a named job was passed over, the doctor found an
-error, a lag is above --max, something is wrong by the watch, or a change breaks the
-contract; 2 wrong command line; 3 the settings or the database cannot be used;
-130 interrupted.
+error, a lag is above --max, something is wrong by the watch, a change breaks the
+contract, or a promise is broken; 2 wrong command line; 3 the settings or the database
+cannot be used; 130 interrupted.
 """
 
 # Django's own options, which every command has; they work, and are not listed.
