@@ -44,7 +44,7 @@ FUNCTIONS_BACK = (
 class Migration(migrations.Migration):
     """A table of which nothing that is there takes notice, before who writes it."""
 
-    dependencies = [("pgqueue", "0025_repartition")]
+    dependencies = [("pgqueue", "0026_stream")]
 
     operations = [
         migrations.RunSQL(ENDS, ENDS_BACK),

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     """Two columns with a default, and a table of which nobody takes notice yet."""
 
     dependencies = [
-        ("pgqueue", "0025_repartition"),
+        ("pgqueue", "0027_pull_metrics"),
     ]
 
     operations = [

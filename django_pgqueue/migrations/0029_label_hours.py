@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     """A table, empty until the pipeline job metrics runs."""
 
-    dependencies = [("pgqueue", "0025_repartition")]
+    dependencies = [("pgqueue", "0028_task_hours")]
 
     operations = [
         migrations.CreateModel(
