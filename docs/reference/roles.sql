@@ -39,8 +39,8 @@ GRANT INSERT,
               lane_policy)
     ON pgqueue_job TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
-    pgqueue_channel, pgqueue_check_job, pgqueue_job_place, pgqueue_store,
-    pgqueue_enqueue, pgqueue_store_unique, pgqueue_dedup_key
+    pgqueue_channel, pgqueue_check_job, pgqueue_dedup_key, pgqueue_enqueue,
+    pgqueue_job_place, pgqueue_store, pgqueue_store_unique
     TO pgqueue_producer;
 
 -- Producer, where tasks have unique, debounce or throttle: a call may change or take
@@ -79,10 +79,10 @@ GRANT INSERT, SELECT,
     ON pgqueue_step TO pgqueue_producer;
 GRANT USAGE ON SEQUENCE pgqueue_job_id_seq TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
-    pgqueue_start_workflow, pgqueue_insert_steps, pgqueue_add_steps,
-    pgqueue_close_workflow, pgqueue_advance, pgqueue_meets, pgqueue_start_steps,
-    pgqueue_store_steps, pgqueue_results_of, pgqueue_failure_of,
-    pgqueue_lock_workflows, pgqueue_batches_in, pgqueue_batch_moved
+    pgqueue_add_steps, pgqueue_advance, pgqueue_batch_moved, pgqueue_batches_in,
+    pgqueue_close_workflow, pgqueue_failure_of, pgqueue_insert_steps,
+    pgqueue_lock_workflows, pgqueue_meets, pgqueue_results_of, pgqueue_start_steps,
+    pgqueue_start_workflow, pgqueue_store_steps
     TO pgqueue_producer;
 
 -- Producer: publish(), topics, and the jobs of their subscribers.
@@ -93,10 +93,10 @@ GRANT SELECT ON pgqueue_subscription, pgqueue_log_state, pgqueue_log_day
 GRANT SELECT (topic_id) ON pgqueue_consumer_group TO pgqueue_producer;
 GRANT USAGE, SELECT ON SEQUENCE pgqueue_message_id_seq TO pgqueue_producer;
 GRANT EXECUTE ON FUNCTION
-    pgqueue_publish, pgqueue_store_message, pgqueue_store_messages,
-    pgqueue_begin_publish, pgqueue_make_log_day, pgqueue_message_lane,
-    pgqueue_patterns_of, pgqueue_pattern_selects, pgqueue_capture,
-    pgqueue_capture_less, pgqueue_schedule_messages
+    pgqueue_begin_publish, pgqueue_capture, pgqueue_capture_less, pgqueue_make_log_day,
+    pgqueue_message_lane, pgqueue_pattern_selects, pgqueue_patterns_of,
+    pgqueue_publish, pgqueue_schedule_messages, pgqueue_store_message,
+    pgqueue_store_messages
     TO pgqueue_producer;
 
 -- Producer, where it publishes later: publish(run_after=...), and cancel_message(), for
@@ -119,9 +119,9 @@ GRANT EXECUTE ON FUNCTION pgqueue_inbox TO pgqueue_producer;
 -- Of any pull queue, since a function is granted or not. So that nobody's functions are
 -- run for the owner: of the schema, nobody else may CREATE in it.
 GRANT EXECUTE ON FUNCTION
-    pgqueue_channel,
-    pgqueue_declare_queue, pgqueue_send, pgqueue_send_many, pgqueue_receive,
-    pgqueue_due_in, pgqueue_extend, pgqueue_ack, pgqueue_nack, pgqueue_reject
+    pgqueue_ack, pgqueue_channel, pgqueue_declare_queue, pgqueue_due_in,
+    pgqueue_extend, pgqueue_nack, pgqueue_receive, pgqueue_reject, pgqueue_send,
+    pgqueue_send_many
     TO pgqueue_client, pgqueue_worker;
 
 -- What they are made of, which runs as whoever calls it.
@@ -143,28 +143,15 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
     pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
-    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_export, pgqueue_failure,
-    pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox, pgqueue_ingest_batch,
-    pgqueue_ingest_position, pgqueue_job, pgqueue_label_hour, pgqueue_lane,
-    pgqueue_log_day,
-    pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message,
-    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
-    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
-    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
-    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
-    pgqueue_output, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
-    pgqueue_queue,
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
+    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_label_hour,
+    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
+    pgqueue_mail_file_use, pgqueue_message, pgqueue_output, pgqueue_permit,
+    pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end, pgqueue_queue,
     pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
-    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
-    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_lane,
-    pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use,
-    pgqueue_message, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
-    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
-    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
-    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
@@ -198,28 +185,15 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
     pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
-    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_export, pgqueue_failure,
-    pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox, pgqueue_ingest_batch,
-    pgqueue_ingest_position, pgqueue_job, pgqueue_label_hour, pgqueue_lane,
-    pgqueue_log_day,
-    pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message,
-    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
-    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
-    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
-    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
-    pgqueue_output, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
-    pgqueue_queue,
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
+    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_label_hour,
+    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
+    pgqueue_mail_file_use, pgqueue_message, pgqueue_output, pgqueue_permit,
+    pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end, pgqueue_queue,
     pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
     pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
     pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
-    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
-    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_lane,
-    pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file, pgqueue_mail_file_use,
-    pgqueue_message, pgqueue_permit, pgqueue_pipeline_run, pgqueue_position,
-    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
-    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
-    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
