@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -20,6 +21,8 @@ from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.models import ArchivedJob, Job, PipelineRun
 from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.spark.fanout import fan_out
+from django_pgqueue.spark.job import find_job
+from django_pgqueue.spark.jobs.fanout import _name as name_of
 from django_pgqueue.spark.run import run_job
 from django_pgqueue.spark.write.result import read_result
 from django_pgqueue.tasks.raised import Reject
@@ -342,6 +345,21 @@ def test_columns_and_options_that_say_the_same_are_refused(spark, transactional_
     ):
         with pytest.raises(SparkOptionError, match=problem):
             fan_out(frame, task="a.b", name="x", **options)
+
+
+def test_a_name_is_that_of_the_release_before():
+    """Else whoever runs the same command after an upgrade stores all rows again."""
+    given = {
+        "task": "shop.tasks.refresh",
+        "query": "SELECT id AS customer_id FROM shop_customer",
+        "divide_by": "customer_id",
+        "key": "customer_id",
+        "over": "24h",
+        "start": "2026-11-22T00:00Z",
+    }
+    asked = SimpleNamespace(options=find_job("fanout").read_options(given))
+
+    assert "fanout refresh 2026-11-22T00:00Z 44ffe32eafa9" == name_of(asked)
 
 
 def test_the_queue_does_not_run_it():
