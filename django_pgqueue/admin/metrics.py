@@ -35,7 +35,6 @@ from django_pgqueue.admin.filter_form import (
     text_field,
 )
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
-from django_pgqueue.admin.report import report_context
 from django_pgqueue.admin.run_permissions import run_url
 from django_pgqueue.admin.task_charts import Spans, throughput, times
 from django_pgqueue.admin.time_limit import limited
@@ -139,6 +138,9 @@ class TaskHourAdmin(ReadOnlyAdmin):
         return [report, *super().get_urls()]
 
     def _report(self, request: HttpRequest) -> HttpResponse:
+        # Few look at it: not at every start of a web server.
+        from django_pgqueue.admin.report import report_context
+
         return self.seen(
             request,
             lambda: TemplateResponse(

@@ -125,11 +125,11 @@ def share(
             performed.result,
             performed.note,
             performed.settled,
-            None,
-            performed.leaves_no_trace,
-            # That of a run stands with the job that leads it.
-            performed.log if job is jobs[0] else None,
-            words,
+            leaves_no_trace=performed.leaves_no_trace,
+            # What a run has told stands with the job that leads it.
+            log=performed.log if job is jobs[0] else None,
+            emitted=performed.emitted if job is jobs[0] else None,
+            words=words,
         )
         for job in jobs
     ]
