@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from django.db import OperationalError
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.postgres import limits
+from django_pgqueue.postgres import limited as by_alias
 from django_pgqueue.postgres.limits import Plans
 
 # Longer than any statement here takes, and shorter than a person's patience.
@@ -32,7 +32,7 @@ def limited(plans: Plans = Plans.ANY) -> AbstractContextManager[None]:
     Raises:
         OperationalError: A statement took too long; see is_too_slow().
     """
-    return limits.limited(
+    return by_alias.limited(
         get_settings().database, seconds=STATEMENT_SECONDS_MAX, plans=plans
     )
 

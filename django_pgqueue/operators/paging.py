@@ -22,7 +22,8 @@ from django.utils import timezone
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
-from django_pgqueue.postgres.limits import Plans, limited
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans
 
 # Longer than any statement over so many rows takes.
 STATEMENT_SECONDS_MAX = 60

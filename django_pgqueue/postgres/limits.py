@@ -115,31 +115,3 @@ def along_index(cursor: Cursor) -> Iterator[Cursor]:
     sort, incremental, *_ = one_row(cursor)
     yield cursor
     cursor.execute(RESTORE_SORTS, {"sort": sort, "incremental": incremental})
-
-
-@contextmanager
-def limited(alias: str, *, seconds: int, plans: Plans = Plans.ANY) -> Iterator[None]:
-    """
-    Open a transaction on Django's *alias* whose statements are limited.
-
-    Args:
-        alias: A key of DATABASES.
-        seconds: What a statement may take.
-        plans: Which scans the statements may use.
-
-    Raises:
-        OperationalError: Django's; a statement took too long.
-    """
-    from django.db import connections, transaction
-
-    connection = connections[alias]
-    is_nested = connection.in_atomic_block
-    with transaction.atomic(using=alias):
-        with connection.cursor() as cursor:
-            before = limit(cursor, seconds=seconds, plans=plans)
-        yield
-        # ATOMIC_REQUESTS: the transaction goes on without us. Where it fails, the
-        # rollback to the savepoint restores by itself.
-        if is_nested:
-            with connection.cursor() as cursor:
-                restore(cursor, before)

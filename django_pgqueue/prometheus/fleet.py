@@ -14,7 +14,8 @@ import time
 
 from django_pgqueue.operators import overview
 from django_pgqueue.operators.overview import Overview
-from django_pgqueue.postgres import limits
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import database
 
 logger = logging.getLogger("django_pgqueue")
@@ -66,9 +67,7 @@ def _read(reading: _Reading) -> None:
     try:
         alias = get_settings().database
         with (
-            limits.limited(
-                alias, seconds=STATEMENT_SECONDS_MAX, plans=limits.Plans.IN_ORDER
-            ),
+            limited(alias, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER),
             database.cursor() as cursor,
         ):
             reading.found = overview.read(cursor)

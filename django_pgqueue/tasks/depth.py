@@ -23,7 +23,8 @@ from django_pgqueue import signals
 from django_pgqueue.conf import DepthLimit, Settings
 from django_pgqueue.exceptions import QueueFull
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.limits import Plans, limited
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues import depth as depths
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.open_transaction import has_transaction

@@ -21,7 +21,8 @@ from django_pgqueue.bounds import (
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidOption, shown
-from django_pgqueue.postgres.limits import Plans, limited
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import lane_controls as controls
 from django_pgqueue.queues.held import HINT as HELD_HINT

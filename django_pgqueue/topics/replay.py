@@ -32,7 +32,8 @@ from django_pgqueue.log.start import EARLIEST, LATEST, Start
 from django_pgqueue.models.bulk_act import PER_SECOND_MAX
 from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.limits import Plans, limit, limited
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import bulk_acts as store
 from django_pgqueue.queues.bulk_acts import HINT, Taken

@@ -19,7 +19,8 @@ from django_pgqueue.management.cli.words import whole_number
 from django_pgqueue.operators import overview, summary, workers
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.overview import Overview
-from django_pgqueue.postgres import limits
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import database
 
 HELP = "Show what the admin's first page shows, and renew it."
@@ -100,10 +101,10 @@ def _renew(every: int, out: Output) -> None:
 
 def _read() -> Overview:
     with (
-        limits.limited(
+        limited(
             get_settings().database,
             seconds=STATEMENT_SECONDS_MAX,
-            plans=limits.Plans.IN_ORDER,
+            plans=Plans.IN_ORDER,
         ),
         database.cursor() as cursor,
     ):
