@@ -213,6 +213,7 @@ SMALL_MODULES = {
     "inbox",
     "ingest_batches",
     "ingest_positions",
+    "label_hours",
     "lane_horizon",
     "limits",
     "log",
@@ -223,7 +224,8 @@ SMALL_MODULES = {
     "runs",
     "server",
     "store",
-    "task_hour_charts",
+    # Hours of tasks and labels, the latest as far as a limit.
+    *("task_hour_charts", "queue_hours", "unusual", "costs"),
     "task_hours",
     "trusted_clock",
     "waited",
@@ -277,7 +279,7 @@ SMALL = {
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
     # Of two tables of their own, bounded in queues/test_workflows.py.
-    "purge.WORKFLOWS",
+    *("purge.WORKFLOWS", "purge.BY_INDEX"),
     *(f"workflows.{name}" for name in ("FIND", "RESULTS", "STEPS", "CANCEL")),
     *(f"workflows.{name}" for name in ("LEFT_OUT", "STARTED", "STARTED_BESIDE")),
     *(f"workflows.{name}" for name in ("ADD", "CLOSE", "BATCH_OF", "WITH_KEY")),
@@ -293,6 +295,7 @@ SMALL = {
     # bounded in pipeline/test_ended_jobs.py.
     *(f"ended_jobs.{name}" for name in ("COUNT_ARCHIVED", "COUNT_LETTERS")),
     *(f"ended_jobs.{name}" for name in ("PLACES_ARCHIVED", "MEASURE_ARCHIVED")),
+    "ended_jobs.LABELS_ARCHIVED",
     "ended_jobs.MAKE_DEPARTED",
     *(f"failed_jobs.{name}" for name in ("WAITING", "ARCHIVED", "LETTERS")),
     *(f"enqueued_hours.COUNT_{name}" for name in ("WAITING", "ARCHIVED", "DEAD")),

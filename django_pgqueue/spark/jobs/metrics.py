@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from django_pgqueue.pipeline import ended_jobs, exports, task_hours
+from django_pgqueue.pipeline import ended_jobs, exports, label_hours, task_hours
 from django_pgqueue.pipeline.ended_jobs import HOUR, READ_COLUMNS, Day
 from django_pgqueue.pipeline.exports import Departed
 from django_pgqueue.pipeline.task_hours import Counted
@@ -48,6 +48,7 @@ def metrics(
         rows = sum(map(work.replace_day, work.days()))
     with run.transaction() as cursor:
         task_hours.forget(cursor, kept)
+        label_hours.forget(cursor, kept)
     return rows
 
 
@@ -84,13 +85,14 @@ class _Work:
         with self._look_at(day, departed) as found:
             self._run.rows_in += sum(found.counts.values())
             changed = self._changed(day, found.counts)
-            rows = list(found.measured(changed))
+            measured = found.measured(changed)
         for hour in changed:
             self._run.rows_in += found.counts.get(hour, 0) + self._letters.get(hour, 0)
-        if not rows:
+        if not measured.tasks:
             return 0
         with self._run.transaction() as cursor:
-            return task_hours.store(cursor, rows)
+            label_hours.replace(cursor, changed, measured.labels)
+            return task_hours.store(cursor, measured.tasks)
 
     def _look_at(
         self, day: date, departed: Departed | None
