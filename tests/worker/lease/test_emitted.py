@@ -11,8 +11,8 @@ from django_pgqueue.queues import output, waited
 from django_pgqueue.worker.lease import emitted as module
 from django_pgqueue.worker.lease.emitted import Emitted, Values
 from django_pgqueue.worker.settle.waited import Waited
-from tests.conftest import heard_until_now
 from tests.harness.factories import make_jobs
+from tests.harness.notices import heard_until_now
 from tests.worker.conftest import WORKER
 
 

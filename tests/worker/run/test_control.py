@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from django_pgqueue.models import ArchivedJob, Job
-from django_pgqueue.tasks.outcome import Performed, Succeeded
+from django_pgqueue import WrongState
+from django_pgqueue.models import ArchivedJob, Job, Output
+from django_pgqueue.tasks.outcome import Performed, Retried, Succeeded
+from django_pgqueue.worker.lease.reporter import Reporter
 from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.pool_control import RunnerControl
 from tests.harness.factories import make_job
@@ -15,7 +19,7 @@ DONE = Performed(Succeeded(), None, 0.5, leaves_no_trace=True)
 
 
 @pytest.fixture
-def control(leases, claim_all):
+def control(leases, claim_all, link):
     """The control of a job whose ack was begun."""
     make_job()
     (job,) = claim_all()
@@ -24,7 +28,7 @@ def control(leases, claim_all):
         alias="default",
         leases=leases,
         settler=None,
-        reporter=None,
+        reporter=Reporter(link, worker=WORKER),
         collector=None,
     )
     return Control(services, leases.get(job), None)
@@ -57,16 +61,30 @@ def test_a_row_that_is_away_proves_nothing_where_there_is_an_archive(control):
 def test_a_runner_archives_as_a_thread_does(
     claim_all, cursor, monkeypatch, leaves_no_trace
 ):
-    """What is written in the transaction of the task."""
+    """What is written in the transaction of the task, and what it has emitted last."""
     make_job()
     (job,) = claim_all()
     control = RunnerControl(
         None, job, claimed_at=0.0, worker=WORKER, cancelled=lambda: False
     )
-    monkeypatch.setattr(control, "_ask", lambda *said: None)
+    monkeypatch.setattr(control, "_ask", lambda *said: (None, [(1, '"a"')]))
     performed = Performed(Succeeded(), None, 0.5, leaves_no_trace=leaves_no_trace)
 
     assert control.ack_within(cursor, performed)
 
     assert not Job.objects.exists()
     assert leaves_no_trace is not ArchivedJob.objects.exists()
+    assert "a" == Output.objects.get().value
+
+
+def test_what_was_emitted_survives_a_transaction_that_rolls_back(control, monkeypatch):
+    """It is handed to the settle that follows."""
+    monkeypatch.setattr(Reporter, "_call", lambda self: None)
+    control.emit([(1, "1")])
+    control.acking(Performed(Succeeded(), None, 0.5))
+
+    settlement = control.close(Performed(Retried(timedelta(0))))
+
+    assert [(1, "1")] == settlement.performed.emitted
+    with pytest.raises(WrongState, match="until the job is settled"):
+        control.emit([(2, "2")])

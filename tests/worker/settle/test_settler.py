@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from django_pgqueue import signals
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Output
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.partitions import partition_name
 from django_pgqueue.queues.waited import channel as waited_channel
@@ -911,12 +911,13 @@ def test_a_cancelled_job_is_archived_and_told(settler, claim_all, leases):
     assert 0 == len(leases)
 
 
-def test_the_last_report_is_written_with_the_settle(settler, claim_all):
-    """Wherever the row goes."""
+def test_what_was_said_last_is_written_with_the_settle(settler, claim_all):
+    """The report, and what was emitted, wherever the row goes."""
     make_jobs(3)
     jobs = claim_all()
     for n, outcome in enumerate([Succeeded(), GaveUp("rejected"), Retried(AGAIN)]):
         performed = Performed(outcome, None, 0.5, progress=json.dumps({"done": n}))
+        performed.emitted = [(1, str(n)), (2, str(n + 10))]
         settler.put(Settlement(jobs[n], performed))
 
     settler.tick()
@@ -924,6 +925,8 @@ def test_the_last_report_is_written_with_the_settle(settler, claim_all):
     assert [{"done": 0}, {"done": 1}, {"done": 2}] == [
         model.objects.get().progress for model in (ArchivedJob, DeadLetter, Job)
     ]
+    rows = Output.objects.order_by("job_id", "sequence")
+    assert [0, 10, 1, 11, 2, 12] == [row.value for row in rows]
 
 
 def test_a_word_leaves_its_task_to_be_waited_for(settler, claim_all, leases):
