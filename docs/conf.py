@@ -41,6 +41,8 @@ nitpick_ignore = [
 ]
 # Of Literal[False], in an overload.
 nitpick_ignore += [("py:class", "False")]
+# Of Python's own documentation, in a signature.
+nitpick_ignore += [("py:class", "datetime.datetime")]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3  # [links](page.md#a-heading) reach headings of this depth.
 exclude_patterns = ["_build"]

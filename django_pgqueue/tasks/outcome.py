@@ -86,11 +86,11 @@ class Performed:
     # lease was lost.
     settled: bool | None = None
     progress: str | None = None  # JSON text of the last report, if it is not written.
-    # What was emitted and is not written: numbers and JSON texts.
-    emitted: list[tuple[int, str]] | None = None
     # It succeeded, and its task keeps no archive.
     leaves_no_trace: bool = False
     log: list[Line] | None = None  # What the task has written down.
+    # What it has emitted, and is not written: numbers and JSON texts.
+    emitted: list[tuple[int, str]] | None = None
 
 
 @dataclass(slots=True)

@@ -126,6 +126,7 @@ def test_a_stream_ends_as_its_job_does(start_worker, gate):
     assert DeadLetter.objects.filter(pk=job).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["threads", "processes"])
 def test_a_process_that_is_killed_leaves_what_was_read(start_worker, gate, pool):
     """Each value is given once, and the next delivery begins anew."""

@@ -23,7 +23,7 @@ OLD = "2026-01-01T00:00Z"
 FILL = """
 INSERT INTO pgqueue_output (job_id, sequence, attempt, value, emitted_at)
 SELECT n / 100, 1000000 + n % 100, 1, '"a word"', now() - n * interval '1 minute'
-  FROM generate_series(1, 50000) n
+  FROM generate_series(1, 20000) n
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 from django_pgqueue.exceptions import LeaseLost
@@ -18,7 +18,6 @@ from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import lease, output, waited
 from django_pgqueue.queues.output import Said
 from django_pgqueue.worker.lease.leases import Held
-from django_pgqueue.worker.settle.waited import Waited
 
 # Between two writes of a process. The first value after a pause is written at once.
 INTERVAL_SECONDS = 0.05
@@ -47,12 +46,15 @@ class Values:
         return self.held.job.id, self.held.job.delivery
 
 
+# Returns those of jobs whose values somebody waits for.
+Streamed = Callable[[Collection[int]], set[int]]
+
+
 class Emitted:
     """The values of all jobs of a process, on their way."""
 
-    def __init__(self, *, worker: str, streamed: Waited) -> None:
+    def __init__(self, *, worker: str, streamed: Streamed) -> None:
         self._worker = worker
-        # The jobs whose values somebody waits for.
         self._streamed = streamed
         self._lock = threading.Lock()
         # Held while values are written, so that none of a job follows its last ones.
@@ -102,7 +104,7 @@ class Emitted:
             self._written(batch, written, lost)
         if not (is_full and written):
             self._due_at = time.monotonic() + INTERVAL_SECONDS
-        told = self._streamed.among({job for job, _ in written})
+        told = self._streamed({job for job, _ in written})
         if told:
             with link.cursor() as cursor:
                 waited.tell(cursor, told, hint=waited.OUTPUT_HINT)

@@ -22,10 +22,9 @@ from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import lease
-from django_pgqueue.worker.lease.emitted import Emitted, Values
+from django_pgqueue.worker.lease.emitted import Emitted, Streamed, Values
 from django_pgqueue.worker.lease.leases import Held
 from django_pgqueue.worker.service import Service
-from django_pgqueue.worker.settle.waited import Waited
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -74,12 +73,10 @@ class Reporter(Service):
     name = "reporter"
 
     def __init__(
-        self, link: Link, *, worker: str, streamed: Waited | None = None
+        self, link: Link, *, worker: str, streamed: Streamed = lambda ids: set()
     ) -> None:
         super().__init__(link)
         self._worker = worker
-        # An empty one is false.
-        streamed = Waited() if streamed is None else streamed
         self._emitted = Emitted(worker=worker, streamed=streamed)
         self._lock = threading.Lock()
         self._is_started = False

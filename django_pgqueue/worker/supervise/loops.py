@@ -123,7 +123,9 @@ class Loops:
             waited=waited,
         )
         self.watchdog = Watchdog(owner.on_hard_timeout)
-        self.reporter = Reporter(self._link("reporter"), worker=name, streamed=streamed)
+        self.reporter = Reporter(
+            self._link("reporter"), worker=name, streamed=streamed.among
+        )
         self.collector = CallCollector(
             self._link("gatherer", steady=True),
             worker=name,

@@ -25,7 +25,7 @@ def streamed():
 def emitted(monkeypatch, streamed):
     """What is written is due at once."""
     monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.0)
-    return Emitted(worker=WORKER, streamed=streamed)
+    return Emitted(worker=WORKER, streamed=streamed.among)
 
 
 @pytest.fixture
