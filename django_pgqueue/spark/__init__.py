@@ -14,9 +14,10 @@ has set is read in management/spark_session.py and handed in as plain values.
     option_table.py
                   what an option is, and how a table of them is read
     options.py    those of a read
-    filters.py    conditions that PostgreSQL and Spark answer alike
     slices.py     which rows each task reads, fixed once for all of them
-    query.py      rows of an SQL query
+    query.py      the columns of an SQL query, and how it is divided
+    frames.py     read(), and the rows of a query, as DataFrames
+    jdbc/         what it reads by: Spark's own JDBC source, where its driver is
     connect.py    a session of the database, through ADBC
     reader.py     one task's rows, page by page, as Arrow batches
     pace.py       how many rows a page has, and how long to wait after it
@@ -31,7 +32,6 @@ And the pipeline, whose jobs are functions of their run:
     destinations.py
                     where a job of the queue may let it write
     run.py          a run, from its start to its end; its row is pipeline/runs.py
-    frames.py       what it reads
     enqueue.py      rows that become jobs
     progress.py     how far Spark is
     errors.py       what went wrong in Spark, in short
@@ -44,3 +44,29 @@ And the pipeline, whose jobs are functions of their run:
 
 The command that starts pipeline jobs is management's.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_pgqueue.spark.dsn import DsnSource
+    from django_pgqueue.spark.frames import read
+    from django_pgqueue.spark.jdbc.snapshot import Snapshot, snapshot
+
+__all__ = ["DsnSource", "Snapshot", "read", "snapshot"]
+
+# Imported when they are asked for: they bring a driver of the database.
+_HOMES = {
+    "DsnSource": "dsn",
+    "Snapshot": "jdbc.snapshot",
+    "read": "frames",
+    "snapshot": "jdbc.snapshot",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

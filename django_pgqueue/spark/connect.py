@@ -71,14 +71,19 @@ class Session:
         self.close()
         try:
             self._connection = self._driver.connect(self._dsn, autocommit=True)
-            with self._connection.cursor() as cursor:
-                pages = () if self._table is None else FOR_PAGES
-                name = NAME.format(table=self._table or "query")
-                for statement in (*SET_UP, *pages, name):
-                    cursor.execute(statement)
+            pages = () if self._table is None else FOR_PAGES
+            name = NAME.format(table=self._table or "query")
+            self._run(*SET_UP, *pages, name)
         except self._errors as error:
             self.close()
             raise self._translated(error, "cannot be opened") from None
+
+    def execute(self, *statements: str) -> None:
+        """Run *statements* of which there is nothing to read."""
+        try:
+            self._run(*statements)
+        except self._errors as error:
+            raise self._translated(error, "broke off") from None
 
     def rows(self, statement: str, *, copies: bool = True) -> list[dict[str, Any]]:
         """Return the few rows of *statement*; copies: as batches()."""
@@ -135,6 +140,11 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _run(self, *statements: str) -> None:
+        with self._connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
 
     def _translated(self, error: Exception, what: str) -> SparkError:
         problem = without_secrets(" ".join(str(error).split()), self._dsn)

@@ -8,10 +8,13 @@ instead: an environment variable, or a file as a secret is mounted.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from django_pgqueue.exceptions import SparkError
@@ -75,6 +78,23 @@ class DsnSource:
                 f"The file {self.file}, which the option dsnFile names, cannot be "
                 f"read where Spark's Python runs: {problem}."
             ) from None
+
+
+def find_dsn(spark: Any, source: DsnSource) -> str:
+    """
+    Return the DSN as Spark's own processes find it.
+
+    A session of this package's has it in the environment of its Java process alone.
+
+    Raises:
+        SparkError: It is not there.
+    """
+    environ = dict(os.environ)
+    with suppress(Exception):  # Spark Connect has no Java of ours.
+        said = spark.sparkContext._jvm.System.getenv(source.variable)
+        if said:
+            environ[source.variable] = str(said)
+    return source.read(environ)
 
 
 def without_secrets(text: str, dsn: str) -> str:

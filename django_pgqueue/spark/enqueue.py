@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from django_pgqueue.spark import fanout
+from django_pgqueue.spark.dsn import find_dsn
 from django_pgqueue.spark.fanout import FanOut
 from django_pgqueue.spark.write import once
 from django_pgqueue.spark.write.columns import Columns
@@ -63,7 +64,7 @@ def write(run: Any, frame: Any, said: FanOut) -> int:
     columns = fanout.check_frame(frame, said)
     if run.known_task is not None and said.task:
         run.known_task(said.task, None, _arguments(columns, frame.schema))
-    dsn = once.find_dsn(run.session, parse(said.options).dsn)
+    dsn = find_dsn(run.session, parse(said.options).dsn)
     name = said.options["name"]
     # The run's own row says that no other one of this job is alive.
     found = once.look_up(dsn, name, takes_over=True)

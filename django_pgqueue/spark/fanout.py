@@ -26,6 +26,7 @@ from uuid import uuid4
 from django_pgqueue.bounds import TIME_MAX
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
+from django_pgqueue.spark.dsn import find_dsn
 from django_pgqueue.spark.option_table import moment
 from django_pgqueue.spark.spread import (
     check_key,
@@ -119,7 +120,7 @@ def fan_out(
         start=start,
         repeated=repeated,
     )
-    dsn = once.find_dsn(frame.sparkSession, parse(said.options).dsn)
+    dsn = find_dsn(frame.sparkSession, parse(said.options).dsn)
     check_frame(frame, said)
     found = once.look_up(dsn, name)
     return found.result or write(frame, said, dsn, found.now)

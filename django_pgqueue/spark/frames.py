@@ -1,62 +1,347 @@
 """
-Frames: what a pipeline job reads by its run, from the run's database at the run's pace.
+Frames: a table of the queue, or a query, as a DataFrame of Spark's own JDBC source.
+
+Each task is one statement in binary transfer. Spark leaves out columns that nobody
+needs, and hands conditions to PostgreSQL. Without the driver a table is read by
+format("pgqueue"), and a query through the memory of this process.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_pgqueue.spark import options, query
+from django_pgqueue.exceptions import SparkError
+from django_pgqueue.extras import extra
+from django_pgqueue.spark import options
+from django_pgqueue.spark import query as queries
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.tables import TABLES
-from django_pgqueue.spark.write import once
+from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource, find_dsn
+from django_pgqueue.spark.errors import error_text
+from django_pgqueue.spark.jdbc import driver
+from django_pgqueue.spark.jdbc.address import Address, NotByJdbc, address
+from django_pgqueue.spark.jdbc.divide import FETCH_ROWS_MAX, divide
+from django_pgqueue.spark.jdbc.mask import masked
+from django_pgqueue.spark.jdbc.snapshot import Snapshot
+from django_pgqueue.spark.redact import Redaction
+from django_pgqueue.spark.session import (
+    MOMENTS_IN_SESSION,
+    TIME_ZONE,
+    redaction_in,
+)
+from django_pgqueue.spark.tables import Column, Table
+
+# Every transfer in binary form, from the first row on: pgjdbc's own word for it.
+BINARY = {"prepareThreshold": "-1"}
+
+# Locks: ACCESS SHARE on the table, until the task has read its rows, in one snapshot of
+# that task's or in the driver's.
+TABLE = "(SELECT {columns} FROM {relation}) AS q"
+
+# Locks: none. Who reads, where the DSN leaves it to libpq.
+WHO = "SELECT current_user::text AS role, current_database()::text AS database"
+
+# Locks: none. A task begins with these, in its transaction. PostgreSQL must read the
+# moments of conditions in the zone in which Spark writes them. A range of ids is found
+# by the primary key, also where no statistics say so.
+SET_UP = (
+    "SET TRANSACTION READ ONLY",
+    "SET LOCAL timezone = '{zone}'",
+    "SET LOCAL jit = off",
+)
+BY_KEY = "SET LOCAL enable_seqscan = off"
+
+# The names of zones that mean the same to both; "GMT+2" does not.
+ZONE = re.compile(r"UTC|GMT|[A-Z][A-Za-z_]+/[A-Za-z_+\-0-9/]+")
+
+
+def read(
+    spark: Any,
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Any = None,
+    partitions: int | None = None,
+    snapshot: Snapshot | None = None,
+    redact: Sequence[str] | None = None,
+    dsn: DsnSource | None = None,
+) -> Any:
+    """
+    Return a table of the queue as a DataFrame, without secrets.
+
+    Args:
+        spark: A SparkSession.
+        table: "jobs", "archive", "dead_letters" or "log".
+        columns: Names; None: all. Those that the query does not need are not fetched.
+        where: Which rows: a condition in Spark's SQL, or a Column. PostgreSQL answers
+            what it can, also of a where() that comes later.
+        partitions: Tasks of Spark, at most; None: one for each 64 MiB, up to 64.
+        snapshot: What snapshot() holds, for several reads that see the same; None: each
+            task sees the moment at which it begins.
+        redact: Regular expressions for names of secrets; (): none is hidden; None: what
+            the session says.
+        dsn: Where the database is; None: the snapshot's, else $PGQUEUE_DSN.
+
+    Raises:
+        SparkOptionError: An unknown table or column, or a value that cannot be.
+        SparkError: The database cannot be reached; or a snapshot that has ended, or
+            that there is no JDBC driver for.
+    """
+    given = _options(table, columns, partitions, redact, _where(snapshot, dsn))
+    return table_frame(spark, given, where, snapshot)
+
+
+def query(
+    spark: Any,
+    sql: str,
+    *,
+    divide_by: str | None = None,
+    partitions: int | None = None,
+    snapshot: Snapshot | None = None,
+    dsn: DsnSource | None = None,
+) -> Any:
+    """
+    Return the rows of an SQL query as a DataFrame.
+
+    Args:
+        spark: A SparkSession.
+        sql: One SELECT. Nothing of it is hidden, and it stands in Spark's UI.
+        divide_by: A column of whole numbers of it, best a primary key, by whose ranges
+            tasks read it; None: one task.
+        partitions: Tasks, at most; None: one for each 250,000 rows that are expected.
+        snapshot: As of read().
+        dsn: As of read().
+
+    Raises:
+        SparkOptionError: No query; a column that Spark has no type for; or divide_by is
+            no column of whole numbers.
+        SparkError: PostgreSQL does not take it, or as of read().
+    """
+    sql = check_query(sql, partitions)
+    text = find_dsn(spark, _where(snapshot, dsn))
+    with Session(text, table=None) as session:
+        columns = queries.describe(session, sql)
+        ranges = None
+        if divide_by is not None:
+            ranges = queries.divide(session, sql, columns, divide_by, partitions)
+        found, reason = _address(spark, session, text)
+        if found is not None:
+            division = {}
+            if ranges is not None:
+                division = {
+                    "column": ranges.column,
+                    "lowerBound": ranges.first,
+                    "upperBound": ranges.last,
+                    "numPartitions": ranges.partitions,
+                }
+            selected = ", ".join(column.sql for column in columns)
+            frame, reason = _load(
+                spark,
+                found,
+                f"({queries.WHOLE_QUERY.format(columns=selected, query=sql)}) AS q",
+                name="query",
+                snapshot=snapshot,
+                **division,
+            )
+            if frame is not None:
+                return frame
+        _without_driver(reason, snapshot)
+        found_rows = queries.read(session, sql, columns)
+        return spark.createDataFrame(found_rows, queries.ddl(columns))
 
 
 def table_frame(
-    session: Any,
+    spark: Any,
+    given: Mapping[str, str],
+    where: Any,
+    snapshot: Snapshot | None = None,
+) -> Any:
+    """Return what read() does, asked for by options of format("pgqueue")."""
+    asked = options.parse(given, streams=False)
+    names = [column.name for column in asked.columns or asked.table.columns]
+    frame = None
+    # JDBC knows no pace.
+    if asked.rows_per_second_max is None:
+        frame, reason = _table_by_jdbc(spark, asked, snapshot)
+        if frame is None:
+            _without_driver(reason, snapshot)
+    if frame is None:
+        fetched = _needed(asked.table, names, where)
+        reader = spark.read.format("pgqueue").options(**given)
+        frame = reader.option("columns", ",".join(fetched)).load()
+    if where is not None:
+        frame = frame.where(where)
+    return frame.select(*names)
+
+
+def check_query(sql: str, partitions: int | None) -> str:
+    """Return *sql* as query() takes it; raise SparkOptionError for what cannot be."""
+    if partitions is not None:
+        options.number("partitions", str(partitions), 1, options.PARTITIONS_MAX)
+    return queries.check(sql)
+
+
+def _table_by_jdbc(
+    spark: Any, asked: options.ReadOptions, snapshot: Snapshot | None
+) -> tuple[Any, str]:
+    """Return the whole table by JDBC; or None, and why it cannot be."""
+    if _is_connect(spark):
+        return None, "A server of Spark Connect has a DSN of its own."
+    table = asked.table
+    text = find_dsn(spark, asked.dsn)
+    with Session(text, table=table.name) as session:
+        found, reason = _address(spark, session, text)
+        if found is None:
+            return None, reason
+        division = divide(session, _divided(table), asked.partitions)
+    by_key = (BY_KEY,) if len(division.conditions) > 1 else ()
+    frame, reason = _load(
+        spark,
+        found,
+        TABLE.format(
+            columns=", ".join(map(_selected, table.columns)), relation=table.relation
+        ),
+        name=table.name,
+        snapshot=snapshot,
+        set_up=by_key,
+        fetch_rows=division.fetch_rows,
+        predicates=list(division.conditions),
+    )
+    if frame is None:
+        return None, reason
+    redaction = redaction_in(spark)
+    if asked.redact is not None:
+        redaction = Redaction(asked.redact, redaction.places)
+    return masked(frame, table.columns, redaction), ""
+
+
+def _load(
+    spark: Any,
+    where: Address,
+    relation: str,
+    *,
+    name: str,
+    snapshot: Snapshot | None,
+    set_up: Sequence[str] = (),
+    fetch_rows: int = FETCH_ROWS_MAX,
+    **division: Any,
+) -> tuple[Any, str]:
+    """Return *relation* by Spark's JDBC source; or None, and why it cannot be."""
+    first = () if snapshot is None else (snapshot.statement,)
+    zone = _zone(spark)
+    statements = (*first, *SET_UP, *set_up)
+    properties = {
+        **where.properties,
+        **BINARY,
+        "driver": driver.CLASS,
+        "ApplicationName": f"pgqueue spark: {name}",
+        "fetchsize": str(fetch_rows),
+        "preferTimestampNTZ": "true",
+        "sessionInitStatement": "; ".join(statements).format(zone=zone),
+    }
+    try:
+        return spark.read.jdbc(
+            where.url, relation, properties=properties, **division
+        ), ""
+    except Exception as error:
+        if f"ClassNotFoundException: {driver.CLASS}" in str(error):
+            return None, driver.NOT_THERE
+        raise SparkError(
+            f"Spark cannot read {name} by JDBC: {error_text(error)}"
+        ) from None
+
+
+def _address(spark: Any, session: Session, dsn: str) -> tuple[Address | None, str]:
+    """Return where JDBC finds the database of *session*; or None, and why not."""
+    if _is_connect(spark):
+        return None, "A server of Spark Connect has a DSN of its own."
+    (who,) = session.rows(WHO)
+    try:
+        return address(dsn, user=who["role"], database=who["database"]), ""
+    except NotByJdbc as error:
+        return None, str(error)
+
+
+def _without_driver(reason: str, snapshot: Snapshot | None) -> None:
+    if snapshot is not None:
+        raise SparkError(f"A snapshot is for reading by JDBC. {reason}")
+    driver.tell_once(reason)
+
+
+def _where(snapshot: Snapshot | None, dsn: DsnSource | None) -> DsnSource:
+    """Return where to read."""
+    if snapshot is None:
+        return dsn or DsnSource()
+    if snapshot.has_ended:
+        raise SparkError(
+            "The snapshot has ended, with the `with` that held it: read inside of it."
+        )
+    if dsn is not None and dsn != snapshot.dsn:
+        raise SparkError(
+            "The snapshot is of another DSN than the read: leave dsn out, or give the "
+            "same to snapshot()."
+        )
+    return snapshot.dsn
+
+
+def _options(
     table: str,
     columns: Sequence[str] | None,
-    read_options: Mapping[str, str],
-) -> Any:
-    """Return the rows of a table of the queue; see Run.read()."""
-    asked = options.parse({"table": table, **read_options}, streams=False)
-    reader = session.read.format("pgqueue").option("table", table)
-    if columns is not None:
-        options.select(list(columns), asked.table)
-        known = {column.name: column for column in TABLES[table].columns}
-        reader = reader.schema(", ".join(f"{c} {known[c].type}" for c in columns))
-    return reader.options(**read_options).load()
-
-
-def query_options(
-    sql: str,
-    divide_by: str | None,
     partitions: int | None,
-    read_options: Mapping[str, str],
+    redact: Sequence[str] | None,
+    dsn: DsnSource,
 ) -> dict[str, str]:
-    """
-    Return the options of a query, checked.
-
-    Raises:
-        SparkOptionError: It cannot be, or cannot be read as the run asks for.
-    """
-    given = {"query": sql}
-    if divide_by is not None:
-        given["divideBy"] = divide_by
+    """Return what read() is asked for as options of format("pgqueue")."""
+    given: dict[str, str] = {"table": table}
+    if columns is not None:
+        given["columns"] = ",".join(columns)
     if partitions is not None:
         given["partitions"] = str(partitions)
-    given.update(read_options)
-    options.parse(given)
+    if redact is not None:
+        given["redact"] = json.dumps(list(redact))
+    if dsn.file is not None:
+        given["dsnFile"] = dsn.file
+    elif dsn.variable != DEFAULT_VARIABLE:
+        given["dsnEnv"] = dsn.variable
     return given
 
 
-def query_frame(session: Any, given: Mapping[str, str]) -> Any:
-    """Return the rows of a query, for what query_options() has returned."""
-    asked = options.parse(given)
-    assert asked.query is not None
-    # Here, and not by the data source: an error of PostgreSQL's stays a short one.
-    with Session(once.find_dsn(session, asked.dsn), table=None) as connection:
-        columns = query.describe(connection, asked.query)
-    reader = session.read.format("pgqueue").schema(query.ddl(columns))
-    return reader.options(**given).load()
+def _needed(table: Table, names: Sequence[str], where: Any) -> list[str]:
+    """Return *names*, and the columns that the condition *where* may name."""
+    words = set() if where is None else set(re.findall(r"\w+", str(where)))
+    return [*names, *(c.name for c in table.columns if c.name in words - set(names))]
+
+
+def _selected(column: Column) -> str:
+    """How a column is selected: texts ordered by bytes, as by Spark."""
+    if column.type != "string":
+        return column.sql
+    return column.sql.replace("::text AS", '::text COLLATE "C" AS')
+
+
+def _divided(table: Table) -> str:
+    """Return the table whose ids are divided."""
+    return "pgqueue_message" if table.is_log else table.relation
+
+
+def _zone(spark: Any) -> str:
+    """Return the zone in which Spark writes the moments of conditions."""
+    if spark.conf.get(MOMENTS_IN_SESSION, "false") == "true":
+        zone, where = spark.conf.get(TIME_ZONE), TIME_ZONE
+    else:
+        java = spark.sparkContext._jvm.java.util.TimeZone
+        zone, where = java.getDefault().getID(), "The zone of the driver's Java"
+    if not ZONE.fullmatch(zone):
+        raise SparkError(
+            f"{where} is {zone[:40]!r}, which PostgreSQL may read in another way: set "
+            f"it to UTC, or to a name such as Europe/Berlin."
+        )
+    return str(zone)
+
+
+def _is_connect(spark: Any) -> bool:
+    return isinstance(spark, extra("pyspark.sql").SparkSession) and (
+        ".connect." in type(spark).__module__
+    )

@@ -62,7 +62,6 @@ class PipelineJob:
         chooses: The options that choose where rows leave the database to.
         takes_out: The tables of the queue whose rows it takes out; None: any.
         in_queue: Whether a job of the queue may run it.
-        pushes_filters: Whether PostgreSQL answers its conditions.
     """
 
     name: str
@@ -71,7 +70,6 @@ class PipelineJob:
     chooses: tuple[str, ...] = ()
     takes_out: tuple[str, ...] | None = None
     in_queue: bool = True
-    pushes_filters: bool = False
 
     @property
     def summary(self) -> str:
@@ -132,7 +130,6 @@ def pipeline_job(
     chooses: Sequence[str] = (),
     takes_out: Sequence[str] | None = None,
     in_queue: bool = True,
-    pushes_filters: bool = False,
 ) -> Callable[[F], F]:
     """
     Declare the function below as a pipeline job; it stays the function that it is.
@@ -153,9 +150,6 @@ def pipeline_job(
             them. (): what it writes stays in the database.
         in_queue: False: the task run_pipeline refuses it, since whoever may edit jobs
             would choose its options.
-        pushes_filters: Leave conditions on the queue's tables to PostgreSQL. Right only
-            where each query reads a source once, and with a condition: else it may lack
-            rows, as Spark mixes up the conditions of two uses.
 
     Raises:
         DeclarationError: It cannot be declared so, or another function has the name.
@@ -197,7 +191,6 @@ def pipeline_job(
             tuple(chooses),
             None if takes_out is None else tuple(takes_out),
             in_queue,
-            pushes_filters,
         )
         return function
 

@@ -19,7 +19,6 @@ from django_pgqueue.spark.option_table import (
     Option,
     Whole,
     Word,
-    as_given,
     read,
 )
 from django_pgqueue.spark.tables import JOBS, LOG, TABLES, Column, Table
@@ -28,13 +27,8 @@ ROWS_PER_BATCH = 500_000
 ROWS_PER_BATCH_MAX = 100_000_000
 
 PARTITIONS_MAX = 10_000
+PARTITIONS = Whole(1, PARTITIONS_MAX)
 ROWS_PER_SECOND_MAX = 100_000_000
-QUERY_CHARACTERS_MAX = 100_000
-
-# A query says what is read, and names no secrets of ours.
-NOT_WITH_QUERY = ("table", "columns", "redact")
-# One statement is neither divided nor slowed down.
-NEED_DIVIDE_BY = ("partitions", "maxRowsPerSecond")
 
 TOPIC = re.compile(r"[A-Za-z0-9_-]{1,63}")
 TOPIC_WORDS = "1 to 63 letters, digits, '_' and '-'"
@@ -47,10 +41,6 @@ class ReadOptions:
     table: Table = JOBS
     # None: all of the table's.
     columns: tuple[Column, ...] | None = None
-    # A SELECT, instead of a table.
-    query: str | None = None
-    # The column of whole numbers by whose ranges a query is read; None: all at once.
-    divide_by: str | None = None
     # None: as many as the size of the table asks for.
     partitions: int | None = None
     # Of all tasks together; None: as fast as it goes.
@@ -81,7 +71,6 @@ def parse(options: Mapping[str, str], *, streams: bool | None = None) -> ReadOpt
     """
     given = read(READS, options)
     table = given.get("table", JOBS)
-    _check_query_alone(given)
     _check_log(given, table, streams)
     for option in ("starting", "ending"):
         if option in given:
@@ -115,34 +104,9 @@ def select(names: list[str], table: Table) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _check_query_alone(given: Mapping[str, Any]) -> None:
-    """Raise SparkOptionError for options that say nothing together."""
-    names = {option.name for option in READS if option.field in given}
-    if "query" not in names:
-        if "divideBy" in names:
-            raise SparkOptionError(
-                "The option divideBy is for a query: a table is divided by itself."
-            )
-        return
-    for name in NOT_WITH_QUERY:
-        if name in names:
-            raise SparkOptionError(
-                f"The options query and {name} cannot go together: a query says by "
-                f"itself what is read, and nothing of it is hidden."
-            )
-    if "divideBy" not in names:
-        for name in NEED_DIVIDE_BY:
-            if name in names:
-                raise SparkOptionError(
-                    f"The option {name} needs divideBy, a column of whole numbers of "
-                    f"the query: without one it is one statement."
-                )
-
-
 def _check_log(given: Mapping[str, Any], table: Table, streams: bool | None) -> None:
     """Raise SparkOptionError for options that are not of this table or this read."""
-    is_log = table.is_log and "query" not in given
-    if streams and not is_log:
+    if streams and not table.is_log:
         raise SparkOptionError(
             f"Only the table log can be streamed: "
             f'.option("table", "{LOG.name}").option("topic", "orders").'
@@ -156,10 +120,10 @@ def _check_log(given: Mapping[str, Any], table: Table, streams: bool | None) -> 
     for option in READS:
         if not option.of or option.field not in given:
             continue
-        if not is_log:
+        if not table.is_log:
             raise SparkOptionError(
                 f"The option {option.name} is for the table {LOG.name}, and not for "
-                f"{'a query' if 'query' in given else table.name}."
+                f"{table.name}."
             )
         if how is not None and option.of not in (LOG.name, how):
             raise SparkOptionError(
@@ -176,16 +140,6 @@ def _topics(name: str, text: str) -> tuple[str, ...]:
             f"name."
         )
     return tuple(sorted(set(names)))
-
-
-def _query(name: str, text: str) -> str:
-    query = text.strip().removesuffix(";").rstrip()
-    if not query or "\0" in query or len(query) > QUERY_CHARACTERS_MAX:
-        raise SparkOptionError(
-            f"The option {name} has {len(query):,} characters; it must be a SELECT of "
-            f"up to {QUERY_CHARACTERS_MAX:,}, without NUL."
-        )
-    return query
 
 
 def _table(name: str, text: str) -> Table:
@@ -231,9 +185,7 @@ READ, STREAM = "read", "readStream"
 READS = (
     Option("table", "table", _table),
     Option("columns", "columns", _columns),
-    Option("query", "query", _query),
-    Option("divideBy", "divide_by", as_given),
-    Option("partitions", "partitions", Whole(1, PARTITIONS_MAX)),
+    Option("partitions", "partitions", PARTITIONS),
     Option("maxRowsPerSecond", "rows_per_second_max", Whole(1, ROWS_PER_SECOND_MAX)),
     *WHERE,
     Option("redact", "redact", _patterns),

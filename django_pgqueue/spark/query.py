@@ -1,31 +1,26 @@
 """
-Query: the rows of an SQL query, as Arrow batches.
+Query: the columns of an SQL query, and how it is divided among tasks.
 
-A query is one SELECT. It runs in a read-only session, as the database's role may, and
-its columns say what Spark gets. Undivided it is one statement of one task, with one
-snapshot; divided by a whole-number column it is many short ones, each with its own.
+A query is one SELECT. It runs in a read-only transaction, as the database's role may,
+and its columns say what Spark gets: they are cast, so that no driver guesses.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
-from django_pgqueue.spark.pace import PAGE_BYTES_MAX, PAGE_ROWS_MAX, Pace
 from django_pgqueue.spark.slices import DEFAULT_PARTITIONS_MAX
 
 # Rows of a divided query that make one more task, unless the option partitions says.
 ROWS_PER_PARTITION = 250_000
 
-# Statements of one divided query, however many rows are expected.
-READS_MAX = 10_000
+CHARACTERS_MAX = 100_000
 
 # Arrow's types as the driver gives them, in Spark's words.
 OF_ARROW = {
@@ -87,13 +82,32 @@ class QueryColumn:
 
     @property
     def sql(self) -> str:
-        """How it is selected."""
+        """How it is selected for JDBC."""
         name = quoted(self.name)
         found = DECIMAL.fullmatch(self.type)
         if found is not None:
-            # As text: the driver has no type for it, and Arrow reads the digits.
-            return f"{name}::numeric({found[1]},{found[2]})::text AS {name}"
-        return f"{name}::{SQL_TYPES[self.type]} AS {name}"
+            return f"{name}::numeric({found[1]},{found[2]}) AS {name}"
+        # Ordered by bytes, as by Spark, which has PostgreSQL compare.
+        order = ' COLLATE "C"' if self.type == "string" else ""
+        return f"{name}::{SQL_TYPES[self.type]}{order} AS {name}"
+
+    @property
+    def as_text_of_digits(self) -> str:
+        """How it is selected for ADBC, which has no type for a numeric."""
+        if DECIMAL.fullmatch(self.type) is None:
+            return self.sql
+        name = quoted(self.name)
+        return self.sql.replace(f") AS {name}", f")::text AS {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Ranges of a column's values, as Spark's JDBC source divides them."""
+
+    column: str
+    first: int
+    last: int
+    partitions: int
 
 
 def describe(session: Any, query: str) -> tuple[QueryColumn, ...]:
@@ -135,124 +149,70 @@ def ddl(columns: Sequence[QueryColumn]) -> str:
     )
 
 
-def columns_of(schema: Any) -> tuple[QueryColumn, ...]:
+def check(text: str) -> str:
     """
-    Return the columns that a schema of Spark asks for, which are cast to its types.
+    Return the query *text* without what ends it.
 
     Raises:
-        SparkOptionError: A type that no query has.
+        SparkOptionError: It is empty, too long, or has a NUL.
     """
-    columns = []
-    for field in schema.fields:
-        kind = field.dataType.simpleString()
-        if kind not in SQL_TYPES and not DECIMAL.fullmatch(kind):
-            raise SparkOptionError(
-                f"Column {field.name} of the query is asked for as {kind}; it can be "
-                f"one of {', '.join(SQL_TYPES)} and decimal(p,s)."
-            )
-        if not field.nullable:
-            raise SparkOptionError(
-                f"Column {field.name} is declared NOT NULL in .schema(…): every column "
-                f"that is read may be NULL; leave NOT NULL out."
-            )
-        columns.append(QueryColumn(field.name, kind))
-    return tuple(columns)
+    query = text.strip().removesuffix(";").rstrip()
+    if not query or "\0" in query or len(query) > CHARACTERS_MAX:
+        raise SparkOptionError(
+            f"The query has {len(query):,} characters; it must be a SELECT of up to "
+            f"{CHARACTERS_MAX:,}, without NUL."
+        )
+    return query
 
 
-def plan(
+def divide(
     session: Any,
     query: str,
-    *,
-    divide_by: str | None,
+    columns: Sequence[QueryColumn],
+    divide_by: str,
     partitions: int | None,
-) -> list[tuple[str, ...]]:
+) -> Ranges | None:
     """
-    Divide *query* among tasks: for each one, the conditions of its statements.
+    Return the ranges of *divide_by* that tasks read; None: there is no row.
 
     Args:
         session: A spark.connect.Session.
         query: A SELECT.
-        divide_by: A whole-number column of it; None: one task reads it at once.
+        columns: Its columns.
+        divide_by: The name of one, of whole numbers.
         partitions: Tasks, at most; None: by the rows that PostgreSQL expects.
 
     Raises:
         SparkOptionError: There is no such column, or it is of another type.
     """
-    if divide_by is None:
-        return [("",)]
-    column = quoted(_whole(describe(session, query), divide_by).name)
+    column = quoted(_whole(columns, divide_by).name)
     (ends,) = session.rows(ENDS.format(query=query, column=column))
-    (explained,) = session.rows(EXPECTED.format(query=query), copies=False)
-    (said,) = json.loads(next(iter(explained.values())))
-    rows = int(said["Plan"]["Plan Rows"])
+    if ends["first"] is None:
+        return None
     if partitions is None:
+        (explained,) = session.rows(EXPECTED.format(query=query), copies=False)
+        (said,) = json.loads(next(iter(explained.values())))
+        rows = int(said["Plan"]["Plan Rows"])
         partitions = min(1 + rows // ROWS_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
-    # Rows without a value are in no range.
-    conditions = [f"{column} IS NULL"]
-    if ends["first"] is not None:
-        reads = max(partitions, min(1 + rows // PAGE_ROWS_MAX, READS_MAX))
-        conditions += [
-            f"{column} BETWEEN {first} AND {last}"
-            for first, last in cut(ends["first"], ends["last"], reads)
-        ]
-    tasks = min(partitions, len(conditions))
-    bounds = [len(conditions) * task // tasks for task in range(tasks + 1)]
-    return [tuple(conditions[start:end]) for start, end in pairwise(bounds)]
+    return Ranges(divide_by, ends["first"], ends["last"], partitions)
 
 
-def cut(first: int, last: int, parts: int) -> list[tuple[int, int]]:
-    """Cut the numbers from *first* to *last* into up to *parts* ranges."""
-    numbers = last - first + 1
-    parts = min(parts, numbers)
-    starts = [first + numbers * part // parts for part in range(parts)]
-    return list(zip(starts, [start - 1 for start in starts[1:]] + [last], strict=True))
-
-
-def read(
-    session: Any,
-    query: str,
-    columns: Sequence[QueryColumn],
-    task: Sequence[str],
-    *,
-    rows_per_second: float | None,
-    wait: Callable[[float], None] = time.sleep,
-) -> Iterator[Any]:
+def read(session: Any, query: str, columns: Sequence[QueryColumn]) -> Any:
     """
-    Yield the rows of *task* as pyarrow.RecordBatch.
-
-    A statement of up to PAGE_BYTES_MAX is fetched to its end before Spark gets the
-    first batch of it, so that no snapshot waits for Spark.
+    Return all rows of *query* as a pyarrow.Table, in the memory of this process.
 
     Args:
         session: A spark.connect.Session.
         query: A SELECT.
-        columns: What Spark gets, in this order.
-        task: The conditions of its statements; "": all rows.
-        rows_per_second: Of this task; None: no limit.
-        wait: Called with the seconds until the next statement may be sent.
+        columns: Its columns.
     """
     schema = _schema(columns)
-    selected = WHOLE_QUERY.format(
-        columns=", ".join(column.sql for column in columns), query=query
+    statement = WHOLE_QUERY.format(
+        columns=", ".join(column.as_text_of_digits for column in columns), query=query
     )
-    pace = Pace(rows_per_second)
-    for condition in task:
-        statement = f"{selected} WHERE {condition}" if condition else selected
-        held: list[Any] = []
-        rows = size = 0
-        for batch in session.batches(statement):
-            if batch.num_rows == 0:
-                continue
-            rows += batch.num_rows
-            size += batch.nbytes
-            held.append(_shaped(batch, schema))
-            if size > PAGE_BYTES_MAX:
-                yield from held
-                held = []
-        pause = pace.took(rows)
-        yield from held
-        if pause > 0:
-            wait(pause)
+    return extra("pyarrow").Table.from_batches(
+        [_shaped(batch, schema) for batch in session.batches(statement)], schema
+    )
 
 
 def quoted(name: str) -> str:
@@ -289,12 +249,12 @@ def _whole(columns: Sequence[QueryColumn], name: str) -> QueryColumn:
     if found is None:
         known = [column.name for column in columns]
         raise SparkOptionError(
-            f"The option divideBy names {name!r}, which is no column of the query."
+            f"divide_by names {name!r}, which is no column of the query."
             f"{did_you_mean(name, known)} Its columns are {', '.join(known)}."
         )
     if found.type not in WHOLE:
         raise SparkOptionError(
-            f"The option divideBy names {name!r}, of the type {found.type}; it must be "
+            f"divide_by names {name!r}, of the type {found.type}; it must be "
             f"a column of whole numbers: smallint, integer or bigint."
         )
     return found

@@ -38,7 +38,6 @@ def read(
     columns: tuple[Column, ...],
     task: Sequence[Slice],
     *,
-    conditions: Sequence[str],
     redaction: Redaction,
     rows_per_second: float | None,
     wait: Callable[[float], None] = time.sleep,
@@ -51,12 +50,11 @@ def read(
         table: What is read.
         columns: What Spark gets, in this order.
         task: The slices that are this task's.
-        conditions: Further conditions, in SQL.
         redaction: What is hidden.
         rows_per_second: Of this task; None: no limit.
         wait: Called with the seconds until the next page may be read.
     """
-    page = _Page(session, table, columns, conditions, redaction)
+    page = _Page(session, table, columns, redaction)
     pace = Pace(rows_per_second)
     pages = _pages(page, task, pace)
     for batches in pages if rows_per_second is not None else _ahead(pages):
@@ -91,13 +89,11 @@ class _Page:
         session: Any,
         table: Table,
         columns: tuple[Column, ...],
-        conditions: Sequence[str],
         redaction: Redaction,
     ) -> None:
         self._session = session
         self._table = table
         self._columns = columns
-        self._conditions = conditions
         self._redactor = Redactor(redaction)
         self._schema = _schema(columns)
         # The id is what pages go by, and some arguments are secret in one task only.
@@ -118,9 +114,7 @@ class _Page:
             columns=", ".join(column.sql for column in self._fetched),
             relation=self._table.relation,
             first=first,
-            condition=" AND ".join(
-                [part.condition(self._table), *(f"({c})" for c in self._conditions)]
-            ),
+            condition=part.condition(self._table),
             limit=asked,
         )
         batches: list[Any] = []

@@ -33,13 +33,12 @@ from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
-from django_pgqueue.spark import enqueue, fanout
+from django_pgqueue.spark import enqueue, fanout, frames, options
 from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.errors import error_text
-from django_pgqueue.spark.frames import query_frame, query_options, table_frame
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import tasks
-from django_pgqueue.spark.session import activate, pushing_filters
+from django_pgqueue.spark.session import activate
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
@@ -205,8 +204,6 @@ class Run:
                 self.check()
                 session = self._closing.enter_context(self._plan.sessions())
                 activate(session)
-                if self._plan.job.pushes_filters:
-                    self._closing.enter_context(pushing_filters(session))
                 self._open_session = session
                 self._opened(session)
                 self.check()
@@ -232,8 +229,11 @@ class Run:
         Raises:
             SparkOptionError: There is no such table or column.
         """
-        frame = table_frame(self.session, table, columns, self.read_options)
-        return frame if where is None else frame.where(where)
+        given = {"table": table, **self.read_options}
+        if columns is not None:
+            given["columns"] = ",".join(columns)
+        options.parse(given, streams=False)
+        return frames.table_frame(self.session, given, where)
 
     def query(
         self, sql: str, *, divide_by: str | None = None, partitions: int | None = None
@@ -241,20 +241,32 @@ class Run:
         """
         Return the rows of an SQL query on the project's database as a DataFrame.
 
-        How fast they are read and from which server, the run was told.
+        From which server, the run was told.
 
         Args:
             sql: One SELECT; its columns say what there is.
             divide_by: A column of whole numbers, best a primary key, by whose ranges
-                the query is read in short statements; None: in one, by one task.
+                tasks read it; None: one task.
             partitions: Tasks, at most; None: by the rows that PostgreSQL expects.
 
         Raises:
             SparkOptionError: It is no query, or cannot be read at the run's pace.
             SparkError: PostgreSQL does not take it.
         """
-        given = query_options(sql, divide_by, partitions, self.read_options)
-        return query_frame(self.session, given)
+        sql = frames.check_query(sql, partitions)
+        asked = options.parse(self.read_options)
+        if asked.rows_per_second_max is not None:
+            raise SparkOptionError(
+                "A query is read as fast as it goes, so maxRowsPerSecond cannot be "
+                "kept: run the job without --max-rows-per-second."
+            )
+        return frames.query(
+            self.session,
+            sql,
+            divide_by=divide_by,
+            partitions=partitions,
+            dsn=asked.dsn,
+        )
 
     def enqueue(
         self,

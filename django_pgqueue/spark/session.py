@@ -15,11 +15,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.java import java_home
+from django_pgqueue.spark.jdbc.driver import jars
 from django_pgqueue.spark.redact import Redaction
 
 DEFAULT_MASTER = "local[2]"
@@ -35,18 +37,16 @@ CONNECT_SECONDS_MAX = 10
 OF_CONNECT = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
 MEMORY = re.compile(r"[1-9]\d{0,6}[kmgt]b?", re.IGNORECASE)
 
-# Up to 4.3, Spark keeps the conditions that it has pushed with what load() returns, and
-# not with each query: once that was read with a condition, each later query without
-# one, and each other use of it in the same query, is read with that condition too, and
-# so lacks rows. So conditions are pushed only where each use has its own: see
-# pushing_filters().
-PUSHES_FILTERS = "spark.sql.python.filterPushdown.enabled"
+TIME_ZONE = "spark.sql.session.timeZone"
+# Else conditions on times are handed to a database in the zone of the driver's Java,
+# which has an hour twice in autumn.
+MOMENTS_IN_SESSION = "spark.sql.datetime.java8API.enabled"
 
 # What every session has, unless it is told otherwise.
 ALWAYS = {
     # Times are the database's: timestamptz, which is a moment in UTC.
-    "spark.sql.session.timeZone": "UTC",
-    PUSHES_FILTERS: "false",
+    TIME_ZONE: "UTC",
+    MOMENTS_IN_SESSION: "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
@@ -62,6 +62,9 @@ LOCAL = {
     # Spark's 200 are for many machines: here most of a small job's time.
     "spark.sql.shuffle.partitions": "16",
 }
+
+
+_redactions: WeakKeyDictionary[Any, Redaction] = WeakKeyDictionary()
 
 
 def open_session(
@@ -108,6 +111,7 @@ def open_session(
         session = _started(name, master, memory, config or {}, dsn)
     if redaction is not None:
         session.dataSource.register(source(redaction))
+        _redactions[session] = redaction
     return session
 
 
@@ -122,6 +126,7 @@ def _started(
         "spark.driver.memory": memory,
         **(LOCAL if is_local(master) else {}),
         **config,
+        **jars(config),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -174,19 +179,9 @@ def activate(session: Any) -> None:
         java.setActiveSession(session._jsparkSession)
 
 
-@contextmanager
-def pushing_filters(session: Any) -> Iterator[None]:
-    """
-    Leave conditions to PostgreSQL, for queries that are right with it.
-
-    Each of them reads what one load() has returned once, and with a condition.
-    """
-    before = session.conf.get(PUSHES_FILTERS)
-    session.conf.set(PUSHES_FILTERS, "true")
-    try:
-        yield
-    finally:
-        session.conf.set(PUSHES_FILTERS, before)
+def redaction_in(session: Any) -> Redaction:
+    """Return what open_session() was told to hide in *session*, or what is default."""
+    return _redactions.get(session, Redaction())
 
 
 def is_local(master: str) -> bool:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from django_pgqueue.spark.filters import Period, moment
 from django_pgqueue.spark.tables import Table
 
 # Bytes of a table that make one more task, unless the option partitions says.
@@ -72,11 +71,7 @@ class Slice:
 
 
 def plan(
-    session: Any,
-    table: Table,
-    *,
-    partitions: int | None,
-    period: Period,
+    session: Any, table: Table, *, partitions: int | None
 ) -> list[tuple[Slice, ...]]:
     """
     Divide what *table* has by now into one tuple of slices for each task.
@@ -85,11 +80,9 @@ def plan(
         session: A spark.connect.Session.
         table: What is read.
         partitions: Tasks, at most; None: by the size of the table.
-        period: When what is asked for was written.
     """
     now = session.rows(NOW)[0]["now"]
-    until = min(filter(None, (now, period.until))) if table.written_at else None
-    ranges = _ranges(session, table, period.since, until)
+    ranges = _ranges(session, table, now if table.written_at else None)
     total = sum(size for _, size in ranges)
     if partitions is None:
         partitions = min(1 + total // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
@@ -138,15 +131,15 @@ def _order(part: Slice) -> tuple[bool, float, int]:
 
 
 def _ranges(
-    session: Any, table: Table, since: datetime | None, until: datetime | None
+    session: Any, table: Table, until: datetime | None
 ) -> list[tuple[Slice, int]]:
     """Return the ranges that have rows, with their sizes in bytes."""
     if table.by_day:
         assert until is not None
-        spans = _days(session.rows(DAYS), since, until)
+        spans = _days(session.rows(DAYS), until)
     else:
         size = session.rows(BYTES.format(relation=table.relation))[0]["bytes"]
-        spans = [(since, until, size)]
+        spans = [(None, until, size)]
     found = []
     for start in range(0, len(spans), DAYS_MAX):
         some = spans[start : start + DAYS_MAX]
@@ -166,7 +159,7 @@ def _ranges(
 
 
 def _days(
-    days: list[dict[str, Any]], since: datetime | None, until: datetime
+    days: list[dict[str, Any]], until: datetime
 ) -> list[tuple[datetime | None, datetime | None, int]]:
     """
     Cut the time up to *until* where a day of the archive begins.
@@ -181,14 +174,7 @@ def _days(
     ]
     cuts = [(None, 0), *cuts]
     ends = [start for start, _ in cuts[1:]] + [until]
-    spans: list[tuple[datetime | None, datetime | None, int]] = []
-    for (start, size), end in zip(cuts, ends, strict=True):
-        assert end is not None
-        if since is not None and end <= since:
-            continue
-        begin = max(filter(None, (start, since))) if start or since else None
-        spans.append((begin, end, size))
-    return spans
+    return [(start, end, size) for (start, size), end in zip(cuts, ends, strict=True)]
 
 
 def _midnight(day: date) -> datetime:
@@ -201,3 +187,9 @@ def _written(table: Table, since: datetime | None, until: datetime | None) -> li
         for comparison, bound in ((">=", since), ("<", until))
         if bound is not None
     ]
+
+
+def moment(value: datetime) -> str:
+    """Return a moment as a literal of timestamptz, in UTC."""
+    utc = value.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+    return f"'{utc}'::timestamptz"

@@ -9,8 +9,9 @@ session.py has opened, which also says what is redacted.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -22,17 +23,22 @@ from pyspark.sql.datasource import (
 )
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
-from django_pgqueue.spark import filters, options, query, reader, slices
+from django_pgqueue.spark import options, reader, slices
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.log import read as log
+from django_pgqueue.spark.log import read as of_log
 from django_pgqueue.spark.log.bounds import check_primary
 from django_pgqueue.spark.log.starting import EARLIEST, LATEST, Place
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.tables import Column, Table, ddl
 
+log = logging.getLogger(__name__)
+
+# Of tables: whoever plans in this process has been told.
+_told: set[str] = set()
+
 
 class PgQueueSource(DataSource):
-    """Reads jobs, archive, dead letters, the log and queries; writes jobs."""
+    """Reads jobs, archive, dead letters and the log; writes jobs."""
 
     # What a session hides; one that nobody has set up hides by the default patterns.
     redaction = Redaction()
@@ -45,16 +51,11 @@ class PgQueueSource(DataSource):
     def schema(self) -> str:
         """Return the columns that are read, unless .schema(…) names them."""
         asked = options.parse(self.options)
-        if asked.query is not None:
-            with Session(asked.dsn.read(os.environ), table=None) as session:
-                return query.ddl(query.describe(session, asked.query))
         return ddl(asked.columns or asked.table.columns)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what reads the columns of *schema*."""
         asked = options.parse(self.options, streams=False)
-        if asked.query is not None:
-            return QueryReader(asked, query.columns_of(schema))
         return PgQueueReader(asked, columns_of(schema, asked), self._redaction(asked))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
@@ -94,22 +95,11 @@ class PgQueueReader(DataSourceReader):
         self._asked = asked
         self._columns = columns
         self._redaction = redaction
-        self._conditions: list[str] = []
-        self._period = filters.Period()
-        # Spark refuses a reader that has a pushFilters() of its own in every session
-        # that does not push filters down, and a reader cannot ask which it is in.
-        self.pushFilters = _PushFilters(self)
-
-    def push(self, pushed: list[Any]) -> Iterable[Any]:
-        """Take what PostgreSQL can answer; return what is left to Spark."""
-        table = self._asked.table
-        self._conditions, left = filters.divide(pushed, table)
-        self._period = filters.period(pushed, table)
-        return left
 
     def partitions(self) -> list[InputPartition]:
         """Fix what is read, and divide it among tasks."""
         asked = self._asked
+        _tell_of_columns(asked.table, self._columns)
         partitions = asked.partitions
         if partitions is None and asked.rows_per_second_max is not None:
             partitions = 1
@@ -127,16 +117,13 @@ class PgQueueReader(DataSourceReader):
     ) -> list[tuple[slices.Slice, ...]]:
         asked = self._asked
         if not asked.table.is_log:
-            return slices.plan(
-                session, asked.table, partitions=partitions, period=self._period
-            )
-        return log.plan(
+            return slices.plan(session, asked.table, partitions=partitions)
+        return of_log.plan(
             session,
             names=asked.topics,
             begin=asked.starting or Place(word=EARLIEST),
             end=asked.ending or Place(word=LATEST),
             partitions=partitions,
-            period=self._period,
         )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -152,7 +139,6 @@ class PgQueueReader(DataSourceReader):
                 self._asked.table,
                 self._columns,
                 task,
-                conditions=self._conditions,
                 redaction=self._redaction,
                 rows_per_second=rows_per_second,
             )
@@ -160,59 +146,6 @@ class PgQueueReader(DataSourceReader):
     def _session(self) -> Session:
         asked = self._asked
         return Session(asked.dsn.read(os.environ), table=asked.table.name)
-
-
-class QueryReader(DataSourceReader):
-    """One read of a query; Spark compares what conditions there are."""
-
-    def __init__(
-        self, asked: options.ReadOptions, columns: tuple[query.QueryColumn, ...]
-    ) -> None:
-        self._asked = asked
-        self._columns = columns
-
-    def partitions(self) -> list[InputPartition]:
-        """Divide the query among tasks."""
-        asked = self._asked
-        assert asked.query is not None
-        rate = asked.rows_per_second_max
-        partitions = asked.partitions
-        if partitions is None and rate is not None:
-            partitions = 1
-        with self._session() as session:
-            tasks = query.plan(
-                session, asked.query, divide_by=asked.divide_by, partitions=partitions
-            )
-        share = rate / len(tasks) if rate else None
-        return [InputPartition((task, share)) for task in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the rows of one task as Arrow batches."""
-        task, rows_per_second = partition.value
-        assert self._asked.query is not None
-        with self._session() as session:
-            yield from query.read(
-                session,
-                self._asked.query,
-                self._columns,
-                task,
-                rows_per_second=rows_per_second,
-            )
-
-    def _session(self) -> Session:
-        return Session(self._asked.dsn.read(os.environ), table=None)
-
-
-class _PushFilters:
-    """PgQueueReader.push(), looking like the method that pushes nothing."""
-
-    def __init__(self, owner: PgQueueReader) -> None:
-        # On the instance: on the class it would be bound, and so another one.
-        self.__func__ = DataSourceReader.pushFilters
-        self._owner = owner
-
-    def __call__(self, pushed: list[Any]) -> Iterable[Any]:
-        return self._owner.push(pushed)
 
 
 def columns_of(schema: Any, asked: options.ReadOptions) -> tuple[Column, ...]:
@@ -233,6 +166,20 @@ def columns_of(schema: Any, asked: options.ReadOptions) -> tuple[Column, ...]:
             "them."
         )
     return columns
+
+
+def _tell_of_columns(table: Table, columns: tuple[Column, ...]) -> None:
+    """Say once how to read fewer columns: Spark does not tell which a query needs."""
+    if len(columns) < len(table.columns) or table.name in _told:
+        return
+    _told.add(table.name)
+    log.warning(
+        "All %s columns of %s are fetched, though a count() needs none of them and a "
+        'groupBy() few: name what you need, .option("columns", "id"), or read by '
+        "django_pgqueue.spark.read(), whose JDBC source fetches what is used.",
+        len(columns),
+        table.name,
+    )
 
 
 def _check_type(table: Table, column: Column, field: Any) -> None:

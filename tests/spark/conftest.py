@@ -12,7 +12,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.management.spark_session import dsn_of
+from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.java import installed
+from django_pgqueue.spark.jdbc.driver import DEBIANS
+from tests.harness.proxy import Proxy
 from tests.spark.one_session import ONE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -112,3 +115,20 @@ def read(spark: Any, transactional_db: None) -> Callable[..., Any]:
         return reader.options(**options).load()
 
     return read
+
+
+@pytest.fixture
+def by_jdbc(
+    spark: Any, dsn: str, transactional_db: None, tmp_path: Path
+) -> Iterator[DsnSource]:
+    """Where the test database is over TCP, as JDBC knows no Unix sockets."""
+    if not DEBIANS.exists():
+        message = f"There is no {DEBIANS}: reading by JDBC is not tested"
+        if os.environ.get("PGQUEUE_REQUIRE_ALL") == "1":
+            pytest.fail(f"{message} (PGQUEUE_REQUIRE_ALL=1)")
+        pytest.skip(message)
+    file = tmp_path / "dsn"
+    with Proxy() as proxy:
+        told = {"host": "127.0.0.1", "port": proxy.port, "sslmode": "disable"}
+        file.write_text(make_conninfo(dsn, **told, gssencmode="disable"))
+        yield DsnSource(file=str(file))

@@ -12,8 +12,9 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
-from django_pgqueue.spark import query
+from django_pgqueue.spark import frames, query, snapshot
 from django_pgqueue.spark.connect import Session
+from django_pgqueue.spark.dsn import DsnSource
 from tests.spark.conftest import PASSWORD
 
 pytestmark = pytest.mark.spark
@@ -43,13 +44,13 @@ def numbers(transactional_db: None) -> Iterator[None]:
         cursor.execute("DROP TABLE numbers")
 
 
-@pytest.fixture
-def rows(spark: Any, transactional_db: None) -> Callable[..., Any]:
-    """``rows("SELECT …", divideBy="id")`` is a DataFrame."""
+@pytest.fixture(params=["jdbc", "arrow"])
+def rows(request: Any, spark: Any, by_jdbc: DsnSource) -> Callable[..., Any]:
+    """``rows("SELECT …", divide_by="id")`` is a DataFrame, by either way."""
+    dsn = by_jdbc if request.param == "jdbc" else None
 
     def rows(sql: str, **options: Any) -> Any:
-        reader = spark.read.format("pgqueue").option("query", sql)
-        return reader.options(**options).load()
+        return frames.query(spark, sql, dsn=dsn, **options)
 
     return rows
 
@@ -92,27 +93,26 @@ def test_columns_of_a_query_have_its_types(rows):
     assert ("6ec0bd7f-11c0-43da-975e-2a8ad9ebae0b", '{"a": 1}', None, 7) == row[12:]
 
 
-def test_a_divided_query_gives_each_row_once(rows, numbers):
-    """Those without a value too; it is read where a schema says in its types."""
-    frame = rows(
-        "SELECT id, number FROM numbers WHERE id > 100", divideBy="number", partitions=3
+def test_a_divided_query_gives_each_row_once(spark, by_jdbc, numbers):
+    """Those without a value too; by as many tasks as are asked for."""
+    sql = "SELECT id, number FROM numbers WHERE id > 100"
+
+    frame = frames.query(spark, sql, divide_by="number", partitions=3, dsn=by_jdbc)
+    none = frames.query(
+        spark, "SELECT id FROM numbers WHERE id < 0", divide_by="id", dsn=by_jdbc
     )
 
-    found = [row.id for row in frame.collect()]
-
-    assert list(range(101, 1_001)) == sorted(found)
+    assert list(range(101, 1_001)) == sorted(row.id for row in frame.collect())
     assert 3 == frame.rdd.getNumPartitions()
+    assert [] == none.collect()
 
 
-def test_a_schema_casts(spark, transactional_db):
-    """And leaves columns out."""
-    reader = spark.read.format("pgqueue").option("query", "SELECT 1 AS a, 2.25 AS b")
-
-    (row,) = reader.schema("b decimal(9,3), a string").load().collect()
-
-    assert (Decimal("2.250"), "1") == tuple(row)
-    with pytest.raises(Exception, match=r"a of the query is asked for as array<int>"):
-        reader.schema("a array<int>").load().collect()
+def test_a_query_in_a_snapshot_sees_it(spark, by_jdbc, numbers, cursor):
+    """And nothing that was done since."""
+    with snapshot(spark, by_jdbc) as held:
+        frame = frames.query(spark, "SELECT id FROM numbers", snapshot=held)
+        cursor.execute("DELETE FROM numbers")
+        assert 1_000 == frame.count()
 
 
 def test_the_password_is_in_no_plan(rows):
@@ -122,69 +122,23 @@ def test_the_password_is_in_no_plan(rows):
     assert PASSWORD not in plan
 
 
-def test_a_query_is_divided_into_short_statements(session, numbers, monkeypatch):
-    """As many as its rows ask for, which tasks share."""
-    monkeypatch.setattr(query, "PAGE_ROWS_MAX", 100)
-
-    tasks = query.plan(
-        session, "SELECT id FROM numbers", divide_by="id", partitions=None
-    )
-    two = query.plan(session, "SELECT id FROM numbers", divide_by="id", partitions=2)
-    none = query.plan(
-        session, "SELECT id FROM numbers WHERE id < 0", divide_by="id", partitions=2
-    )
-
-    (conditions,) = tasks
-    assert ('"id" IS NULL', '"id" BETWEEN 1 AND 90') == conditions[:2]
-    assert 12 == len(conditions)
-    assert [6, 6] == [len(each) for each in two]
-    assert conditions == two[0] + two[1]
-    assert [('"id" IS NULL',)] == none
-
-
-def test_ranges_touch_and_do_not_overlap():
-    """Whatever the numbers."""
-    assert [(1, 3), (4, 6), (7, 10)] == query.cut(1, 10, 3)
-    assert [(-5, -5), (-4, -4)] == query.cut(-5, -4, 9)
-    wide = query.cut(-(2**63), 2**63 - 1, 3)
-    assert (-(2**63), 2**63 - 1) == (wide[0][0], wide[-1][1])
-
-
-def test_no_snapshot_waits_for_spark(session):
-    """A statement is at its end before its first batch is given away."""
-    # More than the driver's first batch and what sockets hold, and less than a page.
-    sql = "SELECT repeat('x', 200) AS text FROM generate_series(1, 150000)"
+def test_rows_that_postgresql_expects_make_tasks(session, numbers, monkeypatch):
+    """One for so many; between the ends of the column."""
+    monkeypatch.setattr(query, "ROWS_PER_PARTITION", 300)
+    sql = "SELECT id FROM numbers"
     columns = query.describe(session, sql)
-    read = query.read(session, sql, columns, [""], rows_per_second=None)
 
-    next(read)
-
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT state FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'pgqueue spark: query'"
-        )
-        assert [("idle",)] == cursor.fetchall()
-    assert [*read]
-
-
-def test_a_pace_is_kept(session, numbers):
-    """After each statement, for its rows."""
-    waits = []
-    columns = query.describe(session, "SELECT id FROM numbers")
-
-    list(
-        query.read(
-            session,
-            "SELECT id FROM numbers",
-            columns,
-            ["id <= 500", "id > 500"],
-            rows_per_second=1_000,
-            wait=waits.append,
-        )
+    assert query.Ranges("id", 1, 1_000, 4) == query.divide(
+        session, sql, columns, "id", None
     )
+    assert 2 == query.divide(session, sql, columns, "id", 2).partitions
 
-    assert [0.5, 1.0] == pytest.approx(waits, abs=0.3)
+
+@pytest.mark.parametrize("sql", ["", " ; ", "SELECT '\0'", "x" * 100_001])
+def test_what_can_be_no_query_is_refused_before_it_is_sent(sql):
+    """With its length, and the limit."""
+    with pytest.raises(SparkOptionError, match="must be a SELECT of up to 100,000"):
+        frames.query(None, sql)
 
 
 @pytest.mark.parametrize(
@@ -222,25 +176,20 @@ def test_a_query_is_one_select(session, numbers, sql, problem):
         query.describe(session, sql)
 
 
-def test_a_query_only_reads(session, numbers):
+def test_a_query_only_reads(rows):
     """Functions that write are refused by PostgreSQL."""
-    columns = (query.QueryColumn("value", "bigint"),)
-    sql = "SELECT nextval('pgqueue_job_id_seq') AS value"
-
-    with pytest.raises(SparkError, match="read-only transaction"):
-        list(query.read(session, sql, columns, [""], rows_per_second=None))
+    with pytest.raises(Exception, match="read-only transaction"):
+        rows("SELECT nextval('pgqueue_job_id_seq') AS value").collect()
 
 
 def test_a_column_that_cannot_divide_is_refused(session, numbers):
     """One that there is not, or that has no whole numbers."""
+    sql = "SELECT id, 'x' AS text FROM numbers"
+    columns = query.describe(session, sql)
+
     for name, problem in (
         ("ids", "'ids', which is no column of the query. Did you mean 'id'"),
         ("text", "'text', of the type string; it must be a column of whole numbers"),
     ):
         with pytest.raises(SparkOptionError, match=problem):
-            query.plan(
-                session,
-                "SELECT id, 'x' AS text FROM numbers",
-                divide_by=name,
-                partitions=2,
-            )
+            query.divide(session, sql, columns, name, 2)

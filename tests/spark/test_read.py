@@ -12,7 +12,7 @@ from django.db import connection
 
 from django_pgqueue.models.topic import Message
 from django_pgqueue.spark.redact import Redaction
-from django_pgqueue.spark.session import pushing_filters, source
+from django_pgqueue.spark.session import source
 from django_pgqueue.spark.tables import TABLES
 from tests.harness.factories import (
     make_archived_job,
@@ -183,26 +183,6 @@ def test_a_wrong_option_is_said_at_once(read):
         read(tabel="jobs")
 
 
-@pytest.fixture
-def pushing(spark):
-    """Conditions are left to PostgreSQL."""
-    with pushing_filters(spark):
-        yield
-
-
-def test_filters_are_answered_by_postgresql(pushing, read):
-    """The plan has no filter of Spark's, and the rows are the right ones."""
-    make_jobs(5, priority=1)
-    (wanted,) = make_jobs(1, priority=9, queue="mail")
-
-    rows = read(columns="id,priority,queue,enqueued_at").where(
-        "priority > 3 AND queue = 'mail' AND enqueued_at > timestamp'2020-01-01'"
-    )
-
-    assert [wanted] == [row.id for row in rows.collect()]
-    assert "Filter (" not in rows._jdf.queryExecution().executedPlan().toString()
-
-
 # Servers have collations of people's languages if they were built with ICU, as Debian's
 # are; that of the wheel has none.
 IN_WORDS = "SELECT 1 FROM pg_collation WHERE collname = 'en-x-icu'"
@@ -214,34 +194,10 @@ COLLATE = (
 WORDS = ["B", "a", "ä", "Z", "z", "ß", "_", "10", "9", "", "a b", "A"]
 
 
-@pytest.fixture
-def keys_in_words(cursor):
-    """The column dedup_key, ordered as people order words where the server can."""
-    has_words = cursor.execute(IN_WORDS).fetchone() is not None
-    if has_words:
-        cursor.execute(COLLATE.format("en-x-icu"))
-    yield
-    if has_words:
-        cursor.execute(COLLATE.format("default"))
-
-
-def test_texts_are_ordered_by_bytes_whatever_the_collation(
-    keys_in_words, pushing, read
-):
-    """Spark compares ranges itself, so that a push-down changes no answer."""
-    for word in WORDS:
-        make_job(dedup_key=word)
-
-    rows = read(columns="dedup_key")
-
-    for bound in WORDS:
-        expected = sorted(w for w in WORDS if w.encode() > bound.encode())
-        found = rows.where(rows.dedup_key > bound).collect()
-        assert expected == sorted(row.dedup_key for row in found), bound
-    assert ["B", "ß"] == sorted(
-        row.dedup_key
-        for row in rows.where(rows.dedup_key.isin("B", "ß", "b")).collect()
-    )
+def collate_keys(cursor, name):
+    """Order the column dedup_key by a collation, where the server has those of ICU."""
+    if cursor.execute(IN_WORDS).fetchone() is not None:
+        cursor.execute(COLLATE.format(name))
 
 
 def test_each_query_of_a_dataframe_has_its_own_conditions(read):

@@ -10,7 +10,6 @@ import pytest
 from django_pgqueue.models import Job
 from django_pgqueue.spark import pace
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.filters import Period
 from django_pgqueue.spark.options import ReadOptions, select
 from django_pgqueue.spark.reader import PAGE, read
 from django_pgqueue.spark.redact import Redaction
@@ -34,7 +33,7 @@ def session(transactional_db, dsn):
         yield session
 
 
-def ids_of(session, table, tasks, *, wait=None, rows_per_second=None, conditions=()):
+def ids_of(session, table, tasks, *, wait=None, rows_per_second=None):
     """Return the ids that each task reads."""
     return [
         [
@@ -44,7 +43,6 @@ def ids_of(session, table, tasks, *, wait=None, rows_per_second=None, conditions
                 table,
                 select(["id"], table),
                 task,
-                conditions=conditions,
                 redaction=Redaction(),
                 rows_per_second=rows_per_second,
                 wait=wait or (lambda seconds: None),
@@ -61,7 +59,7 @@ def test_pages_of_any_size_are_each_row_once(session, monkeypatch, page_rows):
     monkeypatch.setattr(pace, "PAGE_ROWS_MAX", page_rows)
     ids = make_jobs(10)
     Job.objects.filter(pk__in=ids[3:5]).delete()
-    tasks = plan(session, JOBS, partitions=3, period=Period())
+    tasks = plan(session, JOBS, partitions=3)
 
     found = ids_of(session, JOBS, tasks)
 
@@ -74,7 +72,7 @@ def test_rows_that_come_later_are_left_out_by_every_task(session):
     archived = [make_archived_job().pk for _ in range(3)]
     dead = make_dead_letter(id=10**9).pk
     plans = {
-        table: plan(session, table, partitions=3, period=Period())
+        table: plan(session, table, partitions=3)
         for table in (JOBS, ARCHIVE, DEAD_LETTERS)
     }
 
@@ -92,7 +90,7 @@ def test_a_page_of_large_rows_is_broken_off(session, monkeypatch):
     """It goes on in a new session, after the last row that it has."""
     ids = [make_job(args=["x" * 2_000_000]).pk for _ in range(30)]
     monkeypatch.setattr("django_pgqueue.spark.reader.PAGE_BYTES_MAX", 1_000_000)
-    tasks = plan(session, JOBS, partitions=1, period=Period())
+    tasks = plan(session, JOBS, partitions=1)
     asked = ReadOptions().table.columns
     opened = []
     reopen = session.reopen
@@ -105,7 +103,6 @@ def test_a_page_of_large_rows_is_broken_off(session, monkeypatch):
             JOBS,
             asked,
             tasks[0],
-            conditions=[],
             redaction=Redaction(),
             rows_per_second=None,
         )
@@ -120,7 +117,7 @@ def test_the_next_page_is_fetched_while_spark_takes_one(session, monkeypatch):
     """One page ahead, and no more; who stops early leaves a session of use."""
     monkeypatch.setattr(pace, "PAGE_ROWS_MAX", 2)
     ids = make_jobs(10)
-    (task,) = plan(session, JOBS, partitions=1, period=Period())
+    (task,) = plan(session, JOBS, partitions=1)
     fetched = queue.SimpleQueue()
     batches = session.batches
 
@@ -134,7 +131,6 @@ def test_the_next_page_is_fetched_while_spark_takes_one(session, monkeypatch):
         JOBS,
         select(["id"], JOBS),
         task,
-        conditions=[],
         redaction=Redaction(),
         rows_per_second=None,
     )
@@ -150,7 +146,7 @@ def test_the_next_page_is_fetched_while_spark_takes_one(session, monkeypatch):
 def test_a_rate_is_kept_by_waiting_between_pages(session):
     """Ten rows at four a second are pages of four, four and two."""
     make_jobs(10)
-    tasks = plan(session, JOBS, partitions=1, period=Period())
+    tasks = plan(session, JOBS, partitions=1)
     waits = []
 
     ids_of(session, JOBS, tasks, rows_per_second=4, wait=waits.append)
@@ -162,7 +158,7 @@ def test_a_rate_is_kept_by_waiting_between_pages(session):
 def test_no_snapshot_is_held_while_spark_works(session, cursor):
     """Between two pages, and while one is taken, the session is idle."""
     make_jobs(10)
-    tasks = plan(session, JOBS, partitions=1, period=Period())
+    tasks = plan(session, JOBS, partitions=1)
     (row,) = session.rows("SELECT pg_backend_pid() AS pid")
     states = []
 
@@ -178,17 +174,6 @@ def test_no_snapshot_is_held_while_spark_works(session, cursor):
     assert {("idle", None)} == set(states)
 
 
-def test_conditions_are_ands(session):
-    """One that has an OR of its own stays by itself."""
-    ids = make_jobs(3)
-    tasks = plan(session, JOBS, partitions=1, period=Period())
-    either = f"id = {ids[0]} OR id = {ids[2]}"
-
-    assert [[ids[2]]] == ids_of(
-        session, JOBS, tasks, conditions=[either, f"id > {ids[0]}"]
-    )
-
-
 def test_every_page_is_an_index_scan(session, cursor):
     """No sort and no scan of the whole table, though nobody has analysed it."""
     cursor.execute(MANY_JOBS)
@@ -198,7 +183,7 @@ def test_every_page_is_an_index_scan(session, cursor):
         (setting,) = session.rows(f"SELECT current_setting('{name}') AS value")
         cursor.execute(f"SET {name} = {setting['value']}")
     for table in (JOBS, ARCHIVE, DEAD_LETTERS):
-        ((part,),) = plan(session, table, partitions=1, period=Period())
+        ((part,),) = plan(session, table, partitions=1)
         page = PAGE.format(
             columns="id",
             relation=table.relation,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from django_pgqueue.queues.partitions import partition_name
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.filters import Period
 from django_pgqueue.spark.slices import Slice, cut, distribute, plan
 from django_pgqueue.spark.tables import ARCHIVE, DEAD_LETTERS, JOBS
 from tests.harness.factories import make_archived_job, make_dead_letter, make_jobs
@@ -51,7 +50,7 @@ def test_an_empty_table_has_no_task(transactional_db, dsn):
     """Whichever it is."""
     with Session(dsn, table="jobs") as session:
         for table in (JOBS, ARCHIVE, DEAD_LETTERS):
-            assert [] == plan(session, table, partitions=4, period=Period())
+            assert [] == plan(session, table, partitions=4)
 
 
 @spark
@@ -60,7 +59,7 @@ def test_jobs_are_divided_by_their_ids(transactional_db, dsn):
     ids = make_jobs(10)
 
     with Session(dsn, table="jobs") as session:
-        tasks = plan(session, JOBS, partitions=3, period=Period())
+        tasks = plan(session, JOBS, partitions=3)
 
     slices = sorted((s for task in tasks for s in task), key=lambda s: s.first_id)
     assert [3, ids[0], ids[-1]] == [len(tasks), slices[0].first_id, slices[-1].last_id]
@@ -81,14 +80,12 @@ def test_the_archive_is_divided_by_day_and_id(archive_days, dsn, cursor):
         make_archived_job(finished_at=today + timedelta(microseconds=seconds))
 
     with Session(dsn, table="archive") as session:
-        tasks = plan(session, ARCHIVE, partitions=4, period=Period())
-        late = plan(session, ARCHIVE, partitions=4, period=Period(since=today))
+        tasks = plan(session, ARCHIVE, partitions=4)
 
     slices = {s for task in tasks for s in task}
     assert {today - timedelta(days=1), today} == {s.since for s in slices}
     (until,) = {s.until for s in slices if s.since == today}
     assert now - timedelta(minutes=1) < until < now + timedelta(minutes=1)
-    assert {today} == {s.since for task in late for s in task}
 
 
 @spark
@@ -98,5 +95,5 @@ def test_small_days_share_a_task(transactional_db, dsn):
     make_archived_job()
 
     with Session(dsn, table="archive") as session:
-        assert len(plan(session, ARCHIVE, partitions=1, period=Period())) == 1
-        assert len(plan(session, DEAD_LETTERS, partitions=9, period=Period())) == 1
+        assert len(plan(session, ARCHIVE, partitions=1)) == 1
+        assert len(plan(session, DEAD_LETTERS, partitions=9)) == 1

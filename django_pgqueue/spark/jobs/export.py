@@ -70,9 +70,7 @@ class Asked:
         )
 
 
-@pipeline_job(
-    name="export", chooses=("path",), takes_out=("archive",), pushes_filters=True
-)
+@pipeline_job(name="export", chooses=("path",), takes_out=("archive",))
 def export(
     run: Run,
     *,

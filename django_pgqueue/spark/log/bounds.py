@@ -15,7 +15,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.log.horizon import HORIZONS, Horizons
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.spark.filters import moment
+from django_pgqueue.spark.slices import moment
 
 # Locks: none. Which database this is, and whether it knows who publishes.
 WHO = """

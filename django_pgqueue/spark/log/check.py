@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost, SparkError
-from django_pgqueue.spark.filters import moment
 from django_pgqueue.spark.log.bounds import Topic
 from django_pgqueue.spark.log.offsets import Offset
+from django_pgqueue.spark.slices import moment
 
 FAIL, CONTINUE = "fail", "continue"
 ON_DATA_LOSS = (FAIL, CONTINUE)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.spark.filters import Period, moment
 from django_pgqueue.spark.log import starting
 from django_pgqueue.spark.log.bounds import (
     Day,
@@ -31,6 +30,7 @@ from django_pgqueue.spark.slices import (
     Slice,
     cut,
     distribute,
+    moment,
 )
 
 # Messages that make one more task of a stream's batch.
@@ -58,7 +58,6 @@ def plan(
     begin: Place,
     end: Place,
     partitions: int | None,
-    period: Period,
 ) -> list[tuple[Slice, ...]]:
     """
     Divide what the log has by now into one tuple of slices for each task.
@@ -69,7 +68,6 @@ def plan(
         begin: Where the read begins.
         end: Where it ends.
         partitions: Tasks, at most; None: by the size of the log.
-        period: When what is asked for was published.
 
     Raises:
         SparkError: This is a replica.
@@ -92,11 +90,9 @@ def plan(
         for number in numbers[topic.id]
     ]
     ranges = [each for each in ranges if each.upto > each.after]
-    since = max(filter(None, (begin.time, period.since)), default=None)
-    until = min(filter(None, (end.time, period.until)), default=None)
     floor = first_day(log_days, min((each.after for each in ranges), default=0))
-    since = max(filter(None, (since, floor)), default=None)
-    slices = _ends(session, ranges, since, until)
+    since = max(filter(None, (begin.time, floor)), default=None)
+    slices = _ends(session, ranges, since, end.time)
     size = _bytes(log_days, since)
     if partitions is None:
         partitions = min(1 + size // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)

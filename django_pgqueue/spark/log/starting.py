@@ -17,8 +17,8 @@ from typing import Any
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.spark.filters import moment
 from django_pgqueue.spark.log.bounds import Topic
+from django_pgqueue.spark.slices import moment
 
 EARLIEST, LATEST = "earliest", "latest"
 

@@ -8,15 +8,12 @@ again stores each row once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.columns import Columns, plan
 from django_pgqueue.spark.write.journal import COMMITTED, WriteResult
@@ -104,20 +101,3 @@ def check(frame: Any, options: Mapping[str, str]) -> tuple[WriteOptions, Columns
 
     asked = parse(options)
     return asked, plan(to_arrow_schema(frame.schema, timezone="UTC"), asked)
-
-
-def find_dsn(spark: Any, source: DsnSource) -> str:
-    """
-    Return the DSN as Spark's own processes find it.
-
-    A session of this package's has it in the environment of its Java process alone.
-
-    Raises:
-        SparkError: It is not there.
-    """
-    environ = dict(os.environ)
-    with suppress(Exception):  # Spark Connect has no Java of ours.
-        said = spark.sparkContext._jvm.System.getenv(source.variable)
-        if said:
-            environ[source.variable] = str(said)
-    return source.read(environ)

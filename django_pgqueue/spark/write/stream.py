@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.spark.dsn import find_dsn
 from django_pgqueue.spark.write import once
 from django_pgqueue.spark.write.options import NAME_CHARACTERS_MAX, parse
 
@@ -59,7 +60,7 @@ def write_batches(name: str, **options: str) -> Callable[[Any, int], None]:
 
     def write_batch(frame: Any, number: int) -> None:
         given = {**options, "name": f"{name} {query_id(frame)} {number}"}
-        where = once.find_dsn(frame.sparkSession, dsn)
+        where = find_dsn(frame.sparkSession, dsn)
         found = once.look_up(where, given["name"], takes_over=True)
         if found.result is not None:
             logger.info("jobs of a batch are there already name=%s", given["name"])
