@@ -20,9 +20,9 @@ from tests.docs import spark_reader
 from tests.docs.samples import PAGES, Sample, name_of, samples_of
 from tests.docs.spark_reader import is_pipeline_job, spark_samples
 from tests.pipeline.conftest import plan, run
-from tests.spark.conftest import _packages, dsn, spark, start_spark
+from tests.spark.conftest import _packages, by_jdbc, dsn, spark, start_spark
 
-__all__ = ["_packages", "dsn", "plan", "run", "spark", "start_spark"]
+__all__ = ["_packages", "by_jdbc", "dsn", "plan", "run", "spark", "start_spark"]
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +56,7 @@ def customers(spark, transactional_db):
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_samples_of_a_page_run_in_spark(
-    page, spark, dsn, run, customers, tmp_path, monkeypatch
+    page, spark, dsn, run, customers, tmp_path, monkeypatch, request
 ):
     """In their order; paths are below a folder of the test."""
     monkeypatch.setattr(topics, "_declared", {})
@@ -69,6 +69,8 @@ def test_the_samples_of_a_page_run_in_spark(
         ("{tomorrow}", f"{tomorrow:%Y-%m-%d}T00:00Z"),
         ("/srv/", f"{tmp_path}/"),
     ]
+    if any("snapshot(" in sample.source for sample in samples(page)):
+        here.append(("{tcp}", request.getfixturevalue("by_jdbc").file))
     space: dict[str, Any] = {
         "Job": Job,
         "Path": Path,

@@ -71,13 +71,13 @@ def no_spark():
     raise AssertionError("Spark was asked for.")
 
 
-def test_a_query_that_is_not_divided_cannot_be_slowed_down(plan):
-    """It would hold its snapshot all the while."""
+def test_a_query_cannot_be_slowed_down(plan):
+    """It would hold its snapshot all the while. No Spark is started for it."""
     slow = dataclasses.replace(
         plan("fanout", task=TASK, query="SELECT 1 AS name"),
         read_options={"maxRowsPerSecond": "10"},
         sessions=no_spark,
     )
 
-    with pytest.raises(SparkOptionError, match="maxRowsPerSecond needs divideBy"):
+    with pytest.raises(SparkOptionError, match="maxRowsPerSecond cannot be kept"):
         run_job(slow)

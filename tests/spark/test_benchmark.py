@@ -22,7 +22,8 @@ def place(transactional_db, dsn):
 def test_both_ways_of_ours_are_measured(spark, place):
     """Each turn has its seconds; rows that are missing stop it."""
     work.fill(place, ROWS)
-    reads = {"pgqueue": read_sides(spark, place, work.NARROW)["pgqueue"]}
+    of_all = read_sides(spark, place, work.NARROW)
+    reads = {name: of_all[name] for name in ("read", "pgqueue")}
     sides = write_sides(spark, place, ROWS)
     writes = {name: sides[name] for name in ("staged", "copy")}
 
@@ -37,7 +38,7 @@ def test_both_ways_of_ours_are_measured(spark, place):
         check=lambda: work.count(place),
     )
 
-    for told in (read["pgqueue"], written["staged"], written["copy"]):
+    for told in (read["read"], read["pgqueue"], written["staged"], written["copy"]):
         assert [1, 1] == [len(told["seconds"]), len(told["processor"])]
         assert told["seconds"][0] > 0
     with pytest.raises(AssertionError, match="500 rows, not 501"):

@@ -9,10 +9,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from django_pgqueue.spark.jdbc.driver import DEBIANS
 from django_pgqueue.spark.session import open_session
 from tests.benchmarks.environments import REPOSITORY
 from tests.benchmarks.machine import load, machine
@@ -20,12 +21,19 @@ from tests.benchmarks.spark import work
 from tests.benchmarks.spark.processors import seconds_of
 from tests.benchmarks.spark.server import Place, migrated_server
 
-# Debian's package libpostgresql-jdbc-java puts it there.
-JAR = Path("/usr/share/java/postgresql.jar")
-
 MASTER, MEMORY = "local[2]", "2g"
 GROWTH = (100_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
 COLD_ROWS = 100_000
+COLD_SIDES = ("read", "pgqueue", "jdbc")
+
+
+PARTS = ("read", "write", "growth", "cold")
+
+# What people write: Spark takes all columns of a Python source for it.
+ASKED: dict[str, Callable[[Any], object]] = {
+    "count": lambda frame: frame.count(),
+    "group": lambda frame: frame.groupBy("task", "queue").count().collect(),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(cold(asked.cold, Place(**json.loads(sys.stdin.read())), asked.jar))  # noqa: T201
         return 0
     results: dict[str, Any] = {
+        # Parts that are not measured now stay as they were.
+        **(json.loads(asked.json.read_text()) if _is_part(asked) else {}),
         "at": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
         "machine": machine(),
         "load": load(),
@@ -52,9 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _is_part(asked: argparse.Namespace) -> bool:
+    return asked.json is not None and asked.json.exists() and asked.only != PARTS
+
+
 def _warm(asked: argparse.Namespace, place: Place, results: dict[str, Any]) -> None:
     session = _session(place, asked.jar)
-    pids = (_java(), place.postmaster, os.getpid())
+    pids = (_java(), os.getpid(), place.postmaster)
     results["versions"] = {
         "PostgreSQL": _version(place),
         "PySpark": session.version,
@@ -71,6 +85,10 @@ def _warm(asked: argparse.Namespace, place: Place, results: dict[str, Any]) -> N
                     asked.rows,
                     pids,
                     f"read_{name}",
+                )
+            for name, ask in ASKED.items():
+                results[name] = take_turns(
+                    ask_sides(session, place, ask), asked.turns, asked.rows, pids, name
                 )
         if "write" in asked.only:
             results["write"] = take_turns(
@@ -104,8 +122,13 @@ def _grown(
         check=lambda: work.count(place),
     )
     work.fill(place, rows)
+    sides = read_sides(session, place, work.WIDE)
     wide = take_turns(
-        read_sides(session, place, work.WIDE), turns, rows, pids, f"growth {rows:,}"
+        {name: sides[name] for name in ("pgqueue", "jdbc")},
+        turns,
+        rows,
+        pids,
+        f"growth {rows:,}",
     )
     return {**written, **wide}
 
@@ -114,8 +137,20 @@ def read_sides(
     session: Any, place: Place, columns: tuple[str, ...]
 ) -> dict[str, Callable[[], None]]:
     return {
-        "pgqueue": lambda: work.read(session, columns),
+        "read": lambda: work.read(session, columns),
+        "unmasked": lambda: work.read(session, columns, ()),
+        "pgqueue": lambda: work.read_by_python(session, columns),
         "jdbc": lambda: work.read_by_jdbc(session, place, columns),
+    }
+
+
+def ask_sides(
+    session: Any, place: Place, ask: Callable[[Any], object]
+) -> dict[str, Callable[[], object]]:
+    return {
+        "read": lambda: ask(work.table(session)),
+        "pgqueue": lambda: ask(work.table_by_python(session)),
+        "jdbc": lambda: ask(work.table_by_jdbc(session, place)),
     }
 
 
@@ -129,10 +164,10 @@ def write_sides(session: Any, place: Place, rows: int) -> dict[str, Callable[[],
 
 
 def take_turns(
-    sides: dict[str, Callable[[], None]],
+    sides: Mapping[str, Callable[[], object]],
     turns: int,
     rows: int,
-    pids: Iterable[int],
+    pids: Sequence[int],
     title: str,
     *,
     before: Callable[[], None] = lambda: None,
@@ -142,22 +177,33 @@ def take_turns(
     Let each side work *turns* times, one after the other, after one unmeasured turn.
 
     Returns:
-        By side: seconds and processor seconds of each turn, in order.
+        By side: seconds and processor seconds of each turn, in order; and those of the
+        server alone, which is the last of *pids*.
     """
-    told: dict[str, Any] = {name: {"seconds": [], "processor": []} for name in sides}
+    told: dict[str, Any] = {
+        name: {"seconds": [], "processor": [], "server": []} for name in sides
+    }
+    *_, server = pids
     for turn in range(turns + 1):
         # Every other turn backwards: nobody is always the first after a pause.
         for name in list(sides)[:: -1 if turn % 2 else 1]:
             before()
-            used, started = seconds_of(*pids), time.monotonic()
+            before_it = seconds_of(*pids), seconds_of(server)
+            started = time.monotonic()
             sides[name]()
             seconds = time.monotonic() - started
-            used = seconds_of(*pids) - used
+            used, served = (
+                after - before
+                for after, before in zip(
+                    (seconds_of(*pids), seconds_of(server)), before_it, strict=True
+                )
+            )
             if check is not None and check() != rows:
                 raise AssertionError(f"{name} of {title}: {check():,} rows, not {rows}")
             if turn:
                 told[name]["seconds"].append(round(seconds, 3))
                 told[name]["processor"].append(round(used, 2))
+                told[name]["server"].append(round(served, 2))
         if turn:
             say(f"{title} {turn}: {_shown(told, rows)}")
     return told
@@ -173,7 +219,7 @@ def _shown(told: dict[str, Any], rows: int) -> str:
 
 def _cold_turns(asked: argparse.Namespace, place: Place) -> dict[str, Any]:
     work.fill(place, COLD_ROWS)
-    told: dict[str, list[float]] = {"pgqueue": [], "jdbc": []}
+    told: dict[str, list[float]] = {name: [] for name in COLD_SIDES}
     for turn in range(asked.turns):
         for name in list(told)[:: -1 if turn % 2 else 1]:
             done = subprocess.run(
@@ -245,11 +291,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--write-rows", type=int, default=1_000_000, help="to write (1,000,000)")
     add("--turns", type=int, default=5, help="of each side (default 5)")
     add("--growth", type=int, nargs="+", default=GROWTH, metavar="ROWS")
-    parts = ("read", "write", "growth", "cold")
-    add("--only", nargs="+", choices=parts, default=parts, metavar="PART")
-    add("--jar", type=Path, default=JAR, help="PostgreSQL's JDBC driver")
+    add("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
+    add("--jar", type=Path, default=DEBIANS, help="PostgreSQL's JDBC driver")
     add("--json", type=Path, help="write the results there")
-    add("--cold", choices=("pgqueue", "jdbc"), help=argparse.SUPPRESS)
+    add("--cold", choices=COLD_SIDES, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 

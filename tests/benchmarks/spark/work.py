@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_pgqueue import spark
 from tests.benchmarks.spark.server import Place
 
 TASK, QUEUE = "shop.tasks.send_receipt", "mail"
@@ -67,7 +68,17 @@ def count(place: Place) -> int:
     return int(row[0])
 
 
-def read(session: Any, columns: tuple[str, ...]) -> None:
+def read(
+    session: Any, columns: tuple[str, ...], redact: tuple[str, ...] | None = None
+) -> None:
+    """Read all jobs by read(), into nothing."""
+    frame = spark.read(
+        session, "jobs", columns=columns, partitions=PARTITIONS, redact=redact
+    )
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def read_by_python(session: Any, columns: tuple[str, ...]) -> None:
     """Read all jobs by format("pgqueue"), into nothing."""
     frame = (
         session.read.format("pgqueue")
@@ -79,10 +90,27 @@ def read(session: Any, columns: tuple[str, ...]) -> None:
 
 def read_by_jdbc(session: Any, place: Place, columns: tuple[str, ...]) -> None:
     """Read all jobs by Spark's JDBC source, divided by id, into nothing."""
+    frame = table_by_jdbc(session, place).select(*columns)
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def table(session: Any) -> Any:
+    """Return the jobs as read() has them, of which a query takes what it needs."""
+    return spark.read(session, "jobs", partitions=PARTITIONS)
+
+
+def table_by_python(session: Any) -> Any:
+    """Return the jobs as format("pgqueue") has them."""
+    options = {"table": "jobs", "partitions": PARTITIONS}
+    return session.read.format("pgqueue").options(**options).load()
+
+
+def table_by_jdbc(session: Any, place: Place) -> Any:
+    """Return the jobs as Spark's JDBC source has them, divided by id."""
     with place.connect() as connection:
         ends = connection.execute("SELECT min(id), max(id) FROM pgqueue_job").fetchone()
     assert ends is not None
-    frame = (
+    return (
         _jdbc(session.read.format("jdbc"), place)
         .options(
             partitionColumn="id",
@@ -92,9 +120,7 @@ def read_by_jdbc(session: Any, place: Place, columns: tuple[str, ...]) -> None:
             fetchsize=FETCH_ROWS,
         )
         .load()
-        .select(*columns)
     )
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def write(session: Any, rows: int) -> None:
