@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.extras import extra
 from django_pgqueue.spark import options
 from django_pgqueue.spark import query as queries
 from django_pgqueue.spark.connect import Session
@@ -161,16 +160,16 @@ def table_frame(
     """Return what read() does, asked for by options of format("pgqueue")."""
     asked = options.parse(given, streams=False)
     names = [column.name for column in asked.columns or asked.table.columns]
+    needed = _needed(asked.table, names, where)
     frame = None
     # JDBC knows no pace.
     if asked.rows_per_second_max is None:
-        frame, reason = _table_by_jdbc(spark, asked, snapshot)
+        frame, reason = _table_by_jdbc(spark, asked, needed, snapshot)
         if frame is None:
             _without_driver(reason, snapshot)
     if frame is None:
-        fetched = _needed(asked.table, names, where)
-        reader = spark.read.format("pgqueue").options(**given)
-        frame = reader.option("columns", ",".join(fetched)).load()
+        fetched = {**given, "columns": ",".join(needed)}
+        frame = spark.read.format("pgqueue").options(**fetched).load()
     if where is not None:
         frame = frame.where(where)
     return frame.select(*names)
@@ -184,9 +183,12 @@ def check_query(sql: str, partitions: int | None) -> str:
 
 
 def _table_by_jdbc(
-    spark: Any, asked: options.ReadOptions, snapshot: Snapshot | None
+    spark: Any,
+    asked: options.ReadOptions,
+    needed: Sequence[str],
+    snapshot: Snapshot | None,
 ) -> tuple[Any, str]:
-    """Return the whole table by JDBC; or None, and why it cannot be."""
+    """Return the columns *needed* of a table by JDBC; or None, and why it cannot be."""
     if _is_connect(spark):
         return None, "A server of Spark Connect has a DSN of its own."
     table = asked.table
@@ -214,7 +216,9 @@ def _table_by_jdbc(
     redaction = redaction_in(spark)
     if asked.redact is not None:
         redaction = Redaction(asked.redact, redaction.places)
-    return masked(frame, table.columns, redaction), ""
+    columns = [column for column in table.columns if column.name in needed]
+    # What is left out here is not masked either.
+    return masked(frame, columns, redaction).select(*needed), ""
 
 
 def _load(
@@ -234,17 +238,14 @@ def _load(
     statements = (*first, *SET_UP, *set_up)
     properties = {
         **where.properties,
-        **BINARY,
         "driver": driver.CLASS,
-        "ApplicationName": f"pgqueue spark: {name}",
         "fetchsize": str(fetch_rows),
         "preferTimestampNTZ": "true",
         "sessionInitStatement": "; ".join(statements).format(zone=zone),
     }
+    url = where.url(**BINARY, ApplicationName=f"pgqueue spark: {name}")
     try:
-        return spark.read.jdbc(
-            where.url, relation, properties=properties, **division
-        ), ""
+        return spark.read.jdbc(url, relation, properties=properties, **division), ""
     except Exception as error:
         if f"ClassNotFoundException: {driver.CLASS}" in str(error):
             return None, driver.NOT_THERE
@@ -342,6 +343,4 @@ def _zone(spark: Any) -> str:
 
 
 def _is_connect(spark: Any) -> bool:
-    return isinstance(spark, extra("pyspark.sql").SparkSession) and (
-        ".connect." in type(spark).__module__
-    )
+    return ".connect." in type(spark).__module__

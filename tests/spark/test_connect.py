@@ -25,12 +25,13 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 CLIENT = """
 import json, sys
 from django_pgqueue.redaction.names import REDACT_DEFAULT
+from django_pgqueue import spark
 from django_pgqueue.spark import submit
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.session import open_session
 
 def read(session):
-    rows = session.read.format("pgqueue").option("columns", "id,kwargs").load()
+    rows = spark.read(session, "jobs", columns=["id", "kwargs"])
     return [row.kwargs for row in rows.sort("id").collect()]
 
 session = open_session("client")

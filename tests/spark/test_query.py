@@ -176,6 +176,13 @@ def test_a_query_is_one_select(session, numbers, sql, problem):
         query.describe(session, sql)
 
 
+def test_operators_see_who_reads(rows):
+    """By the name of the session; so what the URL says comes to the driver."""
+    (row,) = rows("SELECT current_setting('application_name') AS name").collect()
+
+    assert "pgqueue spark: query" == row.name
+
+
 def test_a_query_only_reads(rows):
     """Functions that write are refused by PostgreSQL."""
     with pytest.raises(Exception, match="read-only transaction"):

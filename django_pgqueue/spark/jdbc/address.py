@@ -2,21 +2,23 @@
 Address: a DSN of libpq's as JDBC's URL and properties.
 
 Its password becomes a property, which Spark leaves out of plans, of the UI and of its
-event log. What JDBC cannot do, such as a Unix socket, is said and not left out.
+event log. The rest is of the URL, since Spark writes the names of properties in small
+letters, and the driver then passes over prepareThreshold. What JDBC cannot do, such as
+a Unix socket, is said and not left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from psycopg.conninfo import conninfo_to_dict
 
+SECRET = "password"  # noqa: S105  # The name of the parameter.
+
 # Parameters of libpq that JDBC has as well, and what it calls them.
 SAME = {
-    "user": "user",
-    "password": "password",
     "sslmode": "sslmode",
     "sslrootcert": "sslrootcert",
     "sslcert": "sslcert",
@@ -58,8 +60,15 @@ class NotByJdbc(Exception):  # It says what is so; nothing went wrong.
 class Address:
     """Where JDBC finds the database."""
 
-    url: str
+    server: str
+    parameters: Mapping[str, str]
     properties: Mapping[str, str] = field(repr=False)
+
+    def url(self, **more: str) -> str:
+        """Return the URL, with further parameters of the driver's."""
+        return (
+            f"{self.server}?{urlencode({**self.parameters, **more}, quote_via=quote)}"
+        )
 
 
 def address(dsn: str, *, user: str, database: str) -> Address:
@@ -79,18 +88,21 @@ def address(dsn: str, *, user: str, database: str) -> Address:
         for name, value in conninfo_to_dict(dsn).items()
         if name not in LEFT_OUT and value is not None
     }
-    url = f"jdbc:postgresql://{_hosts(given)}/"
-    url += quote(given.pop("dbname", database), safe="")
-    properties = {"user": user}
+    server = f"jdbc:postgresql://{_hosts(given)}/"
+    server += quote(given.pop("dbname", database), safe="")
+    properties = {"user": given.pop("user", user)}
+    if SECRET in given:
+        properties[SECRET] = given.pop(SECRET)
+    parameters = {}
     if (servers := given.pop("target_session_attrs", None)) is not None:
-        properties["targetServerType"] = SERVERS[servers]
+        parameters["targetServerType"] = SERVERS[servers]
     if (alive := given.pop("keepalives", None)) is not None:
-        properties["tcpKeepAlive"] = KEEPALIVES.get(alive, "true")
+        parameters["tcpKeepAlive"] = KEEPALIVES.get(alive, "true")
     for name, value in given.items():
         if name not in SAME:
             raise NotByJdbc(f"The DSN has {name}, which JDBC does not know.")
-        properties[SAME[name]] = value
-    return Address(url, properties)
+        parameters[SAME[name]] = value
+    return Address(server, parameters, properties)
 
 
 def _hosts(given: dict[str, str]) -> str:

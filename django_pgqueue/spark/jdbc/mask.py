@@ -23,7 +23,7 @@ def masked(frame: Any, columns: Sequence[Column], redaction: Redaction) -> Any:
 
     Args:
         frame: A DataFrame with *columns* and with task.
-        columns: Those of a table.
+        columns: Those of a table, or some of them.
         redaction: What is hidden.
     """
     shown = {

@@ -9,16 +9,17 @@ from django_pgqueue.spark.jdbc.address import NotByJdbc, address
 
 def told(dsn):
     found = address(dsn, user="ada", database="shop")
-    return found.url, dict(found.properties)
+    return found.server, dict(found.parameters), dict(found.properties)
 
 
 def test_a_dsn_becomes_a_url_and_properties():
     """The password is no part of the URL; what the DSN leaves out is libpq's own."""
     assert told("postgresql://eve:p%40ss@db.example:5433/a%2Fb?sslmode=require") == (
         "jdbc:postgresql://db.example:5433/a%2Fb",
-        {"user": "eve", "password": "p@ss", "sslmode": "require"},
+        {"sslmode": "require"},
+        {"user": "eve", "password": "p@ss"},
     )
-    assert told("host=db") == ("jdbc:postgresql://db:5432/shop", {"user": "ada"})
+    assert told("host=db") == ("jdbc:postgresql://db:5432/shop", {}, {"user": "ada"})
     assert "p@ss" not in repr(address("host=db password=p@ss", user="a", database="b"))
 
 
@@ -32,12 +33,17 @@ def test_several_servers_and_their_kind_are_kept():
     assert told(dsn) == (
         "jdbc:postgresql://a:1,[::1]:2/d",
         {
-            "user": "ada",
             "targetServerType": "preferSecondary",
             "options": "-c role=r",
             "connectTimeout": "3",
             "tcpKeepAlive": "true",
         },
+        {"user": "ada"},
+    )
+    assert (
+        address(dsn, user="ada", database="d")
+        .url(ApplicationName="x y")
+        .endswith("&connectTimeout=3&options=-c%20role%3Dr&ApplicationName=x%20y")
     )
 
 
