@@ -127,7 +127,7 @@ def query(
             ranges = queries.divide(session, sql, columns, divide_by, partitions)
         found, reason = _address(spark, session, text)
         if found is not None:
-            division = {}
+            division: dict[str, Any] = {}
             if ranges is not None:
                 division = {
                     "column": ranges.column,

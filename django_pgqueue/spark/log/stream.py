@@ -134,7 +134,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 asked.table,
                 self._columns,
                 slices,
-                conditions=(),
                 redaction=self._redaction,
                 rows_per_second=rows_per_second,
             )
