@@ -178,7 +178,7 @@ def table_frame(
 def check_query(sql: str, partitions: int | None) -> str:
     """Return *sql* as query() takes it; raise SparkOptionError for what cannot be."""
     if partitions is not None:
-        options.number("partitions", str(partitions), 1, options.PARTITIONS_MAX)
+        options.PARTITIONS("partitions", str(partitions))
     return queries.check(sql)
 
 
