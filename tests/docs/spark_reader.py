@@ -16,6 +16,12 @@ HAS = {
 @task(name="shop.tasks.refresh")
 def refresh(customer_id): ...
 """,
+    "docs/howto/join-with-business-tables.md": """
+from tests.harness.factories import make_archived_job
+
+make_archived_job(task="shop.tasks.bill", kwargs={"customer_id": 7})
+make_archived_job(task="shop.tasks.refresh", kwargs={"customer_id": 8})
+""",
     "docs/howto/offload-the-archive.md": """
 noop.delay()
 drain()
@@ -87,6 +93,10 @@ run("refresh_customers")
 assert [{"customer_id": 7}, {"customer_id": 8}] == sorted(
     (job.kwargs for job in Job.objects.all()), key=str
 )
+""",
+    "docs/howto/join-with-business-tables.md": """
+(cost,) = spark.read.parquet("/srv/reports/cost").collect()
+assert "gold" == cost.plan
 """,
     "docs/howto/offload-the-archive.md": "assert 1 == jobs.count()",
     "docs/howto/read-with-spark.md": """
