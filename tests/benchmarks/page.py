@@ -51,6 +51,7 @@ def made() -> dict[str, Callable[[], str]]:
         "spark-goals": lambda: spark_table.goals(spark),
         "spark-growth": lambda: spark_table.growth(spark),
         "spark-cold": lambda: spark_table.cold(spark),
+        "spark-ingest": lambda: spark_table.ingest(spark),
     }
 
 

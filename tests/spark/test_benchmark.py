@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.benchmarks.spark import table, work
+from tests.benchmarks.spark import ingest, table, work
 from tests.benchmarks.spark.__main__ import main, read_sides, take_turns, write_sides
 from tests.benchmarks.spark.server import Place
 
@@ -49,8 +49,6 @@ def test_both_ways_of_ours_are_measured(spark, place):
 @pytest.mark.slow
 def test_a_backlog_is_ingested(spark, place, tmp_path):
     """All of it, by the pipeline job; its seconds are told."""
-    from tests.benchmarks.spark import ingest
-
     ingest.fill(place, "orders", ROWS)
 
     assert 0 < ingest.ingest(place, spark, "orders", tmp_path / "log")

@@ -1,5 +1,6 @@
 """
-Spark's side: reading and writing jobs, beside Spark's JDBC source and beside COPY.
+Spark's side: reading and writing jobs, beside Spark's JDBC source and beside COPY; and
+the pipeline job ingest.
 
     python -m tests.benchmarks.spark --json tests/benchmarks/measured/spark.json
 

@@ -17,7 +17,7 @@ from django_pgqueue.spark.jdbc.driver import DEBIANS
 from django_pgqueue.spark.session import open_session
 from tests.benchmarks.environments import REPOSITORY
 from tests.benchmarks.machine import load, machine
-from tests.benchmarks.spark import work
+from tests.benchmarks.spark import ingest, work
 from tests.benchmarks.spark.processors import seconds_of
 from tests.benchmarks.spark.server import Place, migrated_server
 
@@ -27,7 +27,7 @@ COLD_ROWS = 100_000
 COLD_SIDES = ("read", "pgqueue", "jdbc")
 
 
-PARTS = ("read", "write", "growth", "cold")
+PARTS = ("read", "write", "growth", "ingest", "cold")
 
 # What people write: Spark takes all columns of a Python source for it.
 ASKED: dict[str, Callable[[Any], object]] = {
@@ -39,7 +39,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return 0, or 2 if something that is needed is not there."""
     asked = _options(arguments)
-    if not asked.jar.exists():
+    if not asked.jar.exists() and set(asked.only) != {"ingest"}:
         say(f"There is no {asked.jar}: install libpostgresql-jdbc-java, or say --jar.")
         return 2
     if asked.cold:
@@ -51,7 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "at": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
         "machine": machine(),
         "load": load(),
-        "rows": {"read": asked.rows, "write": asked.write_rows, "cold": COLD_ROWS},
+        "rows": {
+            "read": asked.rows,
+            "write": asked.write_rows,
+            "cold": COLD_ROWS,
+            "ingest": asked.ingest_rows,
+        },
     }
     with migrated_server() as place:
         _warm(asked, place, results)
@@ -73,7 +78,7 @@ def _warm(asked: argparse.Namespace, place: Place, results: dict[str, Any]) -> N
         "PostgreSQL": _version(place),
         "PySpark": session.version,
         "Java": session.sparkContext._jvm.System.getProperty("java.version"),
-        "JDBC driver": _name_of(asked.jar),
+        "JDBC driver": _name_of(asked.jar) if asked.jar.exists() else "",
     }
     try:
         if "read" in asked.only:
@@ -105,6 +110,10 @@ def _warm(asked: argparse.Namespace, place: Place, results: dict[str, Any]) -> N
                 str(rows): _grown(session, place, rows, asked.turns, pids)
                 for rows in asked.growth
             }
+        if "ingest" in asked.only:
+            results["ingest"] = ingest.turns(
+                place, session, asked.ingest_rows, asked.turns, say
+            )
     finally:
         session.stop()
 
@@ -251,12 +260,16 @@ def cold(side: str, place: Place, jar: Path) -> float:
 
 
 def _session(place: Place, jar: Path) -> Any:
+    # Spark's own Pythons find the data source of this checkout.
+    toplevel = REPOSITORY / "django_pgqueue" / "spark" / "toplevel"
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (REPOSITORY, toplevel)))
+    jars = {"spark.jars": str(jar)} if jar.exists() else {}
     session = open_session(
         "benchmark",
         master=MASTER,
         memory=MEMORY,
         dsn=place.dsn,
-        config={"spark.ui.enabled": "false", "spark.jars": str(jar)},
+        config={"spark.ui.enabled": "false", **jars},
     )
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -284,11 +297,12 @@ def _version(place: Place) -> str:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks.spark",
-        description="Read and write jobs with Spark. Progress: standard error.",
+        description="Read, write and ingest with Spark. Progress: standard error.",
     )
     add = parser.add_argument
     add("--rows", type=int, default=2_000_000, help="to read (default 2,000,000)")
     add("--write-rows", type=int, default=1_000_000, help="to write (1,000,000)")
+    add("--ingest-rows", type=int, default=1_000_000, help="to ingest (1,000,000)")
     add("--turns", type=int, default=5, help="of each side (default 5)")
     add("--growth", type=int, nargs="+", default=GROWTH, metavar="ROWS")
     add("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")

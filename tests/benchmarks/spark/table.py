@@ -33,6 +33,9 @@ TITLES = {
     "write": "write",
 }
 
+# Messages a second, at least.
+INGEST_GOAL = 80_000
+
 
 def ratio(told: dict[str, Any], one: str, other: str, what: str = "seconds") -> float:
     """Return how many times as fast *one* is as *other*: the median of the turns'."""
@@ -115,6 +118,19 @@ def cold(results: dict[str, Any]) -> str:
     ]
     title = f"start a session, read {results['rows']['cold']:,} rows once"
     return table.table((title, ""), rows)
+
+
+def ingest(results: dict[str, Any]) -> str:
+    """Return what the pipeline job ingest reached, beside its goal."""
+    seconds = results["ingest"]["seconds"]
+    rates = [results["rows"]["ingest"] / each for each in seconds]
+    spread = f"{table.shown(min(rates))} to {table.shown(max(rates))}"
+    verdict = "met" if median(rates) >= INGEST_GOAL else "**missed**"
+    rows = [
+        (f"Median of {len(rates)} turns", f"{table.shown(median(rates))} ({spread})"),
+        ("Goal", f"{INGEST_GOAL:,}: {verdict}"),
+    ]
+    return table.table(("", "messages/s"), rows)
 
 
 def _processors(told: dict[str, Any], one: str, other: str) -> str:
