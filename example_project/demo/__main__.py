@@ -30,6 +30,7 @@ from example_project.demo.pipeline import Pipeline, PipelineFailed
 from example_project.demo.processes import ProcessDied, Processes, listening_socket
 from example_project.demo.progress import progress
 from example_project.demo.project import set_up_django
+from example_project.demo.replay import replay
 from example_project.demo.smtp_server import LATER, LATER_SECONDS, NEVER
 from example_project.demo.tally import Tally, wait_for_tally
 from example_project.demo.verdict import Verdict, judge
@@ -87,7 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make demo",
         description="Post 1,000 mails while workers are killed; count what arrives. "
-        "Then digest what the queue has done, on Spark.",
+        "Then digest what the queue has done, on Spark, and replay the messages.",
         epilog="Exit status: 0 all was well; 1 a mail is not accounted for, or the "
         "demonstration did not get through; 3 all mails are accounted for, and only "
         "the pipeline failed; 130 interrupted.",
@@ -167,11 +168,15 @@ def demonstrate(place: Place, database: str, asked: argparse.Namespace) -> int:
                     print(f"… and {len(verdict.findings) - FINDINGS_MAX} more")
             print(verdict.line(), tally.line(), sep="\n", flush=True)
             is_digested = pipeline is None or digest(pipeline, place, port, asked)
+            print("\nReplay: what was published, once more", flush=True)
+            differences = replay()
+            for difference in differences:
+                print(difference, flush=True)
             if not asked.exit:
                 stay_up(processes, port)
         except (ProcessDied, PartFailed) as error:
             raise DemoFailed(f"{processes.tails()}\n{error}") from error
-        if not verdict.holds:
+        if not verdict.holds or differences:
             return FAILED
         return 0 if is_digested else NO_PIPELINE
 

@@ -382,6 +382,7 @@ def test_two_demonstrations_at_once(tmp_path):
         if has_spark:
             check_charts(staying, url, browser)
         said(staying, "^Still up: ")
+        said(staying, r"^replay: the counts were deleted .*: 99[01] \+ 10$")
         check_orders_end(said(staying, r"^Place an order: (\S+)$")[1])
 
         os.kill(stays.pid, signal.SIGINT)

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyarrow import dataset
-
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan, run_job
 from tests.benchmarks.spark.server import Place
@@ -64,6 +62,8 @@ def ingest(place: Place, session: Any, topic: str, path: Path) -> float:
 
 def written(path: Path) -> int:
     """Return how many messages a plain reader finds."""
+    from pyarrow import dataset
+
     return int(dataset.dataset(path, format="parquet").count_rows())
 
 
