@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
@@ -30,3 +32,11 @@ def price_orders(
     unpriced, rows = run.counted(priced.where(priced.price.isNull()))
     unpriced.select("id", "name").write.mode("overwrite").json(f"{folder}/unpriced")
     return made + rows()
+
+
+@pipeline_job(takes_out=())
+def wait_to_be_stopped(run: Run) -> None:
+    """Do nothing, until it is stopped."""
+    while True:
+        run.check()
+        time.sleep(0.05)

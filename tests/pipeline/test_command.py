@@ -201,6 +201,21 @@ def test_sigterm_stops_a_run(environment, cursor):
     assert not TaskHour.objects.exists()
 
 
+def test_a_run_ends_with_the_worker_that_has_started_it(environment):
+    """Whose job comes again by then; else it would meet a run that nobody watches."""
+    run = f"{sys.executable} -m django pgqueue_pipeline run wait_to_be_stopped"
+    worker = subprocess.Popen(
+        ["sh", "-c", f"{run} --queue-job 7 & wait"], cwd=REPOSITORY, env=environment
+    )
+    runs = PipelineRun.objects.filter(queue_job_id=7)
+    wait_for(runs.exists, 30, "the run has its row")
+
+    worker.kill()
+    worker.wait(30)
+
+    wait_for(lambda: runs.filter(state="cancelled").exists(), 30, "the run ends")
+
+
 def test_the_queue_runs_a_pipeline_job(start_worker, cursor):
     """As a task: run, shown with its progress, and done when the run is."""
     make_archived_job(task="tests.seen")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import signal
 import threading
 import time
@@ -72,7 +73,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         queue_job=options["queue_job"],
         read_options=read_options,
     )
-    stop = StopFlag()
+    stop = StopFlag() if options["queue_job"] is None else _OfWorker()
     shown = _Shown(options["job"], out)
     try:
         with _signals_set(stop):
@@ -86,6 +87,19 @@ def run(options: dict[str, Any], out: Output) -> int:
     if ended.state == "succeeded":
         return EXIT_DONE
     return EXIT_STOPPED if ended.state == "cancelled" else EXIT_FAILED
+
+
+class _OfWorker(StopFlag):
+    """Set as well when the worker is gone that has started this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parent = os.getppid()
+
+    def is_set(self) -> bool:
+        """Whether the run is to stop."""
+        # Its job is handed back or rescued, and has a run of its own then.
+        return super().is_set() or os.getppid() != self._parent
 
 
 def _say(ended: Ended, job: str, out: Output) -> None:
