@@ -104,6 +104,21 @@ SELECT t.name, ingested.read_to IS NOT NULL,
    AND (oldest.at < clock_timestamp() - said.log OR t.removed_to > ingested.read_to)
  ORDER BY t.name
 """
+
+# The run of ingest that is to go on until it is stopped, if the latest is such a one:
+# how it is, and since when it has not told how far it has come. A look at the index of
+# runs; positions are a row for each topic and place.
+STALLED_INGEST = """
+SELECT r.id, r.state, (r.options ->> 'trigger') AS trigger,
+       extract(epoch FROM clock_timestamp() - coalesce(p.at, r.started_at))::float8,
+       extract(epoch FROM (r.options ->> 'trigger')::interval)::float8
+  FROM (SELECT id, state, options, started_at FROM pgqueue_pipeline_run
+         WHERE job = 'ingest' ORDER BY id DESC LIMIT 1) r
+ CROSS JOIN LATERAL (
+       SELECT max(read_at) AS at FROM pgqueue_ingest_position
+        WHERE target = rtrim(r.options ->> 'path', '/')) p
+ WHERE r.options ->> 'trigger' ~ '^[0-9]+[smh]$' AND r.state <> 'cancelled'
+"""
 # The first that is due, and how many have failed of the first thousand that are tried
 # again: by the index of the moments.
 SCHEDULED = """
@@ -211,6 +226,17 @@ class Bounds(NamedTuple):
     full: list[Full]
 
 
+class StalledIngest(NamedTuple):
+    """A run of the pipeline job ingest that is to go on until it is stopped."""
+
+    run: int
+    state: str
+    trigger: str
+    # Since it told how far it has come.
+    seconds: float
+    trigger_seconds: float
+
+
 class Uningested(NamedTuple):
     """A topic that the pipeline job ingest should have read further."""
 
@@ -311,6 +337,13 @@ def uningested(
     """
     cursor.execute(UNINGESTED, {"default": default, "wait": wait})
     return [Uningested(*row) for row in cursor.fetchall()]
+
+
+def stalled_ingest(cursor: Cursor) -> StalledIngest | None:
+    """Return the run of the pipeline job ingest that is to go on, or None."""
+    cursor.execute(STALLED_INGEST)
+    row = cursor.fetchone()
+    return None if row is None else StalledIngest(*row)
 
 
 def halted(cursor: Cursor) -> list[Halted]:

@@ -60,7 +60,8 @@ SELECT id, asked_by, hostname, pid, started_at FROM pgqueue_pipeline_run
 BEAT = """
 UPDATE pgqueue_pipeline_run
    SET lease_until = clock_timestamp() + make_interval(secs => %(lease_seconds)s),
-       rows_in = %(rows_in)s, progress = %(progress)s::jsonb,
+       rows_in = %(rows_in)s, rows_out = %(rows_out)s,
+       progress = %(progress)s::jsonb,
        ui_url = coalesce(%(ui_url)s, ui_url)
  WHERE id = %(run)s AND state = 'running'
 RETURNING cancel_requested_at IS NOT NULL
@@ -73,7 +74,8 @@ HOLD = """
 UPDATE pgqueue_pipeline_run
    SET lease_until = greatest(lease_until, clock_timestamp()
                                   + make_interval(secs => %(lease_seconds)s))
- WHERE id = %(run)s AND state = 'running' AND cancel_requested_at IS NULL
+ WHERE id = %(run)s AND state = 'running'
+   AND (cancel_requested_at IS NULL OR %(is_whole)s)
 RETURNING id
 """
 
@@ -215,6 +217,7 @@ def beat(
     run: int,
     *,
     rows_in: int,
+    rows_out: int = 0,
     progress: Mapping[str, Any],
     ui_url: str | None,
     lease_seconds: float = LEASE_SECONDS,
@@ -225,6 +228,7 @@ def beat(
         {
             "run": run,
             "rows_in": rows_in,
+            "rows_out": rows_out,
             "progress": json.dumps(dict(progress)),
             "ui_url": ui_url,
             "lease_seconds": lease_seconds,
@@ -234,9 +238,24 @@ def beat(
     return None if row is None else bool(row[0])
 
 
-def hold(cursor: Cursor, run: int, *, lease_seconds: float = LEASE_SECONDS) -> bool:
-    """Keep *run* ours until the transaction ends; False: it is not, or is to stop."""
-    cursor.execute(HOLD, {"run": run, "lease_seconds": lease_seconds})
+def hold(
+    cursor: Cursor,
+    run: int,
+    *,
+    is_whole: bool = False,
+    lease_seconds: float = LEASE_SECONDS,
+) -> bool:
+    """
+    Keep *run* ours until the transaction ends; False: it is not, or is to stop.
+
+    Args:
+        cursor: In a transaction.
+        run: The run's id.
+        is_whole: What it does is done as a whole, also if it was told to stop.
+        lease_seconds: As for start().
+    """
+    values = {"run": run, "is_whole": is_whole, "lease_seconds": lease_seconds}
+    cursor.execute(HOLD, values)
     return cursor.fetchone() is not None
 
 

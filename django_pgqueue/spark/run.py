@@ -156,6 +156,7 @@ class Run:
         options: Those of the job.
         dsn: The database that has the run's row; it is shown nowhere.
         rows_in: How many rows were read, as far as the job says: it adds to it.
+        rows_out: How many were written; for a job that returns no number at its end.
         read_options: Options of format("pgqueue").
         patterns: Names whose values are hidden in what is noted.
         known_task: As Plan has it.
@@ -177,6 +178,7 @@ class Run:
         self.known_task = plan.known_task
         self.patterns = plan.patterns
         self.rows_in = 0
+        self.rows_out = 0
         self.notes: list[str] = []
         self._plan = plan
         # Called with the session as soon as there is one.
@@ -186,6 +188,9 @@ class Run:
         self._closing = ExitStack()
         self._lease_seconds = lease_seconds
         self._stop = threading.Event()
+        # The same, but for what is done as a whole.
+        self._stop_after = threading.Event()
+        self._is_whole = False
         # What is read by these is given up when the run is to stop.
         self._readers: set[psycopg.Connection[Any]] = set()
         # Whether a transaction of its own holds its row now.
@@ -324,8 +329,26 @@ class Run:
         Raises:
             PipelineStopped: It was.
         """
-        if self._stop.is_set():
+        if self._stop.is_set() or (self._stop_after.is_set() and not self._is_whole):
             raise PipelineStopped("The run was told to stop.")
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """
+        Do something as a whole, also if the run is told to stop meanwhile.
+
+        For STOP_SECONDS_MAX from then; after that, or when the run has lost its row,
+        check() fails here as it does elsewhere. One at a time.
+
+        Raises:
+            PipelineStopped: The run was told to stop before.
+        """
+        self.check()
+        self._is_whole = True
+        try:
+            yield
+        finally:
+            self._is_whole = False
 
     def note(self, text: str) -> None:
         """Tell *text* with the result of the run; up to NOTES_MAX are kept."""
@@ -333,8 +356,16 @@ class Run:
             shown = redact_text(text.replace("\x00", "\\x00"), self.patterns)
             self.notes.append(shown[:NOTE_CHARACTERS_MAX])
 
-    def stop(self) -> Any:
-        """Let check() and what is read fail; return the session, if it was opened."""
+    def stop(self, *, is_patient: bool = False) -> Any:
+        """
+        Let check() and what is read fail; return the session, if it was opened.
+
+        Args:
+            is_patient: What is being done as a whole may end. None is returned then.
+        """
+        self._stop_after.set()
+        if is_patient and self._is_whole:
+            return None
         self._stop.set()
         for connection in list(self._readers):
             with suppress(psycopg.Error):
@@ -363,7 +394,12 @@ class Run:
             cursor.execute("SET LOCAL timezone = 'UTC'")
             if is_brief:
                 cursor.execute(IDLE, {"seconds": max(self._lease_seconds, 1)})
-            held = pipelines.hold(cursor, self.id, lease_seconds=self._lease_seconds)
+            held = pipelines.hold(
+                cursor,
+                self.id,
+                is_whole=self._is_whole,
+                lease_seconds=self._lease_seconds,
+            )
             if not held:
                 raise PipelineStopped(
                     "The run was told to stop, or another took its place."
@@ -562,13 +598,14 @@ class _Work:
                 f"how many rows it has written, or None."
             )
         run.check()
-        self._snapshot.rows_out = written or 0
+        if written is not None:
+            run.rows_out = written
 
     # The thread that watches.
 
     def _look(self) -> None:
         snapshot = self._snapshot
-        snapshot.rows_in = self._run.rows_in
+        snapshot.rows_in, snapshot.rows_out = self._run.rows_in, self._run.rows_out
         seconds = time.monotonic() - (self._read_since or self._began)
         snapshot.rows_per_second = snapshot.rows_in / max(seconds, 0.001)
         if self._tracker is not None:
@@ -582,7 +619,8 @@ class _Work:
 
     def _cancel(self, seconds: float) -> bool:
         """Stop the work; False: it does not end, and is left behind."""
-        session = self._run.stop()
+        is_patient = self._lost is None and seconds < STOP_SECONDS_MAX
+        session = self._run.stop(is_patient=is_patient)
         if session is not None:
             with suppress(Exception):
                 # Again and again: a job of Spark may begin after the one that ended.
@@ -652,6 +690,7 @@ class _Work:
                 cursor,
                 self._run.id,
                 rows_in=snapshot.rows_in,
+                rows_out=snapshot.rows_out,
                 progress=snapshot.stored(),
                 ui_url=snapshot.ui_url,
                 lease_seconds=self._lease_seconds,

@@ -69,7 +69,7 @@ CHECKS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
     *("roles", "trusted_clock"),
     *("groups_behind", "groups_halted", "topics", "log_bytes"),
-    *("log_ingest", "scheduled", "unpublished", "topics_former"),
+    *("log_ingest", "ingest_behind", "scheduled", "unpublished", "topics_former"),
     *("groups_unserved", "groups_stale"),
     *("stale", "subscribed_tasks", "patterns"),
     *("backfills_behind", "backfills_lost", "backlogs"),

@@ -16,7 +16,13 @@ from django_pgqueue.models import LogDay, Subscription, Topic
 from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics import consume
-from tests.harness.factories import make_group, make_message, make_position, make_topic
+from tests.harness.factories import (
+    make_group,
+    make_message,
+    make_position,
+    make_run,
+    make_topic,
+)
 from tests.harness.minutes import in_minutes
 from tests.management.test_doctor import examined, make_worker, run
 from tests.models.test_sql_files import SQL
@@ -24,7 +30,7 @@ from tests.models.test_sql_files import SQL
 OURS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
     *("groups_behind", "groups_halted", "topics", "log_bytes"),
-    *("log_ingest", "topics_former"),
+    *("log_ingest", "ingest_behind", "topics_former"),
     *("groups_unserved", "groups_stale"),
     "patterns",
 }
@@ -161,6 +167,35 @@ def test_what_waits_for_ingest_and_what_went_without_it(
 
     note(cursor, "/srv/log", {"orders": old.pk}, run=2)
     assert "ok" == found("log_ingest")["severity"]
+
+
+@pytest.mark.parametrize(
+    "columns, severity",
+    [
+        ({"state": "running"}, "warning"),
+        ({"state": "failed"}, "warning"),
+        ({"state": "cancelled"}, "ok"),
+        ({"options": {"trigger": "1h"}}, "ok"),
+        ({"options": {"trigger": "available-now"}}, "ok"),
+    ],
+)
+def test_an_ingest_that_is_to_go_on_and_does_not(
+    transactional_db, cursor, columns, severity
+):
+    """Since any run has told how far it is; not if somebody stopped it."""
+    make_topic()
+    note(cursor, "/srv/log", {"orders": 1}, run=1)
+    options = {"path": "/srv/log/", "trigger": "1m"} | columns.pop("options", {})
+    make_run(job="ingest", options=options, started_at=timedelta(0), **columns)
+    assert "ok" == found("ingest_behind")["severity"]
+
+    cursor.execute(
+        "UPDATE pgqueue_ingest_position SET read_at = now() - interval '15m'"
+    )
+    finding = found("ingest_behind")
+    assert severity == finding["severity"]
+    if severity == "warning":
+        assert f"trigger=1m, is {columns['state']}" in finding["what"]
 
 
 def test_halted_groups(transactional_db):

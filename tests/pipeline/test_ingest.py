@@ -9,8 +9,12 @@ import pytest
 from pyarrow import dataset
 
 from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.models import PipelineRun
+from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.ingest.parquet import ParquetPlace
 from django_pgqueue.spark.run import run_job
+from tests.harness.waiting import wait_for
 from tests.spark.log.conftest import cursor, publish
 
 pytestmark = pytest.mark.spark
@@ -104,6 +108,8 @@ def test_messages_are_written_once_whatever_dies(
         ({"topic": "orders", "path": "x"}, "must begin with /"),
         ({"topic": "orders", "path": "/x", "format": "csv"}, "must be parquet or"),
         ({"topic": "orders", "path": "/x", "starting": "now"}, "must be earliest"),
+        ({"topic": "orders", "path": "/x", "trigger": "soon"}, "trigger is 'soon'"),
+        ({"topic": "orders", "path": "/x", "trigger": "2h"}, "of 1 s to 3,600 s"),
     ],
 )
 def test_a_wrong_option_is_refused_before_spark_starts(plan, given, told):
@@ -133,3 +139,51 @@ def test_a_delta_table_has_each_message_once(run, publish, tmp_path):
     table = DeltaTable(target).to_pyarrow_table(columns=["id", "topic", "day"])
     assert first + second == sorted(table.column("id").to_pylist())
     assert {"orders"} == set(table.column("topic").to_pylist())
+
+
+@pytest.mark.slow
+def test_a_run_with_a_trigger_goes_on_until_it_is_stopped(
+    run, plan, publish, new_cursor, tmp_path, monkeypatch
+):
+    """It tells how far it is, also when nothing comes; asked to stop in the middle of a
+    batch, it puts that one in place, and the next run has nothing to do."""
+    given = {"topic": "orders", "path": str(tmp_path)}
+    sql = new_cursor()
+    first, second, last = publish(3), [], []
+    write = ParquetPlace._write
+
+    def asked_meanwhile(self, frame, batch):
+        rows = write(self, frame, batch)
+        if last:
+            pipelines.request_stop(new_cursor(), "ingest", by="anna")
+            wait_for(self._run._stop_after.is_set, what="the run has heard of it")
+        return rows
+
+    def look(snapshot):
+        found = ids(tmp_path)
+        if found == first and not second:
+            second.extend(publish(2))
+        told = dict(positions(sql)).get("orders", 0)
+        if second and found == first + second and told >= second[-1] and not last:
+            row = PipelineRun.objects.get()
+            assert ("running", "1s") == (row.state, row.options["trigger"])
+            assert row.rows_out <= 5
+            assert 1 == len(snapshot.notes)
+            last.extend(publish(1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetPlace, "_write", asked_meanwhile)
+        goes_on = plan("ingest", **given, trigger="1s")
+        ended = run_job(goes_on, tell=look, beat_seconds=0.2)
+
+    everything = first + second + last
+    assert ("cancelled", None, 6, 6) == (
+        ended.state,
+        ended.error,
+        ended.rows_in,
+        ended.rows_out,
+    )
+    assert everything == ids(tmp_path)
+    again = run("ingest", **given)
+    assert 0 == again.rows_in
+    assert everything == ids(tmp_path)

@@ -25,6 +25,10 @@ RETENTION_SHARE_MAX = 0.8
 
 AHEAD_LEAST = 2
 
+# A run of ingest that is to go on has not told how far it is, for so long and for so
+# many triggers.
+INGEST_SECONDS_MAX, INGEST_TRIGGERS_MAX = 300.0, 10
+
 # So long groups may take to read the former partitions of a topic.
 FORMER_SECONDS_MAX = 3_600.0
 
@@ -40,6 +44,7 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     yield _behind(behind)
     uningested = doctor.uningested(cursor, default=kept.log, wait=kept.wait_for_ingest)
     yield _uningested(uningested)
+    yield _stalled_ingest(doctor.stalled_ingest(cursor))
     yield of_halted(doctor.halted(cursor))
     yield from _scheduled(doctor.scheduled(cursor))
     yield _partitions(doctor.other_partitions(cursor))
@@ -168,6 +173,26 @@ def _uningested(found: list[doctor.Uningested]) -> Finding:
         value=[each.topic for each in found],
         way_out="manage.py pgqueue_pipeline run ingest; what is lost is passed over "
         "with -o on_data_loss=continue. Or topic(…, wait_for_ingest=0).",
+    )
+
+
+def _stalled_ingest(found: doctor.StalledIngest | None) -> Finding:
+    most, seconds, said = INGEST_SECONDS_MAX, 0.0, ""
+    if found is not None:
+        most = max(most, INGEST_TRIGGERS_MAX * found.trigger_seconds)
+        seconds = found.seconds
+        said = f"run {found.run}, with trigger={found.trigger}, is {found.state}"
+    return finding(
+        check="ingest_behind",
+        wrong=seconds > most,
+        what=f"The pipeline job ingest is to go on all the time, and has not told for "
+        f"{age(seconds)} how far it is: {said}.",
+        right="The pipeline job ingest goes on, or was not asked to.",
+        value=round(seconds),
+        limit=round(most),
+        way_out="manage.py pgqueue_pipeline status ingest has its error; start it "
+        "again, or let a service or a schedule do so. If it is to end, "
+        "pgqueue_pipeline stop ingest.",
     )
 
 

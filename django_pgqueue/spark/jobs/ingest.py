@@ -1,9 +1,10 @@
 """
 Ingest: topics of the log, to files by topic and day.
 
-Each run reads what there is when it begins, in batches, and ends. How far it came
-stands in a checkpoint beside the files, so the next run goes on there, and each message
-is in the files once, whatever died in between.
+A run reads what there is when it begins, in batches, and ends; or, by a trigger, it
+writes a batch now and then until it is stopped. How far it came stands in a checkpoint
+beside the files, so the next run goes on there, and each message is in the files once,
+whatever died in between.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.pipeline import ingest_positions
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
+from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.delta import DeltaPlace
@@ -29,6 +31,7 @@ from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.log.bounds import check_topics
 from django_pgqueue.spark.log.check import FAIL
+from django_pgqueue.spark.log.offsets import Offset
 from django_pgqueue.spark.log.starting import EARLIEST
 from django_pgqueue.spark.run import Run, connected
 from django_pgqueue.spark.write.stream import query_id
@@ -36,6 +39,12 @@ from django_pgqueue.spark.write.stream import query_id
 # Locks: none.
 TOPICS = "SELECT id, name FROM pgqueue_topic WHERE name = ANY(%(names)s::text[])"
 INSTALLATION = "SELECT pgqueue_installation()::text"
+
+# The trigger by which a run ends when it has read what there is.
+AVAILABLE = "available-now"
+
+# Else: between the begins of two batches. More is for a schedule: no Spark waits then.
+TRIGGER_SECONDS_MIN, TRIGGER_SECONDS_MAX = 1, 3_600
 
 # Between two looks whether the query has ended, or the run is to stop.
 LOOK_SECONDS = 0.2
@@ -75,6 +84,8 @@ class Asked:
     topics: tuple[str, ...]
     # Whether starting was given.
     starts: bool
+    # Between the begins of two batches; None: until all is read that there is.
+    every_seconds: int | None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Asked:
@@ -105,7 +116,21 @@ class Asked:
             source,
             topics,
             bool(given["starting"]),
+            _every_seconds(given["trigger"]),
         )
+
+
+def _every_seconds(trigger: str) -> int | None:
+    if trigger == AVAILABLE:
+        return None
+    seconds = int(duration("trigger", trigger).total_seconds())
+    if TRIGGER_SECONDS_MIN <= seconds <= TRIGGER_SECONDS_MAX:
+        return seconds
+    raise SparkOptionError(
+        f"The option trigger is {trigger!r}; it must be {AVAILABLE}, or a duration of "
+        f"{TRIGGER_SECONDS_MIN} s to {TRIGGER_SECONDS_MAX:,} s. For batches that are "
+        f"further apart, let a schedule start a run for each."
+    )
 
 
 @pipeline_job(name="ingest", chooses=("path", "checkpoint"), takes_out=("log",))
@@ -116,15 +141,17 @@ def ingest(
     path: str = "",
     format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     starting: str = "",
+    trigger: str = AVAILABLE,
     max_rows_per_batch: int = options.ROWS_PER_BATCH,
     on_data_loss: str = FAIL,
     checkpoint: str = "",
-) -> int:
+) -> None:
     """
     Write topics of the log to Parquet or Delta, by topic and day, each message once.
 
     Options: topic, one or several with commas between; path, a folder or a URI; format,
-    parquet or delta; starting, where the first run begins; max_rows_per_batch;
+    parquet or delta; starting, where the first run begins; trigger, available-now or a
+    duration between two batches, until it is stopped; max_rows_per_batch;
     on_data_loss, fail or continue; checkpoint, another place for it.
     """
     asked = Asked.of(run.options)
@@ -132,14 +159,14 @@ def ingest(
     place = PLACES[asked.format](run, asked.target)
     _check_checkpoint(run, asked, place)
     bounds = _bounds(run, asked.topics)
-    written: list[int] = []
     failed: list[PgQueueError] = []
 
     def write_batch(part: Any, number: int) -> None:
         try:
-            run.check()
-            written.append(place.write(part, query_id(part), number))
-            run.rows_in += written[-1]
+            with run.whole():
+                rows = place.write(part, query_id(part), number)
+            run.rows_in += rows
+            run.rows_out += rows
         except PgQueueError as error:
             # Through Java, an error of ours comes as a text.
             failed.append(error)
@@ -149,20 +176,32 @@ def ingest(
         _log(run, asked, place)
         .writeStream.foreachBatch(write_batch)
         .option("checkpointLocation", asked.checkpoint)
-        .trigger(availableNow=True)
+        .trigger(**_trigger(asked))
         .start()
     )
+    told = None
     try:
         while not query.awaitTermination(LOOK_SECONDS):
-            run.check()
+            # A batch that is under way looks by itself, before it begins.
+            if not query.status["isTriggerActive"]:
+                run.check()
+            if asked.every_seconds is not None:
+                told = _tell_on(run, query, told, asked.target)
     except Exception:
         if failed:
             raise failed[0] from None
         raise
     finally:
         query.stop()
-    _tell(run, query, bounds, asked.target)
-    return sum(written)
+    if asked.every_seconds is None:
+        _tell(run, query, bounds, asked.target)
+
+
+def _trigger(asked: Asked) -> dict[str, Any]:
+    """Return the trigger, as Spark takes it."""
+    if asked.every_seconds is None:
+        return {"availableNow": True}
+    return {"processingTime": f"{asked.every_seconds} seconds"}
 
 
 def _check_topics(run: Run, asked: Asked) -> None:
@@ -234,13 +273,42 @@ def _tell(run: Any, query: Any, bounds: Mapping[str, int], target: str) -> None:
     if progress is None:
         run.note("There was nothing to read.")
         return
-    end = progress["sources"][0]["endOffset"]
-    offset = json.loads(end) if isinstance(end, str) else end
+    _note(run, _offset(progress, "endOffset"), bounds, target)
+
+
+def _tell_on(run: Any, query: Any, told: Any, target: str) -> Any:
+    """Do the same for a query that goes on, after *told*; return what was told last."""
+    progress = query.lastProgress
+    if progress is None or progress["timestamp"] == told:
+        return told
+    end = _offset(progress, "endOffset")
+    # Where nothing was found, all is read that the horizon of this look lets see.
+    is_idle = end == _offset(progress, "startOffset")
+    newest = _offset(progress, "latestOffset") if is_idle else None
+    run.notes.clear()
+    _note(
+        run,
+        end,
+        {
+            name: Offset.read(newest or end).topics[name].lowest
+            for name in end["topics"]
+        },
+        target,
+    )
+    return progress["timestamp"]
+
+
+def _offset(progress: Any, name: str) -> Any:
+    said = progress["sources"][0][name]
+    return json.loads(said) if isinstance(said, str) else said
+
+
+def _note(run: Any, offset: Any, read_to: Mapping[str, int], target: str) -> None:
     with run.transaction(is_brief=True) as cursor:
         cursor.execute(INSTALLATION)
         # Spark may read another database than that of the run.
         if cursor.fetchone() == (offset["installation"],):
-            ingest_positions.note(cursor, target, bounds, run=run.id)
+            ingest_positions.note(cursor, target, read_to, run=run.id)
     for name, topic in offset["topics"].items():
         positions = [topic["read_to"], *topic["partitions"].values()]
         run.note(
