@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +31,14 @@ from tests.harness.waiting import wait_for
 from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_export import archived, ids, make, of_delta
 from tests.pipeline.test_ingest import ids as ids_of_log
+from tests.spark.cluster.cluster import children, descendants
 from tests.spark.conftest import quick_start, require
-from tests.spark.log.conftest import cursor, publish
+from tests.spark.log.conftest import backlog, cursor, held_halfway, publish
 
 # Its first run waits for a Java process of its own.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
-__all__ = ["cursor", "publish"]
+__all__ = ["backlog", "cursor", "publish"]
 
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(
     2
@@ -53,14 +56,14 @@ class Paused:
     """The driver, as a process of its own."""
 
     def __init__(self, dsn: str, config: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.pipeline.paused_driver",
-                dsn,
-                json.dumps(config),
-            ],
+        self._command = [sys.executable, "-m", "tests.pipeline.paused_driver"]
+        self._command += [dsn, json.dumps(config)]
+        self._process = self._start()
+        self._is_held = False
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
             cwd=REPOSITORY,
             env={
                 **os.environ,
@@ -76,18 +79,43 @@ class Paused:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self._is_held = False
 
     def run(self, job: str, options: dict[str, Any], place: str, call: int = 1) -> None:
         """Begin a run, and return when it has stopped at *place*."""
+        self.begin(job, options, place, call)
+        wait_for(self._is_stopped, 240, f"the driver stops at {place}")
+        self._is_held = True
+
+    def begin(
+        self, job: str, options: dict[str, Any], place: str = MOVE, call: int = 0
+    ) -> None:
+        """Begin a run, which stops nowhere unless it is told to."""
         if self._is_held:
             # The test before has failed: others need not.
             self.go_on()
+        if self._process.poll() is not None:
+            self._process = self._start()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([job, options, place, call]) + "\n")
         self._process.stdin.flush()
-        wait_for(self._is_stopped, 240, f"the driver stops at {place}")
-        self._is_held = True
+
+    def kill(self) -> None:
+        """Kill -9 all that the driver is, its Java process and executors as well."""
+        for pid in [*descendants(self._process.pid), self._process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.communicate(timeout=30)
+
+    def kill_a_python(self) -> None:
+        """Kill -9 what its executors run; who starts those, and it, go on."""
+        killed = 0
+        for starter in descendants(self._process.pid):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if b"pyspark.daemon" in Path(f"/proc/{starter}/cmdline").read_bytes():
+                    for pid in children(starter):
+                        os.kill(pid, signal.SIGKILL)
+                        killed += 1
+        assert killed
 
     def go_on(self) -> list[Any]:
         """Let it go on, and return how its run has ended: its state and its error."""
@@ -102,6 +130,8 @@ class Paused:
 
     def close(self) -> None:
         """End it."""
+        if self._process.poll() is not None:
+            return
         self._process.send_signal(signal.SIGCONT)
         self._process.communicate(timeout=30)
 
@@ -231,14 +261,14 @@ def test_a_paused_driver_writes_no_message_twice(
 
     expected = publish(1) + publish(1, "mail")
     run("ingest", **given)
-    for place, call in (
-        (f"{BATCH}._write", 1),
-        ("django_pgqueue.pipeline.ingest_batches:decide", 1),
-        (f"{BATCH}._move_all", 1),
-        (MOVE, 2),
+    for place, call, trigger in (
+        (f"{BATCH}._write", 1, "1s"),
+        ("django_pgqueue.pipeline.ingest_batches:decide", 1, "available-now"),
+        (f"{BATCH}._move_all", 1, "1s"),
+        (MOVE, 2, "available-now"),
     ):
         expected += publish(1) + publish(1, "mail")
-        driver.run("ingest", given, place, call)
+        driver.run("ingest", given | {"trigger": trigger}, place, call)
         take_over(cursor)
         moving.clear()
 
@@ -269,3 +299,29 @@ def test_a_paused_driver_commits_no_batch_again(run, driver, cursor, publish, tm
         assert "lost" == driver.go_on()[0]
         table = DeltaTable(given["path"]).to_pyarrow_table(columns=["id"])
         assert expected == sorted(table.column("id").to_pylist())
+
+
+def test_a_killed_driver_and_a_killed_python_lose_nothing(
+    run, driver, cursor, new_cursor, backlog, publish, tmp_path
+):
+    """kill -9 in the middle of a batch: of an executor's Python, which ends the run;
+    and of the driver with its Java. The next run writes each message once."""
+    given = {"topic": "orders", "path": str(tmp_path), "trigger": "1s"}
+    rows = backlog(160_000)
+
+    driver.begin("ingest", given)
+    with held_halfway(new_cursor(), tmp_path):
+        driver.kill_a_python()
+    state, error = driver.go_on()
+    assert "failed" == state, error
+    assert [] == ids_of_log(tmp_path)
+
+    driver.begin("ingest", given)
+    with held_halfway(new_cursor(), tmp_path):
+        driver.kill()
+    take_over(cursor)
+    del given["trigger"]
+    run("ingest", **given)
+
+    found = ids_of_log(tmp_path)
+    assert rows == len(found) == len(set(found))

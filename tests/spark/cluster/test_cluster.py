@@ -13,6 +13,9 @@ from django_pgqueue.queues import partitions
 from tests.harness.factories import make_archived_job, make_jobs
 from tests.harness.waiting import wait_for
 from tests.spark.conftest import PASSWORD
+from tests.spark.log.conftest import backlog, held_halfway, publish
+
+__all__ = ["backlog", "publish"]
 
 pytestmark = [
     pytest.mark.spark,
@@ -103,6 +106,26 @@ def test_export_of_a_closed_day_is_complete(driver, tmp_path, archive_days, curs
     assert [("exported", 200)] == list(Export.objects.values_list("state", "rows"))
     run = PipelineRun.objects.get()
     assert ("export", "succeeded", "spark-submit") == (run.job, run.state, run.asked_by)
+
+
+def test_ingest_survives_the_loss_of_a_worker(
+    cluster, driver, backlog, new_cursor, tmp_path
+):
+    """kill -9 of a worker and its executor, while both write a batch: the other one
+    does its part, and each message is in one file."""
+    rows = backlog(300_000)
+    options = ["-o", "topic=orders", "-o", f"path=file://{tmp_path}/log"]
+
+    driver.start("pipeline", ["ingest", *options])
+    try:
+        with held_halfway(new_cursor(), tmp_path, tasks=2):
+            cluster.workers[0].kill()
+        assert 0 == driver.answer()
+    finally:
+        cluster.complete()
+
+    found = dataset.dataset(tmp_path / "log", format="parquet").to_table(["id"])
+    assert rows == len(found) == len(set(found["id"].to_pylist()))
 
 
 def test_no_password_is_told_when_tasks_fail(cluster, driver):

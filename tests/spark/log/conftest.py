@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from django_pgqueue.spark import options
 from django_pgqueue.spark.redact import Redaction
+from tests.harness.waiting import wait_for
 from tests.spark.conftest import require
 
 PARTITIONS = 4
@@ -54,6 +57,37 @@ def publish(cursor: Any) -> Callable[..., list[int]]:
         return ids
 
     return publish
+
+
+@pytest.fixture
+def backlog(cursor: Any, publish: Callable[..., list[int]]) -> Callable[[int], int]:
+    """``backlog(100_000)`` stores so many messages of orders; how many there are."""
+
+    def backlog(count: int) -> int:
+        publish(1)
+        cursor.execute(
+            "INSERT INTO pgqueue_message (topic_id, partition, name, key, payload)"
+            " SELECT t.id, n %% 4, 'orders', n::text, '{}'"
+            "   FROM pgqueue_topic t, generate_series(2, %s) n WHERE t.name = 'orders'",
+            [count],
+        )
+        return count
+
+    return backlog
+
+
+@contextmanager
+def held_halfway(cursor: Any, path: Path, tasks: int = 1) -> Iterator[None]:
+    """Keep the tasks that write a batch below *path* from reading their next page."""
+
+    def writing() -> int:
+        return len({file.parts[-4] for file in path.rglob("_temporary/**/*.parquet")})
+
+    wait_for(lambda: writing() >= tasks, 60, "a batch is written")
+    with cursor.connection.transaction():
+        cursor.execute("LOCK TABLE pgqueue_message IN ACCESS EXCLUSIVE MODE")
+        assert writing() >= tasks, "It was too quick."
+        yield
 
 
 @pytest.fixture
