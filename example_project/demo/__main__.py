@@ -88,7 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make demo",
         description="Post 1,000 mails while workers are killed; count what arrives. "
-        "Then digest what the queue has done, on Spark, and replay the messages.",
+        "Then digest what the queue has done, and replay the messages.",
         epilog="Exit status: 0 all was well; 1 a mail is not accounted for, or the "
         "demonstration did not get through; 3 all mails are accounted for, and only "
         "the pipeline failed; 130 interrupted.",
@@ -328,7 +328,7 @@ def digest(
     """Run the pipeline, and say where its result is; False: it failed."""
     from django.urls import reverse
 
-    print("\nPipeline: what the queue has done, on Spark", flush=True)
+    print("\nPipeline: what the queue has done", flush=True)
     try:
         pipeline.run()
     except PipelineFailed as error:

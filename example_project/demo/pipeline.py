@@ -1,5 +1,5 @@
 """
-Pipeline: the last act, in which Spark digests what the queue has done.
+Pipeline: an act in which jobs digest what the queue has done, the last on Spark.
 
 Spark is large, so it is installed while mails flow, and only where it is missing. What
 goes wrong here says nothing about the mails: it is told in a line, and the
@@ -66,7 +66,7 @@ class Pipeline:
 
     def introduction(self) -> str:
         """Return what is going to happen."""
-        told = f"{', '.join(JOBS)} on Spark, over this run"
+        told = f"{', '.join(JOBS)} over this run, the last on Spark"
         if self._missing:
             names = ", ".join(map(name_of, self._missing))
             told += f"\n            pip installs {names} meanwhile: {COST}"
