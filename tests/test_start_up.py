@@ -34,7 +34,7 @@ FOR_SOME = ("backends", "spark", "management", "testing", "worker")
 
 @pytest.mark.parametrize(
     "apps, most, extra",
-    [(MODELS, 85, ()), ([*MODELS, *ADMIN], 262, ("worker",))],
+    [(MODELS, 86, ()), ([*MODELS, *ADMIN], 263, ("worker",))],
     ids=["app", "with the admin"],
 )
 def test_setup_loads_little(tmp_path, apps, most, extra):

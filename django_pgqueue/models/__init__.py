@@ -10,6 +10,7 @@ from django_pgqueue.models.dedup_call import DedupCall
 from django_pgqueue.models.dedup_window import DedupWindow
 from django_pgqueue.models.durable import DurableStep, Signal
 from django_pgqueue.models.enqueued_hour import EnqueuedHour
+from django_pgqueue.models.erasure import Erasure
 from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.inbox import InboxEntry
@@ -48,6 +49,7 @@ __all__ = [
     "DedupWindow",
     "DurableStep",
     "EnqueuedHour",
+    "Erasure",
     "Export",
     "Failure",
     "FailureHour",

@@ -56,10 +56,20 @@ SELECT l.virtualtransaction, min(a.xact_start), min(l.pid) FROM pg_locks l
  GROUP BY l.virtualtransaction
 """
 
-# Locks: ACCESS SHARE on one day, while it is read.
 # What identifies a row, and never changes: not the result, which is dropped before its
-# row. The sum is that of any order; 60 bits of each row.
-CONTENT = r"""
+# row. PostgreSQL's own hash of it, a fifth of the time that a SHA-256 takes.
+IDENTITY = "id, queue, task, state, attempt, deliveries, enqueued_at, finished_at"
+ROW_SUM = f"hash_record_extended(ROW({IDENTITY}), 0)"
+
+# How the checksum of a manifest begins that is a sum of ROW_SUM.
+PREFIX = "r1:"
+
+# Locks: ACCESS SHARE on one day, while it is read; here and below.
+CONTENT = f"""
+SELECT count(*), '{PREFIX}' || coalesce(sum({ROW_SUM}), 0)::text FROM {{table}}
+"""
+# As releases before have summed up: 60 bits of a SHA-256 of each row.
+CONTENT_BEFORE = r"""
 SELECT count(*), coalesce(sum(('x' || substr(encode(sha256(convert_to(concat_ws('|',
            id, queue, task, state, attempt, deliveries,
            (extract(epoch FROM enqueued_at) * 1000000)::bigint,
@@ -67,8 +77,15 @@ SELECT count(*), coalesce(sum(('x' || substr(encode(sha256(convert_to(concat_ws(
            1, 15))::bit(60)::bigint), 0)::text
   FROM {table}
 """
+# Locks: none. ROW_SUM of rows that are in files alone.
+CONTENT_OF_ROWS = f"""
+SELECT '{PREFIX}' || coalesce(sum({ROW_SUM}), 0)::text
+  FROM unnest(%(id)s::bigint[], %(queue)s::text[], %(task)s::text[], %(state)s::text[],
+              %(attempt)s::smallint[], %(deliveries)s::integer[],
+              %(enqueued_at)s::timestamptz[], %(finished_at)s::timestamptz[])
+       AS r ({IDENTITY})
+"""
 COUNT = "SELECT count(*) FROM {table}"
-SIZE = "SELECT pg_table_size(%(table)s::regclass)"
 
 KNOWN = """
 SELECT day, format, state, rows, checksum, error, run_id
@@ -97,22 +114,44 @@ LISTED = """
 SELECT files FROM pgqueue_export
  WHERE target = %(target)s AND day = %(day)s FOR SHARE
 """
+DETAILS = """
+SELECT files, content, rows, checksum FROM pgqueue_export
+ WHERE target = %(target)s AND day = %(day)s
+"""
 
 LATEST_TARGET = """
 SELECT target FROM pgqueue_export WHERE state = 'exported'
  ORDER BY exported_at DESC LIMIT 1
 """
 
+# Who writes a day has it to itself until he ends, or does not move his lease on.
+IS_FREE = """(e.run_id = %(run)s OR NOT EXISTS (
+           SELECT FROM pgqueue_pipeline_run r
+            WHERE r.id = e.run_id AND r.state = 'running'
+              AND r.lease_until >= clock_timestamp()))"""
 # Locks: a row lock on the day's manifest, until the caller's transaction ends.
 # What was exported before stays known until it is replaced.
-BEGIN = """
+BEGIN = f"""
 INSERT INTO pgqueue_export AS e (target, day, format, state, run_id, started_at)
 VALUES (%(target)s, %(day)s, %(format)s, 'writing', %(run)s, clock_timestamp())
 ON CONFLICT (target, day) DO UPDATE
    SET state = CASE WHEN e.state = 'publishing' THEN e.state ELSE 'writing' END,
        run_id = EXCLUDED.run_id, started_at = EXCLUDED.started_at, error = NULL
+ WHERE {IS_FREE}
+RETURNING id
 """
-# Locks: as BEGIN; here and below.
+# Locks: as BEGIN; here and below. Of a day whose files are rewritten, or looked after.
+TAKE = f"""
+UPDATE pgqueue_export AS e SET run_id = %(run)s, started_at = clock_timestamp()
+ WHERE e.target = %(target)s AND e.day = %(day)s AND {IS_FREE}
+RETURNING id
+"""
+# Of a day that only its files have, and whose rewriting has broken off: they stand.
+RESTORE = """
+UPDATE pgqueue_export SET state = 'exported'
+ WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
+   AND state = 'publishing' AND rows IS NOT NULL
+"""
 PUBLISH = """
 UPDATE pgqueue_export SET state = 'publishing'
  WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
@@ -143,6 +182,11 @@ FAIL = """
 UPDATE pgqueue_export SET error = %(error)s
  WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
 """
+# Of a day whose files are not what they were, and which may not be made anew.
+DOUBT = """
+UPDATE pgqueue_export SET error = %(error)s
+ WHERE target = %(target)s AND day = %(day)s AND state = 'exported'
+"""
 SPOIL = """
 UPDATE pgqueue_export SET state = 'stale', error = %(error)s
  WHERE target = %(target)s AND day = %(day)s AND state = 'exported'
@@ -153,7 +197,7 @@ UPDATE pgqueue_export SET state = 'stale', error = %(error)s
 DEPARTED = """
 SELECT DISTINCT ON (day) day, target, format, rows, files
   FROM pgqueue_export
- WHERE state = 'exported' AND day >= %(first)s
+ WHERE state <> 'stale' AND rows IS NOT NULL AND day >= %(first)s
    AND day NOT IN (SELECT to_date(right(c.relname, 8), 'YYYYMMDD')
                      FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                     WHERE i.inhparent = 'pgqueue_archived_job'::regclass
@@ -182,6 +226,16 @@ class Content:
 
     def __str__(self) -> str:
         return f"{self.rows:,} rows with the checksum {self.checksum}"
+
+    def with_rows(self, more: Content) -> Content:
+        """Return what there is when the rows of *more* come; both of this release."""
+        total = total_of(self.checksum) + total_of(more.checksum)
+        return Content(self.rows + more.rows, checksum_of(total))
+
+    def without(self, gone: Content) -> Content:
+        """Return what stays when the rows of *gone* go; both are of this release."""
+        left = total_of(self.checksum) - total_of(gone.checksum)
+        return Content(self.rows - gone.rows, checksum_of(left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +281,15 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
+class Details:
+    """What a manifest lists: files, a checksum over all columns, rows and checksum."""
+
+    files: Files
+    content: str | None
+    found: Content
+
+
+@dataclass(frozen=True, slots=True)
 class Departed:
     """A day that is in files alone."""
 
@@ -254,27 +317,34 @@ def writers(cursor: Cursor) -> dict[str, Writer]:
     return {name: Writer(began_at, pid) for name, began_at, pid in cursor.fetchall()}
 
 
-def content(cursor: Cursor, table: str) -> Content:
+def content(cursor: Cursor, table: str, *, like: str | None = None) -> Content:
     """
     Count the rows of a day, and add up what identifies them. It reads all of them.
 
     Args:
         cursor: An open cursor.
         table: As ended_days() returns it.
+        like: The checksum that it is compared with; None: with none.
     """
-    cursor.execute(sql.SQL(CONTENT).format(table=sql.Identifier(table)))
+    is_older = like is not None and not like.startswith(PREFIX)
+    statement = CONTENT_BEFORE if is_older else CONTENT
+    cursor.execute(sql.SQL(statement).format(table=sql.Identifier(table)))
     return Content(*one_row(cursor))
+
+
+def checksum_of(total: int) -> str:
+    """Return a sum of ROW_SUM as manifests have it."""
+    return f"{PREFIX}{total}"
+
+
+def total_of(checksum: str) -> int:
+    """Return the sum of ROW_SUM that a manifest has."""
+    return int(checksum.removeprefix(PREFIX))
 
 
 def count(cursor: Cursor, table: str) -> int:
     """Count the rows of a day."""
     cursor.execute(sql.SQL(COUNT).format(table=sql.Identifier(table)))
-    return int(one_row(cursor)[0])
-
-
-def size(cursor: Cursor, table: str) -> int:
-    """Return the bytes of a day, as they are stored."""
-    cursor.execute(SIZE, {"table": table})
     return int(one_row(cursor)[0])
 
 
@@ -291,10 +361,41 @@ def latest_target(cursor: Cursor) -> str | None:
     return None if row is None else str(row[0])
 
 
-def begin(cursor: Cursor, target: str, day: date, *, form: str, run: int) -> None:
-    """Note that *run* writes *day*; what is published stays as it is."""
+def details(cursor: Cursor, target: str, day: date) -> Details | None:
+    """Return what the manifest of a day says in full; None: it was never exported."""
+    cursor.execute(DETAILS, {"target": target, "day": day})
+    row = cursor.fetchone()
+    if row is None or row[2] is None:
+        return None
+    return Details(_read(row[0]), row[1], Content(row[2], row[3]))
+
+
+def begin(cursor: Cursor, target: str, day: date, *, form: str, run: int) -> bool:
+    """
+    Note that *run* writes *day*; what is published stays as it is.
+
+    False: another run that is live does.
+    """
     values = {"target": target, "day": day, "format": form, "run": run}
     cursor.execute(BEGIN, values)
+    return cursor.fetchone() is not None
+
+
+def take(cursor: Cursor, target: str, day: date, *, run: int) -> bool:
+    """Give a day that has a manifest to *run*; False: another that is live has it."""
+    cursor.execute(TAKE, {"target": target, "day": day, "run": run})
+    return cursor.fetchone() is not None
+
+
+def restore(cursor: Cursor, target: str, day: date, *, run: int) -> None:
+    """Note that what a day's manifest lists is the day, whatever was begun."""
+    cursor.execute(RESTORE, {"target": target, "day": day, "run": run})
+
+
+def content_of_rows(cursor: Cursor, rows: Mapping[str, Sequence[Any]]) -> Content:
+    """Return what content() says of rows, by the values of each column of IDENTITY."""
+    cursor.execute(CONTENT_OF_ROWS, dict(rows))
+    return Content(len(rows["id"]), str(one_row(cursor)[0]))
 
 
 def publish(cursor: Cursor, target: str, day: date, *, run: int) -> bool:
@@ -310,7 +411,7 @@ def record(
     *,
     run: int,
     found: Content,
-    content: str,
+    content: str | None,
     files: Files,
     replaced: Sequence[str] = (),
     version: int | None = None,
@@ -383,6 +484,11 @@ def fail(cursor: Cursor, target: str, day: date, *, run: int, error: str) -> Non
 def spoil(cursor: Cursor, target: str, day: date, *, error: str) -> None:
     """Note that the archive has other rows of *day* than were exported."""
     cursor.execute(SPOIL, {"target": target, "day": day, "error": error})
+
+
+def doubt(cursor: Cursor, target: str, day: date, *, error: str | None) -> None:
+    """Note what is wrong with the files of an exported day; None: nothing."""
+    cursor.execute(DOUBT, {"target": target, "day": day, "error": error})
 
 
 def departed(cursor: Cursor, *, first: date) -> list[Departed]:

@@ -136,6 +136,12 @@ SELECT max(started_at) FROM pgqueue_pipeline_run
  WHERE job = %(job)s AND state = 'succeeded' AND jsonb_exists(options, %(name)s)
 """
 
+# Locks: none. Runs of any job whose lease is not over.
+LIVE_RUNS = """
+SELECT id FROM pgqueue_pipeline_run
+ WHERE state = 'running' AND lease_until >= clock_timestamp()
+"""
+
 # What one run, which a queue's job started, has reached.
 OF_QUEUE_JOB = """
 SELECT id, state, rows_in, rows_out, progress, error,
@@ -331,6 +337,12 @@ def latest_success(cursor: Cursor, job: str, option: str) -> datetime | None:
     cursor.execute(LATEST_SUCCESS, {"job": job, "name": option})
     at: datetime | None = one_row(cursor)[0]
     return at
+
+
+def live_runs(cursor: Cursor) -> list[int]:
+    """Return the runs of all jobs whose lease is not over."""
+    cursor.execute(LIVE_RUNS)
+    return [int(row[0]) for row in cursor.fetchall()]
 
 
 def of_queue_job(

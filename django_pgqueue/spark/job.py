@@ -46,7 +46,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The package's own, by name, each in a module of that name. They are imported when
 # somebody asks for a job, and not by each process of a project.
-BUILT_IN = ("conservation", "export", "failures", "fanout", "ingest", "metrics")
+BUILT_IN = (
+    *("compact", "conservation", "erase", "export", "failures", "fanout", "ingest"),
+    *("metrics", "verify"),
+)
 BUILT_IN_PACKAGE = "django_pgqueue.spark.jobs"
 
 
@@ -62,6 +65,7 @@ class PipelineJob:
         chooses: The options that choose where rows leave the database to.
         takes_out: The tables of the queue whose rows it takes out; None: any.
         in_queue: Whether a job of the queue may run it.
+        hides: The options whose values no run keeps.
     """
 
     name: str
@@ -70,6 +74,7 @@ class PipelineJob:
     chooses: tuple[str, ...] = ()
     takes_out: tuple[str, ...] | None = None
     in_queue: bool = True
+    hides: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -130,6 +135,7 @@ def pipeline_job(
     chooses: Sequence[str] = (),
     takes_out: Sequence[str] | None = None,
     in_queue: bool = True,
+    hides: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """
     Declare the function below as a pipeline job; it stays the function that it is.
@@ -171,6 +177,7 @@ def pipeline_job(
             )
         options = _options(job_name, function)
         _check_names(job_name, "chooses", chooses, options, "option")
+        _check_names(job_name, "hides", hides, options, "option")
         _check_names(job_name, "takes_out", takes_out or (), TABLES, "table")
         if job_name in BUILT_IN and function.__module__ != _built_in(job_name):
             raise DeclarationError(
@@ -191,6 +198,7 @@ def pipeline_job(
             tuple(chooses),
             None if takes_out is None else tuple(takes_out),
             in_queue,
+            tuple(hides),
         )
         return function
 

@@ -95,7 +95,7 @@ class _Page:
         self._table = table
         self._columns = columns
         self._redactor = Redactor(redaction)
-        self._schema = _schema(columns)
+        self._schema = arrow_schema(columns)
         # The id is what pages go by, and some arguments are secret in one task only.
         wanted = {"id"}
         if any(self._redactor.needs_task(column.name) for column in columns):
@@ -151,7 +151,7 @@ class _Page:
         return extra("pyarrow").RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _schema(columns: tuple[Column, ...]) -> Any:
+def arrow_schema(columns: tuple[Column, ...]) -> Any:
     """Return the Arrow schema that Spark expects for *columns*, to the letter."""
     arrow = extra("pyarrow")
     types = {

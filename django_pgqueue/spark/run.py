@@ -30,7 +30,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import runs as pipelines
-from django_pgqueue.redaction.names import REDACT_DEFAULT
+from django_pgqueue.redaction.names import PLACEHOLDER, REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark import enqueue, fanout, frames, options
@@ -38,6 +38,7 @@ from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.errors import error_text
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import tasks
+from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.session import activate
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
@@ -74,10 +75,13 @@ IDLE = """
 SELECT set_config('idle_in_transaction_session_timeout',
                   (%(seconds)s * 1000)::int::text, true)
 """
-# Locks: none. A beat that waits for longer is followed by another one.
+# Locks: none. A beat that waits for longer is followed by another one; one whose
+# process is frozen within keeps nobody from the run's row.
 BEAT_LIMITS = """
 SELECT set_config('lock_timeout', (%(lock)s * 1000)::int::text, true),
-       set_config('statement_timeout', (%(statement)s * 1000)::int::text, true)
+       set_config('statement_timeout', (%(statement)s * 1000)::int::text, true),
+       set_config('idle_in_transaction_session_timeout',
+                  (%(statement)s * 1000)::int::text, true)
 """
 
 
@@ -120,6 +124,8 @@ class Plan:
         read_options: Options of format("pgqueue") for all tables of the queue.
         patterns: Names whose values are hidden, in the run's options and its error.
         known_task: Looks up a task of the project; None: nobody here knows them.
+        redaction: What is hidden of rows that a job reads without Spark.
+        sign: Returns a hash of a text with the project's key; None: there is none.
     """
 
     job: PipelineJob
@@ -131,6 +137,8 @@ class Plan:
     read_options: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[str, ...] = REDACT_DEFAULT
     known_task: KnownTask | None = None
+    redaction: Redaction = field(default_factory=Redaction)
+    sign: Callable[[str], str] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,7 @@ class Run:
         rows_out: How many were written; for a job that returns no number at its end.
         read_options: Options of format("pgqueue").
         patterns: Names whose values are hidden in what is noted.
-        known_task: As Plan has it.
+        known_task, redaction, sign: As Plan has them.
         notes: What note() was given.
     """
 
@@ -177,6 +185,8 @@ class Run:
         self.read_options = plan.read_options
         self.known_task = plan.known_task
         self.patterns = plan.patterns
+        self.redaction = plan.redaction
+        self.sign = plan.sign
         self.rows_in = 0
         self.rows_out = 0
         self.notes: list[str] = []
@@ -488,7 +498,7 @@ def run_job(
         started = pipelines.start(
             connection.cursor(),
             plan.job.name,
-            options=redact(dict(plan.options), plan.patterns),
+            options=_kept(plan),
             by=plan.by,
             queue_job=plan.queue_job,
             hostname=socket.gethostname(),
@@ -502,6 +512,12 @@ def run_job(
     if ended.state == "failed" and work.refused is not None:
         raise work.refused
     return ended
+
+
+def _kept(plan: Plan) -> Any:
+    """Return the options as the run's row has them."""
+    hidden = {name: PLACEHOLDER for name in plan.job.hides if plan.options[name]}
+    return redact({**plan.options, **hidden}, plan.patterns)
 
 
 class _Work:

@@ -36,11 +36,14 @@ class Column:
     type: str
     # JSON as text, and so a place for secrets.
     is_json: bool = False
+    # What is selected under the name, in SQL; None: the column itself.
+    expression: str | None = None
 
     @property
     def sql(self) -> str:
         """How it is selected."""
-        return f"{self.name}::{SQL_TYPES[self.type]} AS {self.name}"
+        selected = self.expression or self.name
+        return f"{selected}::{SQL_TYPES[self.type]} AS {self.name}"
 
 
 @dataclass(frozen=True, slots=True)

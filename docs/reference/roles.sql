@@ -143,24 +143,24 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
     pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
-    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
-    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_label_hour,
-    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
-    pgqueue_mail_file_use, pgqueue_message, pgqueue_output, pgqueue_permit,
-    pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end, pgqueue_queue,
-    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
-    pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
-    pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_erasure,
+    pgqueue_export, pgqueue_failure, pgqueue_failure_hour, pgqueue_generation,
+    pgqueue_inbox, pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job,
+    pgqueue_label_hour, pgqueue_lane, pgqueue_log_day, pgqueue_log_state,
+    pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message, pgqueue_output,
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
+    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
-    pgqueue_export_id_seq, pgqueue_failure_hour_id_seq, pgqueue_generation_id_seq,
-    pgqueue_inbox_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
-    pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
-    pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq, pgqueue_signal_id_seq,
-    pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq, pgqueue_tick_id_seq,
-    pgqueue_topic_id_seq, pgqueue_workflow_id_seq
+    pgqueue_erasure_id_seq, pgqueue_export_id_seq, pgqueue_failure_hour_id_seq,
+    pgqueue_generation_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
+    pgqueue_message_id_seq, pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq,
+    pgqueue_promotion, pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq,
+    pgqueue_signal_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
+    pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_worker;
 GRANT SELECT ON django_migrations TO pgqueue_worker;
 GRANT EXECUTE ON FUNCTION
@@ -185,24 +185,24 @@ GRANT EXECUTE ON FUNCTION
 GRANT SELECT ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
     pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
-    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_export,
-    pgqueue_failure, pgqueue_failure_hour, pgqueue_generation, pgqueue_inbox,
-    pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job, pgqueue_label_hour,
-    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
-    pgqueue_mail_file_use, pgqueue_message, pgqueue_output, pgqueue_permit,
-    pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end, pgqueue_queue,
-    pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal, pgqueue_spark_write,
-    pgqueue_step, pgqueue_subscription, pgqueue_task_hour, pgqueue_task_span,
-    pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
+    pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_erasure,
+    pgqueue_export, pgqueue_failure, pgqueue_failure_hour, pgqueue_generation,
+    pgqueue_inbox, pgqueue_ingest_batch, pgqueue_ingest_position, pgqueue_job,
+    pgqueue_label_hour, pgqueue_lane, pgqueue_log_day, pgqueue_log_state,
+    pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message, pgqueue_output,
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
+    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_bulk_act_id_seq, pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq,
-    pgqueue_export_id_seq, pgqueue_failure_hour_id_seq, pgqueue_generation_id_seq,
-    pgqueue_inbox_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
-    pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
-    pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq, pgqueue_signal_id_seq,
-    pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq, pgqueue_tick_id_seq,
-    pgqueue_topic_id_seq, pgqueue_workflow_id_seq
+    pgqueue_erasure_id_seq, pgqueue_export_id_seq, pgqueue_failure_hour_id_seq,
+    pgqueue_generation_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
+    pgqueue_message_id_seq, pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq,
+    pgqueue_promotion, pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq,
+    pgqueue_signal_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
+    pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_viewer;
 GRANT SELECT ON django_migrations TO pgqueue_viewer;
 GRANT EXECUTE ON FUNCTION

@@ -500,6 +500,12 @@ def test_days_that_retention_keeps_for_their_export_are_found(
     for day in yesterdays[2:-2]:
         note_export(cursor, day)
     assert "ok" == examined()[1]["export"]["severity"]
+    exports.doubt(cursor, TARGET, yesterdays[-1], error="The files have 2 rows.")
+    found = trouble("export")
+    assert [str(yesterdays[-1])] == found["value"]
+    assert "wrong with 1 exported days" in found["what"]
+    assert "The files have 2 rows." in found["what"]
+    assert "run verify" in found["way_out"]
 
 
 def test_an_export_that_never_ran_is_found(settings, cursor, archive_days):

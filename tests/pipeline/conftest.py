@@ -14,17 +14,19 @@ from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Ended, Plan, run_job
 from tests.spark.conftest import _packages, dsn, spark, start_spark
+from tests.spark.one_session import ONE
 
 __all__ = ["_packages", "dsn", "spark", "start_spark"]
 
 
 @pytest.fixture
-def plan(spark: Any, transactional_db: None) -> Callable[..., Plan]:
-    """``plan("metrics", lookback="3d")`` is what run_job() takes."""
+def plan(start_spark: Callable[[], Any], transactional_db: None) -> Callable[..., Plan]:
+    """``plan("metrics", lookback="3d")`` is what run_job() takes. Spark starts when a
+    job asks for it."""
 
     @contextmanager
     def sessions() -> Iterator[Any]:
-        yield spark
+        yield ONE.get(start_spark)
 
     return partial(_plan, sessions)
 
@@ -38,6 +40,7 @@ def _plan(sessions: Callable[[], Any], name: str, /, **options: Any) -> Plan:
         sessions=sessions,
         by="tests",
         known_task=known_task,
+        sign=lambda text: f"signed {len(text)}",
     )
 
 

@@ -20,11 +20,11 @@ from importlib import import_module
 from typing import Any
 
 from django_pgqueue.spark.job import find_job
-from django_pgqueue.spark.jobs import export, ingest
+from django_pgqueue.spark.jobs import compact, erase, export, ingest
 from django_pgqueue.spark.run import Plan, run_job
 from django_pgqueue.spark.session import open_session
 
-__all__ = ["export", "ingest"]
+__all__ = ["compact", "erase", "export", "ingest"]
 
 ANSWER = "answer "
 
@@ -66,7 +66,14 @@ def main(dsn: str, config: dict[str, str]) -> None:
     for line in sys.stdin:
         name, options, place, call = json.loads(line)
         job = find_job(name)
-        plan = Plan(job, job.read_options(options), dsn, sessions, by="paused")
+        plan = Plan(
+            job,
+            job.read_options(options),
+            dsn,
+            sessions,
+            by="paused",
+            sign=lambda text: "signed",
+        )
         with stopping(place, call):
             ended = run_job(plan, beat_seconds=0.2)
         sys.stdout.write(f"\n{ANSWER}{json.dumps([ended.state, ended.error])}\n")

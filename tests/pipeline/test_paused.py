@@ -31,6 +31,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_export import archived, ids, make, of_delta
 from tests.pipeline.test_ingest import ids as ids_of_log
+from tests.pipeline.test_lake import THEIRS, in_pieces
 from tests.spark.cluster.cluster import children, descendants
 from tests.spark.conftest import quick_start, require
 from tests.spark.log.conftest import backlog, cursor, held_halfway, publish
@@ -38,14 +39,16 @@ from tests.spark.log.conftest import backlog, cursor, held_halfway, publish
 # Its first run waits for a Java process of its own.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
-__all__ = ["backlog", "cursor", "publish"]
+__all__ = ["backlog", "cursor", "in_pieces", "publish"]
 
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(
     2
 )
 
 PARQUET = "django_pgqueue.spark.export.parquet:ParquetPlace"
-MOVE = "django_pgqueue.spark.folders:Folder.move"
+MOVE = "django_pgqueue.spark.export.store:Store.move"
+MOVE_BATCH = "django_pgqueue.spark.folders:Folder.move"
+DELETE_PAGE = "django_pgqueue.pipeline.erasures:delete_page"
 RECORD = "django_pgqueue.pipeline.exports:record"
 CLEANED = "django_pgqueue.pipeline.exports:cleaned"
 BATCH = "django_pgqueue.spark.ingest.parquet:ParquetPlace"
@@ -159,9 +162,20 @@ def driver(dsn: str, request: pytest.FixtureRequest) -> Iterator[Paused]:
     driver.close()
 
 
+def is_active(cursor):
+    cursor.execute(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE application_name = 'pgqueue pipeline'"
+        " AND state = 'active' AND datname = current_database()"
+    )
+    return cursor.fetchone()[0]
+
+
 def take_over(cursor):
     """Let the run of the paused driver be lost: its lease ends, and so do sessions that
     hold its row, as the server does it after a while."""
+    # A beat may have been under way.
+    wait_for(lambda: not is_active(cursor), 30, "the driver's statements end")
     cursor.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = 'pgqueue pipeline'"
@@ -224,6 +238,58 @@ def test_a_paused_driver_leaves_the_day_of_another_run(
 
 
 @pytest.mark.usefixtures("_day")
+@pytest.mark.parametrize(
+    "job, given, others",
+    [
+        ("compact", {}, ["compact", "erase"]),
+        ("erase", {**THEIRS, "apply": True}, ["erase", "compact"]),
+    ],
+)
+def test_a_paused_driver_rewrites_no_day_of_another_run(
+    run, driver, cursor, tmp_path, in_pieces, job, given, others
+):
+    """Stopped at each step of compact and erase, while another run of it, and of the
+    other one, does the same: each row is there once, the manifest lists just the files
+    that there are, and counts and checksums are those of the files."""
+    target, day = str(tmp_path), f"{DAY:%Y-%m-%d}"
+    exported = {"path": target, "since": day, "until": day, "again": "true"}
+    options = {"compact": {"path": target}, "erase": {**THEIRS, "apply": "true"}}
+    for place, call in (
+        (f"{PARQUET}.publish", 1),
+        (MOVE, 1),
+        (RECORD, 1),
+        (f"{PARQUET}.clean", 1),
+        (CLEANED, 1),
+        *([(DELETE_PAGE, 1)] if job == "erase" else []),
+    ):
+        for n in range(9):
+            make(DAY, queue=("mail", "b")[n % 2], kwargs={"customer_id": 42 + n % 3})
+        run("export", **exported)
+        driver.run(
+            job,
+            {**given, **({"path": target} if job == "compact" else {})},
+            place,
+            call,
+        )
+        take_over(cursor)
+
+        for other in others:
+            run(other, **options[other])
+
+        state, error = driver.go_on()
+        assert "lost" == state, (place, error)
+        found = manifest()
+        there = {
+            str(path.relative_to(tmp_path)): path.stat().st_size
+            for path in tmp_path.rglob("*.parquet")
+        }
+        assert there == {file["path"]: file["bytes"] for file in found.files}, place
+        assert archived(DAY) == ids(tmp_path), place
+        assert ("exported", []) == (found.state, found.replaced)
+        assert len(archived(DAY)) == run("verify", path=target).rows_out, place
+
+
+@pytest.mark.usefixtures("_day")
 def test_a_paused_driver_does_not_commit_over_another_run(
     run, driver, cursor, tmp_path
 ):
@@ -265,7 +331,7 @@ def test_a_paused_driver_writes_no_message_twice(
         (f"{BATCH}._write", 1, "1s"),
         ("django_pgqueue.pipeline.ingest_batches:decide", 1, "available-now"),
         (f"{BATCH}._move_all", 1, "1s"),
-        (MOVE, 2, "available-now"),
+        (MOVE_BATCH, 2, "available-now"),
     ):
         expected += publish(1) + publish(1, "mail")
         driver.run("ingest", given | {"trigger": trigger}, place, call)

@@ -14,7 +14,14 @@ from django_pgqueue.queues import partitions
 # Days are exported once a day; a day that was passed over twice is late.
 LATE_DAYS_MAX = 2
 
-RUN = "manage.py pgqueue_pipeline run export"
+WAY_OUT = (
+    "Once a day: manage.py pgqueue_pipeline run export. What came of it: manage.py "
+    "pgqueue_pipeline status export"
+)
+VERIFY = (
+    "Put files back that have changed or are gone; manage.py pgqueue_pipeline run "
+    "verify says what differs, and takes note when nothing does."
+)
 
 
 def export(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
@@ -40,6 +47,17 @@ def export(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
             f"does not see them."
         )
         yield _warning(problem, unseen)
+    differing = [
+        day
+        for day, manifest in known.items()
+        if manifest.is_exported and manifest.error
+    ]
+    if differing:
+        problem = (
+            f"Something is wrong with {len(differing)} exported days at {target}, "
+            f"{differing[0]} the first.{_error(known, differing)}"
+        )
+        yield _warning(problem, differing, VERIFY)
     if waiting:
         problem = f"{_days(waiting)}, past retention: kept until exported to {target}."
         yield _warning(f"{problem}{_error(known, waiting)}", waiting)
@@ -49,7 +67,7 @@ def export(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     elif pending and pending[0] < _late(cursor):
         problem = f"{_days(pending)}, not exported to {target} yet."
         yield _warning(f"{problem}{_error(known, pending)}", pending)
-    elif not unseen:
+    elif not unseen and not differing:
         yield Finding(
             check="export", severity="ok", what=f"No day waits for {target}.", value=[]
         )
@@ -84,14 +102,13 @@ def _late(cursor: Cursor) -> date:
     return today - timedelta(days=LATE_DAYS_MAX)
 
 
-def _warning(what: str, days: list[date]) -> Finding:
+def _warning(what: str, days: list[date], way_out: str = WAY_OUT) -> Finding:
     return Finding(
         check="export",
         severity="warning",
         what=what,
         value=[str(day) for day in days],
-        way_out=f"Once a day: {RUN}. What came of it: manage.py pgqueue_pipeline "
-        f"status export",
+        way_out=way_out,
     )
 
 

@@ -7,11 +7,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.utils.crypto import salted_hmac
+
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.pipeline.known_task import known_task
-from django_pgqueue.management.spark_session import dsn_of, spark_session
+from django_pgqueue.management.spark_session import dsn_of, redaction_of, spark_session
 from django_pgqueue.spark.job import find_job
+from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.run import Plan
+
+# Jobs that go by PGQUEUE["EXPORT"], and what they take from it.
+OF_EXPORT = {"export": ("path", "format"), "compact": ("path",), "verify": ("path",)}
 
 
 def plan_of(
@@ -40,15 +46,22 @@ def plan_of(
         read_options=read_options or {},
         patterns=settings.redact,
         known_task=known_task,
+        redaction=redaction_of(settings) or Redaction(),
+        sign=_signed,
     )
+
+
+def _signed(text: str) -> str:
+    return salted_hmac("django_pgqueue.erase", text, algorithm="sha256").hexdigest()
 
 
 def _from_settings(name: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that settings say, where a call says nothing else."""
     export = get_settings().export
-    if name != "export" or export is None or "path" in options:
+    if name not in OF_EXPORT or export is None or "path" in options:
         return {}
-    return {"path": export.path, "format": export.format}
+    said = {"path": export.path, "format": export.format}
+    return {option: said[option] for option in OF_EXPORT[name]}
 
 
 @contextmanager

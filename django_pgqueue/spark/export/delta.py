@@ -1,10 +1,9 @@
 """
 Delta: a table of Delta Lake, partitioned by day and queue, written by `deltalake`.
 
-It needs no jar: the driver fetches Arrow batches from the executors, a part of the day
-at a time, and hands them to the writer as they come. A commit replaces the day as a
-whole; one that breaks off, for whatever reason, leaves files that
-belong to no version, which VACUUM removes.
+It needs no jar, and no Spark. A commit replaces the day as a whole; one that breaks
+off, for whatever reason, leaves files that belong to no version, which VACUUM removes.
+A table that was made by an older release gets the columns that it lacks.
 
 A commit follows from the version that the table had while this run was known to be
 live. Each commit names the export's application; so once a later run has committed
@@ -15,37 +14,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from hashlib import sha256
-from itertools import chain, pairwise
-from math import ceil
+from itertools import chain
 from typing import Any
 
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline.exports import Content, Files
-from django_pgqueue.spark.export.checksum import COLUMNS, IDENTITY, differences
-from django_pgqueue.spark.export.place import DayRefused, Published
+from django_pgqueue.pipeline.exports import Files
+from django_pgqueue.spark.export.parquet_files import FILE_MB
+from django_pgqueue.spark.export.place import DayRefused, Published, Written
+from django_pgqueue.spark.export.store import for_arrow
+from django_pgqueue.spark.export.sums import Sums
+from django_pgqueue.spark.reader import arrow_schema
+from django_pgqueue.spark.tables import ARCHIVE
 
 # Of two commits that name it and follow from one version, Delta refuses the second.
 APPLICATION = "django_pgqueue.export"
 
-# What is in the driver's memory at a time: rows, and bytes as PostgreSQL stores them.
-PART_ROWS_MAX = 50_000
-PART_BYTES_MAX = 33_554_432
+DAY = "day"
 
 
 class DeltaPlace:
     """A Delta table, of any file system that deltalake knows."""
 
-    def __init__(self, run: Any, target: str) -> None:
-        self._run = run
-        self._target = target
-        self._delta = extra("deltalake")
-        self._frame: Any = None
-        self._table: Any = None
-        self._expected = Content(0, "0")
-        self._parts = 1
+    replaces_files = False
 
-    def clear(self) -> None:
+    def __init__(self, run: Any, target: str) -> None:
+        self.file_bytes = FILE_MB * 2**20
+        self._run = run
+        self._target = for_arrow(target)
+        self._delta = extra("deltalake")
+        self._table: Any = None
+        self._rows: Written | None = None
+        # What is read of it so far, and the rest.
+        self._first: Any = None
+        self._rest: Iterator[Any] = iter(())
+
+    def clear(self, live: Sequence[int]) -> None:
         """Do nothing: files of no version are VACUUM's."""
 
     def leave(self) -> None:
@@ -56,28 +59,29 @@ class DeltaPlace:
         table = self._found()
         return table is not None and bool(_of_day(table, day))
 
-    def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
-        """Remember *frame* and the table's version: publish() writes in one step."""
-        self._table = self._as_it_is(frame) if expected.rows else self._found()
-        self._frame, self._expected = frame, expected
-        self._parts = max(
-            ceil(expected.rows / PART_ROWS_MAX), ceil(size / PART_BYTES_MAX), 1
-        )
+    def write(self, day: date, rows: Written) -> None:
+        """Begin to read, and remember the version: publish() writes in one step."""
+        self._rows = rows
+        self._rest = rows.batches()
+        self._first = next(self._rest, None)
+        self._table = self._found()
+        if self._first is not None and self._table is None:
+            # Each commit follows from another.
+            schema = _with_day(self._first.slice(0, 0), day).schema
+            self._table = made_table(self._target, schema, [DAY, "queue"])
 
-    def publish(self, day: date) -> Published:
-        """Replace the day, unless what is read differs; read it again, and compare."""
-        if not self._expected.rows:
-            version = self._take_away(day)
-            return Published("", [], version)
-        arrow = extra("pyarrow")
-        read = _Sums()
-        batches = self._batches(read)
-        first = next(batches, None)
-        if first is None:
-            raise self._differs([("read from it", read.content())])
-        stream = arrow.RecordBatchReader.from_batches(
-            _with_day(first, day).schema,
-            (_with_day(batch, day) for batch in chain([first], batches)),
+    def publish(self, day: date, kept: Sequence[str] = ()) -> Published:
+        """Replace the day by what is read, if all is; read it again, and compare."""
+        assert self._rows is not None
+        if self._first is None:
+            return Published([], self._take_away(day))
+        problems: list[Exception] = []
+        stream = extra("pyarrow").RecordBatchReader.from_batches(
+            _with_day(self._first, day).schema,
+            (
+                _with_day(batch, day)
+                for batch in _telling(chain([self._first], self._rest), problems)
+            ),
         )
         try:
             self._delta.write_deltalake(
@@ -85,56 +89,32 @@ class DeltaPlace:
                 stream,
                 mode="overwrite",
                 predicate=f"day = '{day}'",
-                partition_by=["day", "queue"],
+                partition_by=[DAY, "queue"],
+                schema_mode="merge",
+                target_file_size=self.file_bytes,
                 commit_properties=self._commit(day),
             )
         except Exception:
             self._run.check()
             # Through Arrow, an error of ours comes as a text.
-            if read.is_complete and read.content() != self._expected:
-                raise self._differs([("read from it", read.content())]) from None
+            if problems:
+                raise problems[0] from None
             raise
-        return self._read_again(day, read)
+        return self._read_again(day, self._rows.sums)
 
-    def _batches(self, read: _Sums) -> Iterator[Any]:
-        """Yield what executors read, and break off if it is not what was expected."""
-        f = extra("pyspark.sql.functions")
-        frame = self._frame.select(*COLUMNS)
-        ends = [None, *self._cuts(), None]
-        for after, last in pairwise(ends):
-            self._run.check()
-            part = frame if after is None else frame.where(f.col("id") > after)
-            part = part if last is None else part.where(f.col("id") <= last)
-            for batch in part.toArrow().to_batches():
-                read.add(batch)
-                yield batch
-        read.is_complete = True
-        if read.content() != self._expected:
-            raise self._differs([("read from it", read.content())])
-
-    def _cuts(self) -> list[int]:
-        """Return ids that cut the day into parts of about as many rows."""
-        f = extra("pyspark.sql.functions")
-        if self._parts == 1:
-            return []
-        marks = f.array(*(f.lit(n / self._parts) for n in range(1, self._parts)))
-        (found,) = self._frame.agg(f.percentile_approx("id", marks)).first()
-        return sorted(set(found or ()))
-
-    def _read_again(self, day: date, read: _Sums) -> Published:
+    def _read_again(self, day: date, given: Sums) -> Published:
         table = self._delta.DeltaTable(self._target)
-        there = _Sums()
-        of_day = extra("pyarrow.dataset").field("day") == day
-        dataset = table.to_pyarrow_dataset()
-        for batch in dataset.to_batches(columns=list(COLUMNS), filter=of_day):
+        there = Sums()
+        for batch in _batches(table, day):
             self._run.check()
             there.add(batch)
-        if (read.content(), read.total) != (there.content(), there.total):
-            raise self._differs(
-                [("read from it", read.content()), ("in the table", there.content())]
+        if (given.rows, given.content) != (there.rows, there.content):
+            raise DayRefused(
+                f"Rows and checksum differ: {given.rows:,} rows were written with the "
+                f"checksum {given.content}, and the table has {there.rows:,} with "
+                f"{there.content}."
             )
-        files = _files_of(_of_day(table, day))
-        return Published(str(there.total), files, int(table.version()))
+        return Published(_files_of(_of_day(table, day)), int(table.version()))
 
     def take_back(self, day: date, listed: Sequence[str]) -> None:
         """Do nothing: a commit stands, and the next run replaces the day."""
@@ -144,6 +124,14 @@ class DeltaPlace:
 
     def remove(self, paths: Sequence[str]) -> None:
         """Do nothing, as clear()."""
+
+    def forget(self) -> None:
+        """Delete the files of all versions but the present one."""
+        table = self._found()
+        if table is not None:
+            table.vacuum(
+                retention_hours=0, enforce_retention_duration=False, dry_run=False
+            )
 
     def strays(self, day: date) -> list[str]:
         """Return nothing: what the table has of the day is in its log."""
@@ -156,6 +144,26 @@ class DeltaPlace:
         if sum(row["num_records"] or 0 for row in of_day) != rows:
             return None
         return _files_of(of_day)
+
+    def schema(self, files: Files) -> Any:
+        """Return the columns of the contract, and then those that the table has too."""
+        arrow = extra("pyarrow")
+        ours = arrow_schema(ARCHIVE.columns)
+        table = self._found()
+        if table is None:
+            return ours
+        theirs = table.to_pyarrow_dataset().schema
+        return arrow.schema(
+            [*ours, *(f for f in theirs if f.name not in {*ours.names, DAY})]
+        )
+
+    def rows(
+        self, day: date, files: Files, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
+        """Yield the rows that the table has of the day."""
+        table = self._found()
+        if table is not None:
+            yield from _batches(table, day, columns)
 
     def _take_away(self, day: date) -> int | None:
         """Delete a day that has no rows any more."""
@@ -170,65 +178,37 @@ class DeltaPlace:
             return None
         return self._delta.DeltaTable(self._target)
 
-    def _as_it_is(self, frame: Any) -> Any:
-        """Return the table, made if there is none: each commit follows from another."""
-        table = self._found()
-        if table is not None:
-            return table
-        schema = _with_day(_empty(frame), date.min).schema
-        return made_table(self._target, schema, ["day", "queue"])
-
     def _commit(self, day: date) -> Any:
         return self._delta.CommitProperties(
             custom_metadata={"pgqueue.day": str(day), "pgqueue.run": str(self._run.id)},
             app_transactions=[self._delta.Transaction(APPLICATION, self._run.id)],
         )
 
-    def _differs(self, found: list[tuple[str, object]]) -> DayRefused:
-        told = differences([("PostgreSQL", self._expected), *found])
-        return DayRefused(f"Rows and checksum differ: {told or found}.")
+
+def _telling(batches: Iterator[Any], problems: list[Exception]) -> Iterator[Any]:
+    """Yield *batches*; what goes wrong is noted in *problems* as well."""
+    try:
+        yield from batches
+    except Exception as error:
+        problems.append(error)
+        raise
 
 
-class _Sums:
-    """The sums of spark.export.checksum, over Arrow batches."""
-
-    def __init__(self) -> None:
-        self.is_complete = False
-        self.rows = 0
-        self.identity = 0
-        self.total = 0
-
-    def content(self) -> Content:
-        return Content(self.rows, str(self.identity))
-
-    def add(self, batch: Any) -> None:
-        values = {name: _plain(batch.column(name)) for name in COLUMNS}
-        self.rows += batch.num_rows
-        for row in zip(*(values[name] for name in IDENTITY), strict=True):
-            self.identity += _hash("|".join(map(str, row)))
-        for row in zip(*values.values(), strict=True):
-            self.total += _hash(repr(row))
-
-
-def _hash(text: str) -> int:
-    # The first 60 bits, as in runs.exports.CONTENT.
-    digest = sha256(text.encode(errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8]) >> 4
-
-
-def _plain(column: Any) -> list[Any]:
-    """Return the values of a column; times as microseconds since 1970."""
-    arrow = extra("pyarrow")
-    if arrow.types.is_timestamp(column.type):
-        column = column.cast(arrow.timestamp("us", tz="UTC")).cast(arrow.int64())
-    values: list[Any] = column.to_pylist()
-    return values
+def _batches(
+    table: Any, day: date, columns: Sequence[str] | None = None
+) -> Iterator[Any]:
+    of_day = extra("pyarrow.dataset").field(DAY) == day
+    dataset = table.to_pyarrow_dataset()
+    wanted = columns or [name for name in dataset.schema.names if name != DAY]
+    for batch in dataset.to_batches(columns=list(wanted), filter=of_day):
+        if batch.num_rows:
+            yield batch
 
 
 def _with_day(batch: Any, day: date) -> Any:
     arrow = extra("pyarrow")
     days = arrow.repeat(arrow.scalar(day, arrow.date32()), batch.num_rows)
-    return batch.append_column("day", days)
+    return batch.append_column(DAY, days)
 
 
 def actions_of(table: Any) -> list[dict[str, Any]]:
@@ -251,12 +231,8 @@ def _of_day(table: Any, day: date) -> list[dict[str, Any]]:
 
 
 def _files_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    files = [{"path": row["path"], "bytes": row["size_bytes"]} for row in rows]
+    files = [
+        {"path": row["path"], "bytes": row["size_bytes"], "rows": row["num_records"]}
+        for row in rows
+    ]
     return sorted(files, key=lambda file: str(file["path"]))
-
-
-def _empty(frame: Any) -> Any:
-    """Return a batch of no rows, with the columns of *frame*."""
-    arrow = extra("pyarrow")
-    schema = frame.select(*COLUMNS).limit(0).toArrow().schema
-    return arrow.RecordBatch.from_pylist([], schema=schema)

@@ -1,9 +1,9 @@
 """
 Place: where days are exported to. A format is a place of its own.
 
-The export of a day has these steps. write() makes all of it without changing what
-readers see; publish() puts it where they look, beside what is there; the manifest says
-that it is the day from now on; and only then clean() deletes what it has replaced.
+A day is written in these steps. write() makes all of it without changing what readers
+see; publish() puts it where they look, beside what is there; the manifest says that it
+is the day from now on; and only then clean() deletes what it has replaced.
 
 A run may be paused between any two statements, and go on when another one has done the
 day. So no file is ever written twice, moved out of its place, or deleted because of its
@@ -13,17 +13,33 @@ run has given up. Who is no longer live writes no manifest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.pipeline.exports import Content, Files
+from django_pgqueue.pipeline.exports import Files
+
+if TYPE_CHECKING:
+    from django_pgqueue.spark.export.sums import Sums
 
 
 class DayRefused(SparkError):
-    """A day cannot be exported, and nothing of it is published; others may be."""
+    """A day cannot be written, and nothing of it is published; others may be."""
+
+
+class Written(Protocol):
+    """What is written: batches, and what they were once they are taken."""
+
+    sums: Sums
+
+    @property
+    def schema(self) -> Any:
+        """The columns of its batches."""
+
+    def batches(self) -> Iterator[Any]:
+        """Yield them as pyarrow.RecordBatch of `schema`, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +48,26 @@ class Published:
     What readers find of a day.
 
     Attributes:
-        content: A checksum over all columns; "" for a day without rows.
-        files: Their paths below the target, with their bytes.
+        files: Their paths below the target, with their bytes and rows.
         version: That of a Delta table, which has the day.
         replaced: Paths of other files of the day, which these replace.
     """
 
-    content: str
-    files: Sequence[dict[str, Any]]
+    files: Files
     version: int | None = None
     replaced: Sequence[str] = ()
 
 
 class Place(Protocol):
-    """What the pipeline job asks of a format."""
+    """What the pipeline jobs ask of a format."""
 
-    def clear(self) -> None:
-        """Remove what runs have left that did not come to their end."""
+    # Whether some files of a day may be replaced, and others stay.
+    replaces_files: bool
+    # A file that has grown so large is followed by another.
+    file_bytes: int
+
+    def clear(self, live: Sequence[int]) -> None:
+        """Remove what runs have left that are not among the *live* ones."""
 
     def leave(self) -> None:
         """Remove what this run has not published."""
@@ -56,22 +75,22 @@ class Place(Protocol):
     def has(self, day: date) -> bool:
         """Whether readers find something of *day*."""
 
-    def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
+    def write(self, day: date, rows: Written) -> None:
         """
-        Write *frame*, the rows of *day*, and compare it with *expected*.
-
-        Args:
-            day: Which.
-            frame: All columns of its rows, without secrets.
-            expected: What PostgreSQL has of it.
-            size: The bytes that it has there.
+        Write *rows*, those of *day*, and compare them with what is in the files.
 
         Raises:
             DayRefused: They differ.
         """
 
-    def publish(self, day: date) -> Published:
-        """Put what was written of *day* where readers look."""
+    def publish(self, day: date, kept: Sequence[str] = ()) -> Published:
+        """
+        Put what was written of *day* where readers look.
+
+        Args:
+            day: Which.
+            kept: Paths of files of the day that stay.
+        """
 
     def take_back(self, day: date, listed: Sequence[str]) -> None:
         """Delete what publish() has put there, but for what the manifest has listed."""
@@ -81,6 +100,9 @@ class Place(Protocol):
 
     def remove(self, paths: Sequence[str]) -> None:
         """Delete *paths*, which no manifest lists."""
+
+    def forget(self) -> None:
+        """Delete for good what was replaced, and can be read as it was before."""
 
     def strays(self, day: date) -> list[str]:
         """Return the files in the place of *day*, of which some may not be listed."""
@@ -94,3 +116,11 @@ class Place(Protocol):
             files: Those that its manifest lists.
             rows: How many it has, by the manifest.
         """
+
+    def schema(self, files: Files) -> Any:
+        """Return the columns of the contract, and then those that *files* have too."""
+
+    def rows(
+        self, day: date, files: Files, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
+        """Yield the rows of *files*, of *day*, or some columns, and their queue."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from django_pgqueue.bounds import (
     EXPORT_CHARACTERS_MAX,
     EXPORT_FORMATS,
@@ -47,3 +49,18 @@ def checked_format(form: str) -> str:
             f"The option format is {form!r}; it must be {' or '.join(EXPORT_FORMATS)}."
         )
     return form
+
+
+def checked_day(name: str, text: str, otherwise: date) -> date:
+    """
+    Return the day that the option *name* says; *otherwise*, if it says nothing.
+
+    Raises:
+        SparkOptionError: It is no day.
+    """
+    try:
+        return date.fromisoformat(text) if text else otherwise
+    except ValueError:
+        raise SparkOptionError(
+            f"The option {name} is {text!r}; it must be a day such as 2026-11-21."
+        ) from None

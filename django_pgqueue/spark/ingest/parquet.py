@@ -14,11 +14,12 @@ one, which counts from 0, never takes its batches for those of another.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import ingest_batches
-from django_pgqueue.spark.export.parquet import microseconds
 from django_pgqueue.spark.folders import Folder
 
 # Spark and Arrow pass over names that begin so; the export empties `_pgqueue`.
@@ -119,3 +120,15 @@ class ParquetPlace:
         for name in self._folder.names(state):
             if int(name.removeprefix(BATCH)) < number:
                 self._folder.remove(f"{state}/{name}")
+
+
+@contextmanager
+def microseconds(session: Any) -> Iterator[None]:
+    """Let times be written as every reader of Parquet knows them, and not as INT96."""
+    key = "spark.sql.parquet.outputTimestampType"
+    before = session.conf.get(key)
+    session.conf.set(key, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(key, before)

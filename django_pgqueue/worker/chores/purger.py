@@ -165,8 +165,9 @@ class _Exported:
         self._known = exports.known(cursor, target)
 
     def __call__(self, day: date, table: str) -> bool:
-        found = exports.content(self._cursor, table)
         manifest = self._known.get(day)
+        like = None if manifest is None else manifest.checksum
+        found = exports.content(self._cursor, table, like=like)
         if not found.rows:
             return True
         if manifest is not None and manifest.has(found):

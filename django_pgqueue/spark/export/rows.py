@@ -1,0 +1,196 @@
+"""
+Rows: the batches of a day, from the archive or from its files, and their sums.
+
+Whoever takes them to their end knows how many there were and their checksum. Those of
+the archive come with PostgreSQL's own sum of each row, in the statement that reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date
+from functools import cached_property
+from typing import Any
+
+from django_pgqueue.extras import extra
+from django_pgqueue.pipeline import exports
+from django_pgqueue.pipeline.exports import Content, Details, Files
+from django_pgqueue.spark import options
+from django_pgqueue.spark.connect import Session
+from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
+from django_pgqueue.spark.export.place import DayRefused, Place
+from django_pgqueue.spark.export.sums import PREFIX, Sums
+from django_pgqueue.spark.reader import arrow_schema, read
+from django_pgqueue.spark.redact import Redaction
+from django_pgqueue.spark.slices import Slice
+from django_pgqueue.spark.tables import ARCHIVE, Column
+
+# PostgreSQL's sum of a row, which is read with it.
+ROW_SUM = Column("row_sum", "bigint", expression=exports.ROW_SUM)
+
+# Locks: ACCESS SHARE on one day, for the two ends of its primary key.
+ENDS = "SELECT min(id) AS first, max(id) AS last FROM {table}"
+
+
+class ArchiveDay:
+    """
+    The rows of a closed day of the archive, without secrets, at the run's pace.
+
+    Args:
+        run: A spark.run.Run.
+        table: Of the day, as exports.ended_days() returns it.
+    """
+
+    def __init__(self, run: Any, table: str) -> None:
+        self._run = run
+        self._table = table
+        self.schema = arrow_schema(ARCHIVE.columns)
+        self.sums = Sums()
+        self.content = Content(0, exports.checksum_of(0))
+
+    def batches(self) -> Iterator[Any]:
+        """
+        Yield them.
+
+        Raises:
+            DayRefused: The primary has another number of rows than were read.
+        """
+        asked = options.parse({"table": ARCHIVE.name, **self._run.read_options})
+        # One day is one table: no condition but ids.
+        day = replace(ARCHIVE, relation=self._table, written_at=None)
+        total = 0
+        with Session(self._dsn(asked), table=ARCHIVE.name) as session:
+            (ends,) = session.rows(ENDS.format(table=self._table))
+            if ends["first"] is not None:
+                for batch in read(
+                    session,
+                    day,
+                    (*ARCHIVE.columns, ROW_SUM),
+                    [Slice(ends["first"], ends["last"])],
+                    conditions=(),
+                    redaction=self._redaction(asked),
+                    rows_per_second=asked.rows_per_second_max,
+                ):
+                    self._run.check()
+                    total += _sum(batch.column(ROW_SUM.name))
+                    rows = batch.drop_columns([ROW_SUM.name])
+                    self.sums.add(rows)
+                    self._run.rows_in += rows.num_rows
+                    yield rows
+        with self._run.reading() as cursor:
+            there = exports.count(cursor, self._table)
+        if there != self.sums.rows:
+            raise DayRefused(
+                f"Rows differ: PostgreSQL has {there:,}, and {self.sums.rows:,} were "
+                f"read from it."
+            )
+        self.content = Content(there, exports.checksum_of(total))
+
+    def _dsn(self, asked: options.ReadOptions) -> str:
+        given = asked.dsn
+        if given.file is None and given.variable == DEFAULT_VARIABLE:
+            return os.environ.get(DEFAULT_VARIABLE) or str(self._run.dsn)
+        return given.read(os.environ)
+
+    def _redaction(self, asked: options.ReadOptions) -> Redaction:
+        known: Redaction = self._run.redaction
+        return known if asked.redact is None else replace(known, patterns=asked.redact)
+
+
+class FilesDay:
+    """
+    The rows that files of a day have, as they are, or but for some.
+
+    Args:
+        run: A spark.run.Run.
+        place: Where they are.
+        day: Which.
+        files: Some of its manifest's, or all.
+        details: What the manifest says of the day.
+        kept: Returns what stays of a batch; None: all.
+    """
+
+    def __init__(
+        self,
+        run: Any,
+        place: Place,
+        day: date,
+        files: Files,
+        details: Details,
+        kept: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._run = run
+        self._place = place
+        self._day = day
+        self._files = files
+        self._details = details
+        self._kept = kept
+        self._read = Sums()
+        self.sums = Sums()
+
+    @cached_property
+    def schema(self) -> Any:
+        """The columns of the contract, and then those that the files have besides."""
+        return self._place.schema(self._files)
+
+    def batches(self) -> Iterator[Any]:
+        """
+        Yield what is kept of them; a column that a file lacks is NULL.
+
+        Raises:
+            DayRefused: The files have other rows than the manifest says.
+        """
+        for batch in self._place.rows(self._day, self._files):
+            self._run.check()
+            self._read.add(batch)
+            self._run.rows_in += batch.num_rows
+            rows = batch if self._kept is None else self._kept(batch)
+            if rows.num_rows:
+                self.sums.add(rows)
+                yield of_schema(rows, self.schema)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Raise DayRefused where the manifest says otherwise."""
+        details, read = self._details, self._read
+        is_all = len(self._files) == len(details.files)
+        if is_all:
+            expected = details.found.rows
+        elif all("rows" in file for file in self._files):
+            expected = sum(int(file["rows"]) for file in self._files)
+        else:
+            return  # Of a release before, which did not count each file.
+        if read.rows != expected:
+            raise DayRefused(
+                f"The files have {read.rows:,} rows, and the manifest says "
+                f"{expected:,}."
+            )
+        content = details.content or ""
+        if is_all and content.startswith(PREFIX) and content != read.content:
+            raise DayRefused(
+                f"The files have the checksum {read.content}, and the manifest says "
+                f"{content}."
+            )
+
+
+def of_schema(batch: Any, schema: Any) -> Any:
+    """Return *batch* with the columns of *schema*; what it lacks is NULL."""
+    arrow = extra("pyarrow")
+    names = set(batch.schema.names)
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in names
+        else arrow.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return arrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _sum(numbers: Any) -> int:
+    """Return the sum of signed numbers of 64 bits, which may have more."""
+    numpy = extra("numpy")
+    values = numbers.to_numpy(zero_copy_only=False)
+    low = int((values & numpy.int64(0xFFFFFFFF)).sum())
+    return low + (int((values >> numpy.int64(32)).sum()) << 32)

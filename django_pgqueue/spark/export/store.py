@@ -1,0 +1,156 @@
+"""
+Store: the folder that days are exported to, on any file system that Arrow knows.
+
+A local or shared folder, s3://, gs://, abfss:// and hdfs:// are written by the same
+code, without Spark and without a jar. Names in it are given with `/` between.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.extras import extra
+
+# What Hadoop calls S3.
+OF_HADOOP = ("s3a:", "s3n:")
+
+# Where a folder is renamed in one step.
+MOVES_FOLDERS = ("local", "hdfs")
+
+
+class Store:
+    """
+    A folder of some file system.
+
+    Args:
+        target: A path from the root, or a URI.
+
+    Raises:
+        SparkOptionError: Arrow knows no such file system, or lacks what it needs.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._arrow = extra("pyarrow.fs")
+        self._target = target
+        try:
+            self._files, self._root = self._opened(for_arrow(target))
+        except Exception as error:
+            raise SparkOptionError(
+                f"Days cannot be exported to {target}: {_first_line(error)}. It must "
+                f"be a folder, or a URI of s3, gs, abfss or hdfs."
+            ) from None
+        self._root = self._root.rstrip("/")
+
+    def _opened(self, target: str) -> tuple[Any, str]:
+        if target.startswith("/"):
+            # Not as a URI: a path may have a %.
+            return self._arrow.LocalFileSystem(), target
+        found: tuple[Any, str] = self._arrow.FileSystem.from_uri(target)
+        return found
+
+    @property
+    def moves_folders(self) -> bool:
+        """Whether move() takes a folder, in one step."""
+        return self._files.type_name in MOVES_FOLDERS
+
+    def shown(self, name: str) -> str:
+        """Return how *name* is written where people read it."""
+        return f"{self._target}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file or folder."""
+        (found,) = self._files.get_file_info([self._of(name)])
+        return bool(found.type != self._arrow.FileType.NotFound)
+
+    def reads(self, name: str) -> Any:
+        """Return the file *name*, open for pyarrow to read."""
+        return self._files.open_input_file(self._of(name))
+
+    def writes(self, name: str) -> Any:
+        """Return a new file *name*, open for pyarrow to write; its folder is made."""
+        self._make_folder(name)
+        return self._files.open_output_stream(self._of(name))
+
+    def touch(self, name: str) -> None:
+        """Make an empty file."""
+        self.writes(name).close()
+
+    def move(self, name: str, to: str) -> None:
+        """
+        Rename a file; where moves_folders, also a folder. What is above *to* is made.
+
+        Raises:
+            SparkError: There is something called *to*, or nothing called *name*.
+        """
+        # Else it would be replaced.
+        if self.exists(to):
+            raise SparkError(f"{self.shown(to)} exists, and is not replaced.")
+        self._make_folder(to)
+        try:
+            self._files.move(self._of(name), self._of(to))
+        except OSError as error:
+            raise SparkError(
+                f"{self.shown(name)} cannot be moved to {self.shown(to)}: "
+                f"{_first_line(error)}"
+            ) from None
+
+    def remove(self, name: str) -> None:
+        """Delete a file; nothing if it is gone."""
+        try:
+            self._files.delete_file(self._of(name))
+        except OSError:
+            if self.exists(name):
+                raise
+
+    def remove_folder(self, name: str) -> None:
+        """Delete a folder with all that is in it; nothing if it is gone."""
+        try:
+            self._files.delete_dir(self._of(name))
+        except OSError:
+            if self.files(name):
+                raise
+
+    def remove_empty(self, name: str) -> None:
+        """Delete a folder, unless there is something in it."""
+        if not self.names(name):
+            self.remove_folder(name)
+
+    def names(self, name: str) -> list[str]:
+        """Return what is directly in a folder; nothing if it does not exist."""
+        return sorted(info.base_name for info in self._listed(name, recursive=False))
+
+    def files(self, name: str) -> dict[str, int]:
+        """Return each file below *name* with its bytes, by its name below that."""
+        start = len(self._of(name)) + 1
+        return {
+            info.path[start:]: int(info.size)
+            for info in self._listed(name, recursive=True)
+            if info.is_file
+        }
+
+    def _listed(self, name: str, *, recursive: bool) -> list[Any]:
+        selector = self._arrow.FileSelector(
+            self._of(name), allow_not_found=True, recursive=recursive
+        )
+        found: list[Any] = self._files.get_file_info(selector)
+        return found
+
+    def _make_folder(self, name: str) -> None:
+        # An object store has none, and takes no marker of one either.
+        if self.moves_folders:
+            self._files.create_dir(self._of(name).rpartition("/")[0], recursive=True)
+
+    def _of(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def for_arrow(target: str) -> str:
+    """Return *target* as Arrow writes it: what Hadoop calls s3a, it calls s3."""
+    if target.startswith(OF_HADOOP):
+        return f"s3{target[3:]}"
+    return target
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,258 @@
+"""
+Erase: one customer's jobs, out of the archive, dead letters and exported files.
+
+The archive comes first: whoever exports a day afterwards does not find them there, and
+whoever was exporting it before is waited for, since the day is his until he ends. Then
+the files in which they are are rewritten as `compact` does it. The manifest counts and
+sums up what stays, so that retention finds archive and manifest to agree.
+
+The receipt says how many rows went from where, also if the run broke off: then another
+one erases the rest, with a receipt of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from django_pgqueue.exceptions import SparkError
+from django_pgqueue.extras import extra
+from django_pgqueue.pipeline import erasures, exports
+from django_pgqueue.pipeline.erasures import LETTERS, LIVE, Sought
+from django_pgqueue.pipeline.exports import IDENTITY, Content, Details, Files
+from django_pgqueue.spark.export.day import (
+    TAKEN,
+    Lake,
+    Unfinished,
+    each_day,
+    format_of,
+    opened,
+    replace_day,
+)
+from django_pgqueue.spark.export.place import DayRefused
+from django_pgqueue.spark.export.rows import FilesDay
+from django_pgqueue.spark.export.sums import PREFIX, Sums
+from django_pgqueue.spark.export.theirs import Theirs, sought
+from django_pgqueue.spark.job import pipeline_job
+
+
+@pipeline_job(name="erase", in_queue=False, takes_out=(), hides=("value",))
+def erase(
+    run: Any, *, path: str = "", value: str = "", task: str = "", apply: bool = False
+) -> int:
+    """
+    Erase the ended jobs of one customer, by an argument that names him.
+
+    Options: path, the argument, such as kwargs.customer_id or args[0]; value, his, as
+    JSON or as text; task, only of this task; apply, do it: otherwise it only counts.
+    """
+    asked = sought(path, value, task, run.redaction)
+    if not apply:
+        return _preview(run, asked)
+    if run.sign is None:
+        raise SparkError("The run has no key to sign a receipt with: use the command.")
+    with run.transaction(is_brief=True) as cursor:
+        receipt = erasures.begin(
+            cursor,
+            run=run.id,
+            path=path,
+            task=task,
+            value_hash=run.sign(f"{path}\0{task}\0{asked.values()['value']}"),
+        )
+    rows = _from_tables(run, asked, receipt)
+    problems: dict[date, str] = {}
+    for target in _targets(run):
+        with opened(run, target, format_of(run, target)) as lake:
+            theirs = _Days(lake, asked, receipt)
+            try:
+                rows += each_day(lake, theirs.due(), theirs.erase, "erased from")
+            except Unfinished as error:
+                rows += error.rows
+                problems |= error.problems
+            lake.place.forget()
+    if problems:
+        raise Unfinished(problems, rows, "erased, run it again")
+    with run.transaction(is_brief=True) as cursor:
+        erasures.finish(cursor, receipt)
+    run.note(f"Receipt {receipt}: {rows:,} rows are gone, those of files included.")
+    _note_live(run, asked)
+    return rows
+
+
+def _preview(run: Any, asked: Sought) -> int:
+    """Tell what would go; return 0, since nothing has."""
+    with run.reading() as cursor:
+        tables = erasures.archive_tables(cursor)
+        archive = sum(_counted(run, cursor, table, asked) for table in tables)
+        letters = _counted(run, cursor, LETTERS, asked)
+    run.note(
+        f"Preview: {archive:,} rows of the archive and {letters:,} dead letters would "
+        f"be erased. -o apply=true does it."
+    )
+    for target in _targets(run):
+        with opened(run, target, format_of(run, target)) as lake:
+            found = _Days(lake, asked, 0)
+            days = found.due()
+            rows = sum(found.counted(day) for day in days)
+        run.note(f"Preview: {rows:,} rows of {len(days)} days in {target} as well.")
+    _note_live(run, asked)
+    return 0
+
+
+def _note_live(run: Any, asked: Sought) -> None:
+    with run.reading() as cursor:
+        live = _counted(run, cursor, LIVE, asked)
+    if live:
+        run.note(
+            f"{live:,} jobs of theirs have not ended, and stay: cancel them, or let "
+            f"them end, and erase once more."
+        )
+
+
+def _counted(run: Any, cursor: Any, table: str, asked: Sought) -> int:
+    rows, after = 0, 0
+    while True:
+        run.check()
+        last, found = erasures.count_page(cursor, table, asked, after=after)
+        rows += found
+        if last is None:
+            return rows
+        after = last
+
+
+def _from_tables(run: Any, asked: Sought, receipt: int) -> int:
+    """Delete rows of the archive and dead letters, and count them in the receipt."""
+    with run.reading() as cursor:
+        tables = erasures.archive_tables(cursor)
+    rows = 0
+    for table in (*tables, LETTERS):
+        counts = "letters" if table == LETTERS else "archive"
+        after: int | None = 0
+        while after is not None:
+            with run.transaction(is_brief=True) as cursor:
+                after, gone = erasures.delete_page(cursor, table, asked, after=after)
+                if gone:
+                    erasures.add_rows(cursor, receipt, **{counts: gone})
+            rows += gone
+    return rows
+
+
+def _targets(run: Any) -> list[str]:
+    with run.reading() as cursor:
+        return erasures.targets(cursor)
+
+
+class _Days:
+    """The days of one target in whose files a customer's rows are."""
+
+    def __init__(self, lake: Lake, asked: Sought, receipt: int) -> None:
+        self._lake = lake
+        self._theirs = Theirs(asked)
+        self._receipt = receipt
+
+    def due(self) -> list[date]:
+        """Return the days that have rows of theirs."""
+        known = self._lake.known()
+        return [day for day in known if known[day].rows and self.counted(day)]
+
+    def counted(self, day: date) -> int:
+        """Return how many rows of theirs the files of a day have."""
+        with self._lake.run.reading() as cursor:
+            details = exports.details(cursor, self._lake.target, day)
+        return sum(self._found(day, details.files).values()) if details else 0
+
+    def _found(self, day: date, files: Files) -> dict[int, int]:
+        """Return how many rows are theirs, by the number of the file in *files*."""
+        place, run = self._lake.place, self._lake.run
+        found: dict[int, int] = {}
+        for number, some in enumerate(
+            [[file] for file in files] if place.replaces_files else [files]
+        ):
+            for batch in place.rows(day, some, self._theirs.columns):
+                run.check()
+                theirs = self._theirs.mask(batch).true_count
+                if theirs:
+                    found[number] = found.get(number, 0) + theirs
+        return found
+
+    def erase(self, day: date) -> int:
+        """Rewrite the files of a day without their rows; return how many those were."""
+        lake = self._lake
+        run, target, place = lake.run, lake.target, lake.place
+        with run.transaction(is_brief=True) as cursor:
+            if not exports.take(cursor, target, day, run=run.id):
+                raise DayRefused(f"{TAKEN} Run erase again.")
+            details = exports.details(cursor, target, day)
+        if details is None:
+            return 0
+        found = self._found(day, details.files)
+        is_known = _is_known(details)
+        if place.replaces_files and is_known:
+            files = [details.files[number] for number in found]
+        else:
+            files = [*details.files]
+        kept = [file for file in details.files if file not in files]
+        gone = _Gone(run, self._theirs, sums_kept=not is_known)
+        rows = FilesDay(run, place, day, files, details, gone.kept)
+
+        def manifest() -> tuple[Content, str | None]:
+            if not is_known:
+                return gone.of_kept, rows.sums.content
+            left = Sums.of(details.found.rows, details.content or "")
+            left.take_away(gone.sums)
+            return details.found.without(gone.content), left.content
+
+        def with_it(cursor: Any, published: Any) -> None:
+            erasures.add_export(
+                cursor,
+                self._receipt,
+                {
+                    "target": target,
+                    "day": str(day),
+                    "rows": gone.sums.rows,
+                    "files": len(files),
+                },
+            )
+
+        replace_day(lake, day, rows, manifest, kept=kept, with_it=with_it)
+        return gone.sums.rows
+
+
+def _is_known(details: Details) -> bool:
+    """Whether the manifest has the checksums of this release, and counts each file."""
+    return (
+        (details.content or "").startswith(PREFIX)
+        and details.found.checksum.startswith(exports.PREFIX)
+        and all("rows" in file for file in details.files)
+    )
+
+
+class _Gone:
+    """Takes their rows out of batches, and sums them up, or those that stay."""
+
+    def __init__(self, run: Any, theirs: Theirs, *, sums_kept: bool) -> None:
+        self._run = run
+        self._theirs = theirs
+        self._sums_kept = sums_kept
+        self.sums = Sums()
+        self.content = Content(0, exports.checksum_of(0))
+        self.of_kept = self.content
+
+    def kept(self, batch: Any) -> Any:
+        """Return what stays of *batch*."""
+        from_them = self._theirs.mask(batch)
+        kept = batch
+        if from_them.true_count:
+            theirs = batch.filter(from_them)
+            self.sums.add(theirs)
+            self.content = self.content.with_rows(self._content(theirs))
+            kept = batch.filter(extra("pyarrow.compute").invert(from_them))
+        if self._sums_kept:
+            self.of_kept = self.of_kept.with_rows(self._content(kept))
+        return kept
+
+    def _content(self, rows: Any) -> Content:
+        names = IDENTITY.split(", ")
+        values = {name: rows.column(name).to_pylist() for name in names}
+        with self._run.reading() as cursor:
+            return exports.content_of_rows(cursor, values)
