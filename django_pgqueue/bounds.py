@@ -47,6 +47,9 @@ LANE_BURST_MAX = 100_000
 # is what a day has without any message, with room for some.
 LOG_BYTES_MIN, LOG_BYTES_MAX = 1_048_576, 1_125_899_906_842_624
 
+# Rows, or messages, that somebody may ask for in a second.
+PER_SECOND_MAX = 100_000
+
 # Of the columns.
 KEY_CHARACTERS_MAX = 255
 LANE_CHARACTERS_MAX = 255

@@ -21,8 +21,9 @@ from django_pgqueue.admin import moments
 from django_pgqueue.admin.acts import log, may, who
 from django_pgqueue.admin.edit import EditableAdmin
 from django_pgqueue.admin.filter_form import said
+from django_pgqueue.bounds import PER_SECOND_MAX
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import PER_SECOND_MAX, BulkVerb
+from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.bulk_acts import Counted
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX

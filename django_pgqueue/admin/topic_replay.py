@@ -20,15 +20,16 @@ from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import log, may, who
 from django_pgqueue.admin.cells import Note
 from django_pgqueue.admin.moments import MomentField
+from django_pgqueue.bounds import PER_SECOND_MAX
 from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log import receivers
+from django_pgqueue.log.replay_plan import Plan
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import PER_SECOND_MAX
 from django_pgqueue.operators import human
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
 from django_pgqueue.topics import replay
-from django_pgqueue.topics.replay import Plan
 
 REPLAY, PREVIEW = "replay", "preview"
 SUBMITS = [
@@ -142,9 +143,9 @@ class ReplayPage:
         request, row, admin = self.request, self.row, self.admin
         is_post = request.method == "POST"
         with database.cursor() as cursor:
-            receivers = replay.receivers(cursor, row.name)
-        form = ReplayForm(row, request.POST if is_post else None, receivers=receivers)
-        notes = [] if receivers else [Note(_("Nobody subscribes to it or reads it."))]
+            known = receivers.known(cursor, row.name)
+        form = ReplayForm(row, request.POST if is_post else None, receivers=known)
+        notes = [] if known else [Note(_("Nobody subscribes to it or reads it."))]
         if is_post and form.is_valid():
             try:
                 plan = form.plan()

@@ -45,9 +45,6 @@ class BulkState(models.TextChoices):
 
 OPEN = ("waiting", "running")
 
-# Rows that somebody may ask for in a second.
-PER_SECOND_MAX = 100_000
-
 
 class BulkAct(models.Model):
     """

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log.replay_plan import Plan
 from django_pgqueue.management.cli.acting import add_pace, operator_name
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
@@ -20,7 +21,7 @@ from django_pgqueue.operators import human
 from django_pgqueue.operators.human import shown
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import replay
-from django_pgqueue.topics.replay import Plan, Replay
+from django_pgqueue.topics.replay import Replay
 
 HELP = "Have messages of a log once more, as jobs of a subscription or a group."
 
