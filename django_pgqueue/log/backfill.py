@@ -66,19 +66,30 @@ MESSAGE = """jsonb_build_object(
                '__pgqueue__', 'message',
                'value', jsonb_build_array(found.id, found.published_at))"""
 
-# What of a message concerns its jobs, where *mine* wants it: a subscription, or what is
-# read as one. The topic is asked for so that no plan walks over the index of its log,
-# where ids of one partition stand together.
-FOUND = """
-    SELECT m.id, m.published_at, m.headers, {payload} AS payload,
-           CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
-               s.task, s.lane_by, m.name, m.key, m.payload) END AS lane
+# A message as a whole, for a job that finds none in the log.
+WHOLE = """jsonb_build_object(
+               'id', m.id, 'topic', {topic}, 'name', m.name, 'key', m.key,
+               'payload', m.payload, 'headers', m.headers,
+               'published_at', m.published_at, 'partition', m.partition)"""
+
+# Whether *mine* wants a message: a subscription, or what is read as one; and the lane
+# of its job.
+WANTED = """(s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))
+       AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)"""
+LANE = """CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
+               s.task, s.lane_by, m.name, m.key, m.payload) END"""
+
+# What of a message concerns its jobs, where *mine* wants it. The topic is asked for so
+# that no plan walks over the index of its log, where ids of one partition stand
+# together.
+FOUND = f"""
+    SELECT m.id, m.published_at, m.headers, {{payload}} AS payload, {LANE} AS lane,
+           NULL::timestamptz AS due_at
       FROM mine s, pgqueue_message m
      WHERE m.id > %(position)s AND m.id <= %(last)s
        AND m.published_at >= %(since)s::timestamptz
-       AND {condition}
-       AND (s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))
-       AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
+       AND {{condition}}
+       AND {WANTED}
      ORDER BY m.id LIMIT %(jobs)s
 """
 
@@ -90,10 +101,10 @@ OLDER = f"""{MISSED}
 # The jobs of what was found, as fan-out makes them, in the order of the messages.
 JOBS = """
     INSERT INTO pgqueue_job
-           (queue, task, args, headers, priority, max_attempts, message_id,
+           (queue, task, args, headers, priority, max_attempts, run_after, message_id,
             lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
     SELECT s.queue, s.task, {args}, found.headers || {headers}, s.priority,
-           s.max_attempts, {message_id},
+           s.max_attempts, found.due_at, {message_id},
            found.lane, s.lane_capacity, s.lane_spacing, s.lane_burst, s.lane_policy
       FROM mine s, found
      ORDER BY found.id

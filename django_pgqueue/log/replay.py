@@ -80,6 +80,25 @@ reached AS ({reached})
 SELECT reached.jobs, reached.id, reached.in_lanes, reached.in_turn
   FROM reached WHERE EXISTS (SELECT FROM mine)
 """
+# Of messages that stand in a table of the caller's, as a stage of Spark: all of its
+# rows that count, in the order of their ids. So many a second are due, from now on.
+GIVEN = f"""
+    SELECT m.id, m.published_at, m.headers, {{payload}} AS payload,
+           {backfill.LANE} AS lane,
+           statement_timestamp() + (row_number() OVER (ORDER BY m.id) - 1)
+               * (interval '1 second' / %(rate)s::float8) AS due_at
+      FROM mine s, {{{{rows}}}} m
+     WHERE {backfill.WANTED}
+"""
+# Locks: as REPLAYS.
+REPLAYS_GIVEN = """
+WITH mine AS MATERIALIZED ({mine}),
+found AS MATERIALIZED ({found}),
+job AS ({jobs})
+SELECT count(*), count(lane), count(lane) FILTER (WHERE lane_policy = 'fair'),
+       EXISTS (SELECT FROM mine)
+  FROM job
+"""
 # How many of some messages are meant. Locks: none.
 COUNTS = """
 WITH mine AS MATERIALIZED ({mine}),
@@ -88,43 +107,86 @@ SELECT count(*), min(published_at), max(published_at) FROM found
 """
 
 
-def _replay(
-    mine: str, args: str, *, message_id: str = "found.id", headers: str = ""
-) -> tuple[str, str]:
-    """Return how messages are replayed into *mine*, and how they are counted."""
-    mine = mine.format()
-    given = "m.payload" if "payload" in args else "NULL"
-    found = backfill.FOUND.format(condition=CONDITION, payload=given)
-    jobs = backfill.JOBS.format(
-        args=args,
-        message_id=message_id,
-        headers=f"s.headers || {headers}%(headers)s::jsonb",
-    )
-    replays = REPLAYS.format(
-        mine=mine, found=found, jobs=jobs, reached=backfill.REACHED
-    )
-    counted = backfill.FOUND.format(condition=CONDITION, payload="NULL")
-    return replays, COUNTS.format(mine=mine, found=counted)
+@dataclass(frozen=True, slots=True)
+class Into:
+    """How a kind of receivers gets messages."""
+
+    # Who that is, as a row that is read as a subscription.
+    mine: str
+    # What a job gets, where {message} is what it is given of the message.
+    args: str
+    # What its headers have besides.
+    headers: str = ""
+    # A pull queue's has a copy of the payload, and refers to nothing.
+    is_copy: bool = False
+
+    @property
+    def replays(self) -> str:
+        """The statement for messages of a log."""
+        payload = "m.payload" if self.is_copy else "NULL"
+        message = "found.payload" if self.is_copy else backfill.MESSAGE
+        found = backfill.FOUND.format(condition=CONDITION, payload=payload)
+        return REPLAYS.format(
+            mine=self.mine.format(),
+            found=found,
+            jobs=self._jobs(message),
+            reached=backfill.REACHED,
+        )
+
+    @property
+    def replays_given(self) -> str:
+        """The statement for messages of a table, which it has a place {rows} for."""
+        whole = backfill.WHOLE.format(topic="%(topic)s::text")
+        payload = "m.payload" if self.is_copy else whole
+        message = (
+            "found.payload"
+            if self.is_copy
+            else "jsonb_build_object('__pgqueue__', 'message', 'value', found.payload)"
+        )
+        return REPLAYS_GIVEN.format(
+            mine=self.mine,
+            found=GIVEN.format(payload=payload),
+            jobs=self._jobs(message).replace("{}", "{{}}"),
+        )
+
+    @property
+    def counts(self) -> str:
+        """The statement that counts messages of a log."""
+        found = backfill.FOUND.format(condition=CONDITION, payload="NULL")
+        return COUNTS.format(mine=self.mine.format(), found=found)
+
+    def _jobs(self, message: str) -> str:
+        return backfill.JOBS.format(
+            args=self.args.format(message=message),
+            message_id="NULL" if self.is_copy else "found.id",
+            headers=f"s.headers || {self.headers}%(headers)s::jsonb",
+        )
 
 
-INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION = _replay(
-    SUBSCRIPTION, f"jsonb_build_array({backfill.MESSAGE})"
-)
-INTO_GROUP, COUNT_GROUP = _replay(
-    GROUP, f"jsonb_build_array(jsonb_build_array({backfill.MESSAGE}))"
-)
-INTO_QUEUE, COUNT_QUEUE = _replay(
+OF_SUBSCRIPTION = Into(SUBSCRIPTION, "jsonb_build_array({message})")
+OF_GROUP = Into(GROUP, "jsonb_build_array(jsonb_build_array({message}))")
+OF_QUEUE = Into(
     QUEUE,
-    "jsonb_build_array(found.payload)",
-    message_id="NULL",
+    "jsonb_build_array({message})",
     headers=f"jsonb_build_object('{MESSAGE_HEADER}', found.id) || ",
+    is_copy=True,
 )
+
+INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION = OF_SUBSCRIPTION.replays, OF_SUBSCRIPTION.counts
+INTO_GROUP, COUNT_GROUP = OF_GROUP.replays, OF_GROUP.counts
+INTO_QUEUE, COUNT_QUEUE = OF_QUEUE.replays, OF_QUEUE.counts
 
 # By who gets them: how messages are replayed, and how they are counted.
 STATEMENTS: Mapping[Kind, tuple[str, str]] = {
     "subscription": (INTO_SUBSCRIPTION, COUNT_SUBSCRIPTION),
     "group": (INTO_GROUP, COUNT_GROUP),
     "queue": (INTO_QUEUE, COUNT_QUEUE),
+}
+# And how messages of a table are.
+GIVEN_TO: Mapping[Kind, Into] = {
+    "subscription": OF_SUBSCRIPTION,
+    "group": OF_GROUP,
+    "queue": OF_QUEUE,
 }
 
 

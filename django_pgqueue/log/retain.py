@@ -28,6 +28,7 @@ from typing import NamedTuple
 from psycopg import sql
 
 from django_pgqueue.log import days as log
+from django_pgqueue.log.backfill import WHOLE
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
 from django_pgqueue.log.generations import numbers_of
@@ -176,10 +177,7 @@ WITH slice AS MATERIALIZED (
                                  WHEN slice.args #>> '{{0,0,__pgqueue__}}'
                                  THEN '{{0,0,value}}'::text[] END) place(path)
      CROSS JOIN LATERAL (
-           SELECT jsonb_build_object(
-                      'id', m.id, 'topic', going.name, 'name', m.name, 'key', m.key,
-                      'payload', m.payload, 'headers', m.headers,
-                      'published_at', m.published_at, 'partition', m.partition) AS value
+           SELECT {WHOLE.format(topic="going.name")} AS value
              FROM pgqueue_message m
              JOIN unnest(%(topics)s::int[], %(names)s::text[],
                          %(befores)s::timestamptz[]) AS going(id, name, before)
