@@ -27,6 +27,9 @@ STORE_ONE = "SELECT pgqueue_store_message(%s, %s, %s, %s)"
 # Locks: none. Until the transaction ends.
 ADMIT = "SELECT set_config('pgqueue.admits', '1', true)"
 
+# Readers of a topic are told to look, as workers are of a queue.
+HINT = "!topic "
+
 # What stands before a subscription in the place of the queues; in no queue's name is
 # there a "!".
 FULL = "!full"

@@ -14,7 +14,7 @@ from django_pgqueue.bounds import ATTEMPTS_DEFAULT, QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import ScheduleError, UnknownTask
 from django_pgqueue.log.names import topic_of
-from django_pgqueue.log.publish import publish
+from django_pgqueue.log.publish import HINT, publish
 from django_pgqueue.options.lanes import Lane
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.cursor import Cursor
@@ -33,7 +33,6 @@ from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.store_unique import dedup_of
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
 from django_pgqueue.timetable.jitter import jitter
-from django_pgqueue.topics.publish import HINT
 
 logger = logging.getLogger("django_pgqueue.schedules")
 

@@ -17,12 +17,12 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.log import groups, positions
 from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.groups import GroupRow
+from django_pgqueue.log.publish import HINT
 from django_pgqueue.log.seek import Sought, Step
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.atomic import read_committed
 from django_pgqueue.tasks.operate import checked_texts
-from django_pgqueue.topics.publish import HINT
 
 Place = int | str | datetime
 

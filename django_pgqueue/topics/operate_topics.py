@@ -9,9 +9,9 @@ from __future__ import annotations
 from django_pgqueue.exceptions import shown
 from django_pgqueue.log import generations
 from django_pgqueue.log.names import check_partitions
+from django_pgqueue.log.publish import HINT
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.topics.operate_groups import log_transaction
-from django_pgqueue.topics.publish import HINT
 
 
 def repartition(topic: str, partitions: int) -> bool:

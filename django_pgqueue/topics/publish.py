@@ -20,6 +20,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import QueueFull, TopicError, shown
 from django_pgqueue.log import publish as storage
 from django_pgqueue.log.names import topic_of
+from django_pgqueue.log.publish import HINT
 from django_pgqueue.log.scheduled import HINT as SCHEDULER_HINT
 from django_pgqueue.log.scheduled import LOOK_SECONDS, Waits, schedule
 from django_pgqueue.options.checks import When
@@ -43,10 +44,6 @@ from django_pgqueue.topics.schema import check_types, to_payload
 
 T = TypeVar("T")
 S = TypeVar("S", storage.Stored, Waits)
-
-# Readers of a topic are told to look, as workers are of a queue; in no queue's name is
-# there a "!".
-HINT = "!topic "
 
 
 def publish(

@@ -26,6 +26,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.log import groups, positions, pull
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.message import Message
+from django_pgqueue.log.publish import HINT
 from django_pgqueue.log.pull import Pulled
 from django_pgqueue.log.read import Batch, as_batch
 from django_pgqueue.log.start import Start
@@ -41,7 +42,6 @@ from django_pgqueue.tasks.waiting import await_until, wait_until
 from django_pgqueue.topics import operate_groups
 from django_pgqueue.topics.after_batch import Policy, decide
 from django_pgqueue.topics.consume import GROUP_LEASE_MAX, GROUP_LEASE_MIN
-from django_pgqueue.topics.publish import HINT
 from django_pgqueue.topics.write_after import write_after
 
 # What follows a message that has failed each attempt.

@@ -15,10 +15,10 @@ from psycopg.errors import LockNotAvailable
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.log import scheduled
+from django_pgqueue.log.publish import HINT
 from django_pgqueue.log.scheduled import Due, Published, Refused
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
-from django_pgqueue.topics.publish import HINT
 from django_pgqueue.worker.service import has_lost_link
 
 logger = logging.getLogger("django_pgqueue.worker")

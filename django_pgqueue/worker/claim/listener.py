@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import psycopg
 
+from django_pgqueue.log.publish import HINT as TOPIC_HINT
 from django_pgqueue.log.scheduled import HINT as SCHEDULES_HINT
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
@@ -35,7 +36,6 @@ from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.queues.waited import HINT as WAITED_HINT
 from django_pgqueue.queues.waited import OUTPUT_HINT
 from django_pgqueue.queues.watch import HINT as ALERT_HINT
-from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.service import Service, Waitable
 

@@ -18,10 +18,10 @@ from datetime import timedelta
 import psycopg
 
 from django_pgqueue.log import positions
+from django_pgqueue.log.publish import HINT as TOPIC_HINT
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
-from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 
 logger = logging.getLogger("django_pgqueue.worker")
 
