@@ -446,6 +446,19 @@ SPECIAL = {
             *("INTO_QUEUE", "COUNT_QUEUE"),
         )
     },
+    **{
+        f"log.backfill_begin.{name}": {
+            "name": "stats",
+            "task": "shop.send",
+            "kind": "group",
+            "topic": "orders",
+            "topic_id": 1,
+            "target": "/srv/log",
+            "start": "earliest",
+            "position": 0,
+        }
+        for name in ("SUBSCRIPTION", "BEGIN", "GROUP", "READ_TO", "MADE_AT")
+    },
     "log.backlogs.COUNT": {"tasks": ["shop.send"], "rows": [11]},
     "log.backlogs.NOTE": {"jobs": [11], "fulls": [True]},
     "log.backlogs.OLDEST": {"jobs": 10},
@@ -805,6 +818,8 @@ EXPLAINED = {
     *(f"log.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     "log.groups.ALL",
     *(f"log.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
+    *(f"log.backfill_begin.{name}" for name in ("SUBSCRIPTION", "BEGIN", "GROUP")),
+    *(f"log.backfill_begin.{name}" for name in ("READ_TO", "MADE_AT")),
     *(f"log.groups.{name}" for name in ("FORGET", "AGO", "DECLARE_AGAIN")),
     *(f"log.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
     "log.lag.LAG",
@@ -891,6 +906,8 @@ UTILITY = {
         f"log.replay.{name}"
         for name in ("SUBSCRIPTION", "GROUP", "QUEUE", "REPLAYS", "COUNTS")
     ),
+    # Of a stage that is named when they are run: tests/spark/write.
+    *(f"log.replay.{name}" for name in ("GIVEN", "REPLAYS_GIVEN")),
     *(f"log.positions.{name}" for name in ("CLAIMS", "ADVANCES")),
     # Of a table that is named when they are run.
     *(f"log.captures.{name}" for name in ("CREATE", "DROP", "TRY")),
