@@ -62,7 +62,7 @@ def write(run: Any, frame: Any, said: FanOut) -> int:
     """Write the rows, unless the name was written before; return how many jobs."""
     said = _with_task(run, frame, said)
     columns = fanout.check_frame(frame, said)
-    if run.known_task is not None and said.task:
+    if run.known_task is not None and said.task and isinstance(columns, Columns):
         run.known_task(said.task, None, _arguments(columns, frame.schema))
     dsn = find_dsn(run.session, parse(said.options).dsn)
     name = said.options["name"]
@@ -74,13 +74,13 @@ def write(run: Any, frame: Any, said: FanOut) -> int:
         run.note(
             f"{name!r} was written already, at "
             f"{ended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: "
-            f"{_summary(found.result)}. Nothing was written again."
+            f"{_summary(found.result, said)}. Nothing was written again."
         )
         return 0
     run.check()
     result = fanout.write(frame, said, dsn, found.now)
     run.rows_in += sum(filter(None, (result.written, result.skipped, result.refused)))
-    run.note(f"{name!r}: {_summary(result)}.")
+    run.note(f"{name!r}: {_summary(result, said)}.")
     return result.written or 0
 
 
@@ -111,11 +111,14 @@ def _arguments(columns: Columns, schema: Any) -> Sequence[str] | None:
     return list(kind.names) if hasattr(kind, "names") else None
 
 
-def _summary(result: WriteResult) -> str:
+def _summary(result: WriteResult, said: FanOut) -> str:
     """Return the numbers of a write in words."""
-    parts = [f"{result.written or 0:,} jobs"]
+    is_published = "topic" in said.options and "receiver" not in said.options
+    parts = [f"{result.written or 0:,} {'messages' if is_published else 'jobs'}"]
     if result.skipped:
-        parts.append(f"{result.skipped:,} rows skipped, whose dedup key is taken")
+        is_wanted = "topic" not in said.options
+        why = "whose dedup key is taken" if is_wanted else "which nobody wants"
+        parts.append(f"{result.skipped:,} rows skipped, {why}")
     if result.refused:
         reasons = "; ".join(
             f"{reason}: {rows:,}" for reason, rows in result.reasons.items()

@@ -38,6 +38,7 @@ from django_pgqueue.spark.spread import (
 from django_pgqueue.spark.write import once
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import ROLLED_BACK, WriteResult
+from django_pgqueue.spark.write.messages import MessageColumns
 from django_pgqueue.spark.write.options import parse
 from django_pgqueue.timetable.offset import MICROSECOND
 
@@ -167,7 +168,7 @@ def make(
     )
 
 
-def check_frame(frame: Any, said: FanOut) -> Columns:
+def check_frame(frame: Any, said: FanOut) -> Columns | MessageColumns:
     """
     Return which column is what; nothing is read for it.
 

@@ -68,7 +68,7 @@ def plan(schema: Any, options: WriteOptions) -> Columns:
         SparkOptionError: The columns and the options do not make a job.
     """
     names: list[str] = schema.names
-    _check_names(names, options)
+    check_unique(names, options)
     found = {
         name: name if name in names else None
         for name in Columns.__dataclass_fields__
@@ -89,13 +89,9 @@ def plan(schema: Any, options: WriteOptions) -> Columns:
     _check_lane(columns, options)
     for name in options.lane_by:
         _check_key(schema, name)
-    for part, is_right, wanted in _TYPES:
-        column = getattr(columns, part)
-        if column is not None and not is_right(schema.field(column).type):
-            raise SparkOptionError(
-                f"Column {column} is of the type {schema.field(column).type}; "
-                f"it must be {wanted}."
-            )
+    check_types(schema, columns)
+    if options.is_encoded:
+        _check_encoded(schema, columns)
     for name in filter(None, (*columns.arguments, args, kwargs)):
         problem = problem_of_type(schema.field(name).type)
         if problem is not None:
@@ -103,7 +99,36 @@ def plan(schema: Any, options: WriteOptions) -> Columns:
     return columns
 
 
-def _check_names(names: list[str], options: WriteOptions) -> None:
+def check_types(schema: Any, columns: Any) -> None:
+    """Raise SparkOptionError where a column that is a part of all has another type."""
+    for part, is_right, wanted in _TYPES:
+        column = getattr(columns, part, None)
+        if column is not None and not is_right(schema.field(column).type):
+            raise SparkOptionError(
+                f"Column {column} is of the type {schema.field(column).type}; "
+                f"it must be {wanted}."
+            )
+
+
+def _check_encoded(schema: Any, columns: Columns) -> None:
+    """Raise SparkOptionError unless all JSON comes as the queue's tables have it."""
+    for name in ("args", "kwargs", "headers"):
+        column = getattr(columns, name)
+        if column is not None and not _is_text(schema.field(column).type):
+            raise SparkOptionError(
+                f"Column {column} is of the type {schema.field(column).type}; with "
+                f"encoded it must be a string of JSON, as the queue's tables have it."
+            )
+    if columns.arguments or columns.tags:
+        raise SparkOptionError(
+            f"Column {(columns.arguments or (columns.tags,))[0]} and the option "
+            f"encoded cannot go together: arguments are in the columns args and "
+            f"kwargs, and tags in the headers."
+        )
+
+
+def check_unique(names: list[str], options: WriteOptions) -> None:
+    """Raise SparkOptionError where two columns have one name, or would have."""
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise SparkOptionError(f"There are two columns named {min(twice)}.")
@@ -134,6 +159,10 @@ def _check_given_once(columns: Columns, options: WriteOptions) -> None:
                 f"There is a column {name}, and an option for it: drop one of them. "
                 f"An argument of that name goes into a struct column kwargs."
             )
+    if columns.run_at and options.per_second:
+        raise SparkOptionError(
+            "There is a column run_at, and the option perSecond: drop one of them."
+        )
     if columns.task is None and "task" not in options.constants:
         raise SparkOptionError(
             "Which task? Give the option task, or a column of that name."
@@ -243,4 +272,9 @@ _TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("headers", _is_object, "a struct, a map or a string of JSON"),
     ("args", _is_array, "an array or a string of JSON"),
     ("kwargs", _is_object, "a struct, a map or a string of JSON"),
+    # Of messages.
+    ("name", _is_text, "a string"),
+    ("id", _is_number, "a whole number"),
+    ("partition", _is_number, "a whole number"),
+    ("published_at", _is_moment, "a timestamp with a time zone: cast it to timestamp"),
 )

@@ -22,6 +22,7 @@ import psycopg
 from psycopg import sql
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.log.replay import HEADER
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -120,11 +121,18 @@ class Outcome:
     refused: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     queues: set[str] = field(default_factory=set)
+    # What is notified besides the queues.
+    hints: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)
     # By attempt: how many rows it has written.
     by_attempt: dict[int, int] = field(default_factory=dict)
     # The first refused rows, in words.
     samples: list[str] = field(default_factory=list)
+
+
+def marks(write: Write) -> str:
+    """Return the headers of what a write brings back, as JSON."""
+    return json.dumps({HEADER: write.name or str(write.id)})
 
 
 def relation(schema: str | None, table: str | None) -> sql.Composable:

@@ -30,31 +30,31 @@ class Unfit(Exception):
 
 
 def check_texts(
-    texts: Sequence[str | None], kind: type, path: str
+    texts: Sequence[str | None], kind: type | None, path: str
 ) -> tuple[list[str], dict[int, str]]:
     """
     Return the JSON texts to store, and by place why a text is refused.
 
     Args:
         texts: None: no arguments.
-        kind: dict or list: what each text must hold.
+        kind: dict or list: what each text must hold; None: any value.
         path: Where they stand, for errors: "kwargs".
     """
     problems: dict[int, str] = {}
     values: list[Any] = []
     for place, text in enumerate(texts):
-        value = kind()
+        value = kind() if kind else None
         if text is not None:
             try:
                 value = json.loads(text)
             except (ValueError, RecursionError) as error:
                 problems[place] = f"{path} is no JSON that can be read: {error}"
             else:
-                if type(value) is not kind:
+                if kind and type(value) is not kind:
                     problems[place] = f"{path} must be a JSON {NAMES[kind]}"
                     value = kind()
         values.append(value)
-    empty = ENCODER.encode(kind())
+    empty = ENCODER.encode(kind() if kind else None)
     stored = [empty if text is None else text for text in texts]
     if values and plain_items(values) is None:
         for place, value in enumerate(values):

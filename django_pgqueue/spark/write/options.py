@@ -16,23 +16,50 @@ from django_pgqueue.bounds import (
     LANE_SPACING_MAX,
     LANE_SPACING_MIN,
     PAYLOAD_BYTES_DEFAULT,
+    PER_SECOND_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     QUEUE_NAME,
     TASK_NAME_MAX,
 )
-from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.exceptions import SparkOptionError, TopicError
+from django_pgqueue.log.names import check_name
+from django_pgqueue.log.start import EARLIEST
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.option_table import (
     WHERE,
     Option,
     Whole,
+    Word,
     as_given,
     moment,
     read,
 )
 from django_pgqueue.spark.spread import key_columns
 from django_pgqueue.spark.write.marks import check_headers, check_tags
+
+# Of a write of messages; all others place jobs.
+OF_MESSAGES = (
+    *("topic", "receiver", "backfill", "headers", "runAt", "encoded", "perSecond"),
+    *("name", "refusedPath", "payloadBytesMax", "stageSchema", "dsnEnv", "dsnFile"),
+)
+
+# What needs another one, and what cannot stand beside another one; with why.
+NEEDS = (
+    ("receiver", "topic", "whose messages the rows are."),
+    ("backfill", "receiver", "whose history the rows are."),
+)
+APART = (
+    *(
+        ("receiver", name, "the messages stay what they were.")
+        for name in ("headers", "runAt")
+    ),
+    *(
+        ("encoded", name, "what comes as the queue has it stays so.")
+        for name in ("headers", "tags")
+    ),
+    ("runAt", "perSecond", "drop one of them."),
+)
 
 LANE_POLICIES = ("skip", "dead-letter", "fair")
 
@@ -56,6 +83,16 @@ class WriteOptions:
     # None: the columns args and kwargs where the DataFrame has them.
     args_column: str | None = None
     kwargs_column: str | None = None
+    # Rows are messages of the topic in constants["name"]; to whom alone, None: to all
+    # who subscribe to it or read it.
+    receiver: str | None = None
+    # It begins with history: up to which id that comes from the rows, and where it
+    # begins, "earliest" or a moment.
+    backfill: tuple[int, str] | None = None
+    # JSON in columns is as tables of the queue have it.
+    is_encoded: bool = False
+    # How many are due a second; None: all at once.
+    per_second: int | None = None
     # A second write of the same name is refused once the first has been committed.
     name: str | None = None
     # Where refused rows are written; None: one of them fails the write.
@@ -65,6 +102,11 @@ class WriteOptions:
     # Where stages are made; None: beside the table of the jobs.
     stage_schema: str | None = None
     dsn: DsnSource = field(default_factory=DsnSource)
+
+    @property
+    def is_messages(self) -> bool:
+        """Whether rows are messages, and no jobs."""
+        return "name" in self.constants
 
 
 def parse(options: Mapping[str, str]) -> WriteOptions:
@@ -76,9 +118,35 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
             nearest known one.
     """
     given = read(WRITES, options)
+    _check_together({str(name).casefold() for name in options})
+    if "receiver" in given:
+        given["is_encoded"] = True
     columns = [option.field for option in WRITES if option.of == COLUMN]
     constants = {name: str(given.pop(name)) for name in columns if name in given}
-    return WriteOptions(constants=constants, **given)
+    return WriteOptions(
+        constants=constants, name=given.pop("write_name", None), **given
+    )
+
+
+def _check_together(given: set[str]) -> None:
+    """Raise SparkOptionError for options that say nothing together."""
+    of_messages = {name.casefold() for name in OF_MESSAGES}
+    wrong = sorted(given - of_messages)
+    if "topic" in given and wrong:
+        raise SparkOptionError(
+            f"The options topic and {wrong[0]} cannot go together: messages are no "
+            f"jobs. They take {', '.join(OF_MESSAGES)}."
+        )
+    for name, needed, why in NEEDS:
+        if name in given and needed not in given:
+            raise SparkOptionError(
+                f"The option {name} needs the option {needed}: {why}"
+            )
+    for name, other, why in APART:
+        if {name.casefold(), other.casefold()} <= given:
+            raise SparkOptionError(
+                f"The options {name} and {other} cannot go together: {why}"
+            )
 
 
 def problem_of_task(name: str) -> str | None:
@@ -122,6 +190,24 @@ def _checked(problem_of: Callable[[str], str | None]) -> Callable[[str, str], st
         return text
 
     return read_text
+
+
+def _topic(name: str, text: str) -> str:
+    try:
+        return check_name(text)
+    except TopicError as error:
+        raise SparkOptionError(f"The option {name}: {error}") from None
+
+
+def _flag(name: str, text: str) -> bool:
+    return Word(("true", "false"))(name, text.casefold()) == "true"
+
+
+def _backfill(name: str, text: str) -> tuple[int, str]:
+    removed_to, _, start = text.partition(" ")
+    if start != EARLIEST:
+        moment(name, start)
+    return Whole(0, 2**63 - 1)(name, removed_to), start
 
 
 def _lane_spacing(name: str, text: str) -> str:
@@ -206,6 +292,9 @@ COLUMN = "column"
 
 WRITES = (
     Option("task", "task", _checked(problem_of_task), of=COLUMN),
+    Option("topic", "name", _topic, of=COLUMN),
+    Option("receiver", "receiver", as_given),
+    Option("backfill", "backfill", _backfill),
     Option("queue", "queue", _checked(problem_of_queue), of=COLUMN),
     Option("priority", "priority", Whole(PRIORITY_MIN, PRIORITY_MAX), of=COLUMN),
     Option("runAt", "run_after", _moment, of=COLUMN),
@@ -221,7 +310,9 @@ WRITES = (
     Option("lanePolicy", "lane_policy", _checked(problem_of_policy), of=COLUMN),
     Option("argsColumn", "args_column", as_given),
     Option("kwargsColumn", "kwargs_column", as_given),
-    Option("name", "name", _name),
+    Option("encoded", "is_encoded", _flag),
+    Option("perSecond", "per_second", Whole(1, PER_SECOND_MAX)),
+    Option("name", "write_name", _name),
     Option("refusedPath", "refused_path", _path),
     Option(
         "payloadBytesMax",

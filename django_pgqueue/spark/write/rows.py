@@ -7,7 +7,7 @@ a row by itself only to say why it is refused, and at JSON that came as text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -31,6 +31,7 @@ from django_pgqueue.bounds import (
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.extras import extra
 from django_pgqueue.options.lanes import shortened
+from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.json_given import check_texts
 from django_pgqueue.spark.write.json_text import explain, json_objects, json_text
@@ -52,6 +53,9 @@ NO_NAME = "-"
 # Bytes of a batch that are worked on at once, since an Arrow column of texts holds 2 GB
 # and the text for COPY is a copy, several times over, of what came.
 SLICE_BYTES_MAX = 8_388_608
+
+# JSON of a column that is NULL, by what it holds; None: any value.
+EMPTY: Mapping[type | None, str] = {list: "[]", dict: "{}", None: "null"}
 
 # What COPY's text format writes in another way.
 SPECIAL = r"[\\\t\n\r]"
@@ -118,7 +122,7 @@ class Rows:
         # What all rows have, as text; and which columns differ.
         self.constants = dict(options.constants)
         if has_marks and not (columns.tags or columns.headers):
-            self.constants["headers"] = _headers_of_all(options)
+            self.constants["headers"] = headers_of_all(options)
         self.varying = tuple(name for name in self.names if name not in self.constants)
         self._copied = self.names
         self._lead = ""
@@ -173,20 +177,22 @@ class Rows:
         ):
             column = getattr(columns, name)
             if column is not None:
-                parts[name] = _names(batch.column(column), name, of, default, reasons)
+                parts[name] = name_texts(
+                    batch.column(column), name, of, default, reasons
+                )
         for name, low, high, usual in (
             ("priority", PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT),
             ("max_attempts", 1, ATTEMPTS_MAX, ATTEMPTS_DEFAULT),
         ):
             column = getattr(columns, name)
             if column is not None:
-                parts[name] = _numbers(
+                parts[name] = number_texts(
                     batch.column(column), name, low, high, usual, reasons
                 )
         for name, of_job in (("run_at", "run_after"), ("expires_at", "expires_at")):
             column = getattr(columns, name)
             if column is not None:
-                parts[of_job] = _moments(batch.column(column), name, reasons)
+                parts[of_job] = moment_texts(batch.column(column), name, reasons)
         if columns.dedup_key is not None:
             parts["dedup_key"] = _dedup_keys(batch.column(columns.dedup_key), reasons)
         if "headers" in self.varying:
@@ -202,7 +208,7 @@ class Rows:
             column = getattr(columns, name)
             if column is not None:
                 values = batch.column(column)
-                names = _names(values, name, of, NO_NAME, reasons)
+                names = name_texts(values, name, of, NO_NAME, reasons)
                 parts[name] = compute.if_else(values.is_null(), None, names)
         for name, high in (
             ("lane_capacity", LANE_CAPACITY_MAX),
@@ -210,7 +216,7 @@ class Rows:
         ):
             column = getattr(columns, name)
             if column is not None:
-                parts[name] = _numbers(
+                parts[name] = number_texts(
                     batch.column(column), name, 1, high, None, reasons
                 )
         if columns.lane_spacing is not None:
@@ -220,18 +226,30 @@ class Rows:
             key = [(name, batch.column(name)) for name in self._options.lane_by]
             parts["lane"] = _lanes(parts["task"], key, reasons)
 
+    def _whole(
+        self, batch: Any, column: str, kind: type | None, path: str, reasons: Reasons
+    ) -> Any:
+        """Return JSON of which a column holds all: of a kind, or None: of any."""
+        values = batch.column(column)
+        if self._options.is_encoded:
+            return stored_texts(values, path, EMPTY[kind], reasons)
+        return _whole(values, kind, path, reasons)
+
     def _headers(self, batch: Any, reasons: Reasons) -> Any:
         """Return the headers with the tags in them, looking at each set once."""
         arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
         columns, options = self._columns, self._options
+        if options.is_encoded:
+            assert columns.headers is not None
+            return self._whole(batch, columns.headers, dict, "headers", reasons)
         texts = []
         for column, empty in ((columns.headers, "{}"), (columns.tags, "[]")):
             if column is None:
                 texts.append(arrow.repeat(empty, batch.num_rows))
                 continue
             values = batch.column(column)
-            text = _fit(values, column, reasons)
-            if _is_text(values.type):
+            text = json_texts(values, column, reasons)
+            if is_text(values.type):
                 text = compute.if_else(text.is_null(), None, values)
             nothing = compute.or_(values.is_null(), text.is_null())
             texts.append(compute.if_else(nothing, empty, text))
@@ -250,37 +268,26 @@ class Rows:
 
     def _arguments(self, batch: Any, parts: dict[str, Any], reasons: Reasons) -> None:
         """Add args and kwargs to *parts*; the size of both is checked."""
-        compute = extra("pyarrow.compute")
         columns, bytes_max = self._columns, self._options.payload_bytes_max
         if columns.args is not None:
-            parts["args"] = _whole(batch.column(columns.args), list, "args", reasons)
+            parts["args"] = self._whole(batch, columns.args, list, "args", reasons)
         if columns.kwargs is not None:
-            values = batch.column(columns.kwargs)
-            parts["kwargs"] = _whole(values, dict, "kwargs", reasons)
+            parts["kwargs"] = self._whole(
+                batch, columns.kwargs, dict, "kwargs", reasons
+            )
         elif columns.arguments:
             texts = [
-                _fit(batch.column(name), f"kwargs.{name}", reasons)
+                json_texts(batch.column(name), f"kwargs.{name}", reasons)
                 for name in columns.arguments
             ]
             parts["kwargs"] = json_objects(columns.arguments, texts)
-        sizes = [
-            compute.cast(compute.binary_length(parts[name]), "int64")
-            for name in ("args", "kwargs")
-            if name in parts
-        ]
-        if not sizes:
-            return
-        # The one that is not there takes two bytes.
-        size = compute.add(sizes[0], sizes[1] if len(sizes) == 2 else 2)
-        for place in _places(compute.greater(size, bytes_max)):
-            reasons.setdefault(
-                place,
-                f"arguments take {size[place].as_py():,} bytes as JSON; the limit is "
-                f"{bytes_max:,} (option payloadBytesMax)",
-            )
+        texts = [parts[name] for name in ("args", "kwargs") if name in parts]
+        if texts:
+            # The one that is not there takes two bytes.
+            refuse_too_large(texts, "arguments take", bytes_max, reasons)
 
 
-def _headers_of_all(options: WriteOptions) -> str:
+def headers_of_all(options: WriteOptions) -> str:
     text, problem = marks(
         "{}",
         "[]",
@@ -293,7 +300,7 @@ def _headers_of_all(options: WriteOptions) -> str:
     return text
 
 
-def _places(mask: Any) -> list[int]:
+def places_of(mask: Any) -> list[int]:
     """Return where *mask* is true; NULL is not."""
     if mask.true_count == 0:
         return []
@@ -301,18 +308,47 @@ def _places(mask: Any) -> list[int]:
     return found
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
     types = extra("pyarrow").types
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
-def _fit(values: Any, path: str, reasons: Reasons) -> Any:
+def json_texts(values: Any, path: str, reasons: Reasons) -> Any:
     """Return the JSON texts of *values*; those that cannot travel are refused."""
     texts = json_text(values)
     if texts.null_count:
-        for place in _places(texts.is_null()):
+        for place in places_of(texts.is_null()):
             reasons.setdefault(place, explain(values.take([place]), path))
     return texts
+
+
+def stored_texts(values: Any, path: str, empty: str, reasons: Reasons) -> Any:
+    """
+    Return JSON texts as a table of the queue has them: nobody looks at them again.
+
+    A row with a value that redaction has hidden, when it was read, is refused.
+    """
+    compute = extra("pyarrow.compute")
+    for place in places_of(compute.match_substring(values, PLACEHOLDER)):
+        reasons.setdefault(
+            place, f"{path} has {PLACEHOLDER}: what stood there was hidden by redaction"
+        )
+    return compute.fill_null(values, empty)
+
+
+def refuse_too_large(
+    texts: Sequence[Any], what: str, bytes_max: int, reasons: Reasons
+) -> None:
+    """Refuse rows of which two texts are too large; one that is not there is {}."""
+    compute = extra("pyarrow.compute")
+    sizes = [compute.cast(compute.binary_length(each), "int64") for each in texts]
+    size = compute.add(sizes[0], sizes[1] if len(sizes) == 2 else 2)
+    for place in places_of(compute.greater(size, bytes_max)):
+        reasons.setdefault(
+            place,
+            f"{what} {size[place].as_py():,} bytes as JSON; the limit is "
+            f"{bytes_max:,} (option payloadBytesMax)",
+        )
 
 
 def _looked_up(
@@ -323,12 +359,12 @@ def _looked_up(
     texts = arrow.array([text for text, _ in made], arrow.string())
     found = texts.take(encoded.indices)
     if texts.null_count:
-        for place in _places(found.is_null()):
+        for place in places_of(found.is_null()):
             reasons.setdefault(place, made[encoded.indices[place].as_py()][1])
     return found
 
 
-def _names(
+def name_texts(
     values: Any,
     name: str,
     problem_of: Callable[[str], str | None],
@@ -352,7 +388,7 @@ def _names(
     return _looked_up(encoded, made, reasons)
 
 
-def _numbers(
+def number_texts(
     values: Any, name: str, low: int, high: int, usual: int | None, reasons: Reasons
 ) -> Any:
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
@@ -360,7 +396,7 @@ def _numbers(
     if usual is not None:
         values = compute.fill_null(values, usual)
     wrong = compute.or_(compute.less(values, low), compute.greater(values, high))
-    for place in _places(wrong):
+    for place in places_of(wrong):
         reasons.setdefault(
             place,
             f"{name} is {values[place].as_py()}; it must be from {low} to {high:,}",
@@ -368,13 +404,13 @@ def _numbers(
     return values.cast(arrow.string())
 
 
-def _moments(values: Any, name: str, reasons: Reasons) -> Any:
+def moment_texts(values: Any, name: str, reasons: Reasons) -> Any:
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     values = values.cast(arrow.timestamp("us", tz="UTC"))
     numbers = values.cast(arrow.int64())
     low, high = (_microseconds(moment) for moment in (TIME_MIN, TIME_MAX))
     wrong = compute.or_(compute.less(numbers, low), compute.greater(numbers, high))
-    for place in _places(wrong):
+    for place in places_of(wrong):
         reasons.setdefault(place, f"{name} must be in the years 1900 to 9000")
     # Of the moment in UTC; a wrong one may be of a year that has no text.
     numbers = compute.if_else(wrong, None, numbers)
@@ -388,17 +424,17 @@ def _microseconds(moment: datetime) -> int:
 
 def _dedup_keys(values: Any, reasons: Reasons) -> Any:
     compute = extra("pyarrow.compute")
-    _fit(values, "dedup_key", reasons)
+    json_texts(values, "dedup_key", reasons)
     # A character of UTF-8 is a byte that continues none.
     too_long = compute.greater(compute.binary_length(values), DEDUP_CHARACTERS_MAX)
-    for place in _places(too_long):
+    for place in places_of(too_long):
         key = values[place].as_py() if place not in reasons else ""
         if len(key) > DEDUP_CHARACTERS_MAX:
             reasons[place] = (
                 f"dedup_key has {len(key)} characters; the limit is "
                 f"{DEDUP_CHARACTERS_MAX}"
             )
-    for place in _places(compute.equal(compute.binary_length(values), 0)):
+    for place in places_of(compute.equal(compute.binary_length(values), 0)):
         reasons.setdefault(place, "dedup_key is empty; without one it is NULL")
     return values
 
@@ -409,7 +445,7 @@ def _spacings(values: Any, reasons: Reasons) -> Any:
     is_long = compute.greater_equal(values, LANE_SPACING_MIN)
     # NaN is neither.
     fits = compute.and_(is_long, compute.less_equal(values, float(LANE_SPACING_MAX)))
-    for place in _places(compute.invert(fits)):
+    for place in places_of(compute.invert(fits)):
         reasons.setdefault(
             place,
             f"lane_spacing is {values[place].as_py()}; it must be seconds, "
@@ -424,24 +460,24 @@ def _lanes(task: Any, key: list[tuple[str, Any]], reasons: Reasons) -> Any:
     texts = []
     for name, values in key:
         known = values
-        if _is_text(values.type):
-            fit = _fit(values, f"lane: {name}", reasons)
+        if is_text(values.type):
+            fit = json_texts(values, f"lane: {name}", reasons)
             known = compute.if_else(fit.is_null(), None, values)
         texts.append(known.cast(arrow.string()))
     lanes = compute.binary_join_element_wise(task, *texts, LANE_SEPARATOR)
     lanes = lanes.cast(arrow.string())
-    if not _places(compute.greater(compute.utf8_length(lanes), LANE_CHARACTERS_MAX)):
+    if not places_of(compute.greater(compute.utf8_length(lanes), LANE_CHARACTERS_MAX)):
         return lanes
     encoded = lanes.dictionary_encode()
     short = [shortened(name) for name in encoded.dictionary.to_pylist()]
     return arrow.array(short, arrow.string()).take(encoded.indices)
 
 
-def _whole(values: Any, kind: type, path: str, reasons: Reasons) -> Any:
-    """Return args or kwargs of which a column holds all."""
+def _whole(values: Any, kind: type | None, path: str, reasons: Reasons) -> Any:
+    """Return JSON of which a column holds all."""
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
-    texts = _fit(values, path, reasons)
-    if _is_text(values.type):
+    texts = json_texts(values, path, reasons)
+    if is_text(values.type):
         found = compute.if_else(texts.is_null(), None, values).to_pylist()
         stored, problems = check_texts(found, kind, path)
         for place, problem in problems.items():
@@ -449,7 +485,7 @@ def _whole(values: Any, kind: type, path: str, reasons: Reasons) -> Any:
         return arrow.array(stored, arrow.string())
     if values.null_count == 0:
         return texts
-    return compute.if_else(values.is_null(), "[]" if kind is list else "{}", texts)
+    return compute.if_else(values.is_null(), EMPTY[kind], texts)
 
 
 def _copy_text(lead: str, parts: list[Any], rows: int) -> Any:

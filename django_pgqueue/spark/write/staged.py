@@ -10,7 +10,8 @@ Spark computes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -47,6 +48,18 @@ TYPES = {
     "lane_policy": "text",
 }
 
+# And of messages.
+MESSAGE_TYPES = {
+    "name": "text",
+    "key": "text",
+    "payload": "jsonb",
+    "headers": "jsonb",
+    "run_after": "timestamptz",
+    "id": "bigint",
+    "published_at": "timestamptz",
+    "partition": "smallint",
+}
+
 # Locks: the new table's. No autovacuum: it is gone before that would pay.
 CREATE = """
 CREATE UNLOGGED TABLE {stage} (attempt bigint NOT NULL{columns})
@@ -62,6 +75,15 @@ COUNT = "SELECT attempt, count(*) FROM {stage} GROUP BY attempt"
 MOVE = """
 INSERT INTO pgqueue_job ({names})
 SELECT {values} FROM {stage} WHERE attempt = ANY(%(attempts)s) {in_order}
+"""
+# Of a job that is brought back: what its first life has left there is not its own.
+MARKED = """
+(SELECT coalesce(jsonb_object_agg(h.key, h.value), '{{}}') FROM jsonb_each({headers}) h
+  WHERE NOT starts_with(h.key, 'pgqueue.')) || %(marks)s::jsonb
+"""
+DUE_AT = """
+statement_timestamp() + (row_number() OVER ({order}) - 1)
+    * (interval '1 second' / %(rate)s::float8)
 """
 BY_KEY = """
 ORDER BY dedup_key ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
@@ -81,7 +103,8 @@ def begin(connection: Connection, write: Write) -> None:
         with connection.transaction():
             if journal.begin(connection, write):
                 columns = sql.SQL("").join(
-                    sql.SQL(f", {name} {TYPES[name]}") for name in write.stage_columns
+                    sql.SQL(f", {name} {(TYPES | MESSAGE_TYPES)[name]}")
+                    for name in write.stage_columns
                 )
                 connection.execute(
                     sql.SQL(CREATE).format(stage=write.stage, columns=columns)
@@ -138,23 +161,22 @@ class Stager:
         self._texts, self._bytes = [], 0
 
 
-def commit(
-    connection: Connection,
-    write: Write,
-    outcome: Outcome,
-    constants: Mapping[str, str],
-) -> int:
+# What makes of the staged rows of the attempts that count what is wanted; how many.
+Move = Callable[[Connection, Write, Outcome], int]
+
+
+def commit(connection: Connection, write: Write, outcome: Outcome, move: Move) -> int:
     """
-    Make jobs of the staged rows of the attempts that count: all, or none.
+    Move the staged rows of the attempts that count: all, or none.
 
     Args:
         connection: In autocommit.
         write: Whose rows.
         outcome: What its tasks have reported.
-        constants: What all rows have, by column.
+        move: What moves them.
 
     Returns:
-        How many rows were left out, since their dedup key is taken.
+        How many rows were left out: their dedup key is taken, or nobody wants them.
 
     Raises:
         SparkError: Rows are missing, or the write has been rolled back.
@@ -167,9 +189,10 @@ def commit(
             result = journal.read(connection, write.id)
             assert result is not None
             return result.skipped or 0
-        if state == OPEN and outcome.rows:
+        if state == OPEN:
             _compare(connection, write, outcome)
-            skipped = outcome.rows - _move(connection, write, outcome, constants)
+            # Also without a row: more may depend on it.
+            skipped = outcome.rows - move(connection, write, outcome)
         else:
             skipped = 0
         journal.decide(connection, write, outcome, skipped=skipped)
@@ -188,25 +211,43 @@ def _compare(connection: Connection, write: Write, outcome: Outcome) -> None:
             )
 
 
-def _move(
-    connection: Connection,
-    write: Write,
-    outcome: Outcome,
-    constants: Mapping[str, str],
-) -> int:
-    values = [sql.SQL(name) for name in write.stage_columns] + [
-        sql.SQL(f"%({name})s::{TYPES[name]}") for name in constants
-    ]
-    statement = sql.SQL(MOVE).format(
-        names=sql.SQL(", ").join(
-            sql.Identifier(name) for name in (*write.stage_columns, *constants)
-        ),
-        values=sql.SQL(", ").join(values),
-        stage=write.stage,
-        in_order=sql.SQL(BY_KEY if "dedup_key" in write.stage_columns else ""),
-    )
-    attempts = list(outcome.by_attempt)
-    return connection.execute(statement, {**constants, "attempts": attempts}).rowcount
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """
+    Makes jobs of the rows of a stage.
+
+    Attributes:
+        constants: What all rows have, by column, as text.
+        per_second: How many are due a second; None: as each row says.
+        is_marked: Whether their headers say which write brought them back.
+    """
+
+    constants: Mapping[str, str]
+    per_second: int | None = None
+    is_marked: bool = False
+
+    def __call__(self, connection: Connection, write: Write, outcome: Outcome) -> int:
+        """Make them; return how many."""
+        made = {name: sql.SQL(name) for name in write.stage_columns} | {
+            name: sql.SQL(f"%({name})s::{TYPES[name]}") for name in self.constants
+        }
+        params: dict[str, Any] = dict(self.constants)
+        if self.per_second:
+            made["run_after"] = sql.SQL(DUE_AT.format(order=""))
+            params["rate"] = self.per_second
+        if self.is_marked:
+            made["headers"] = sql.SQL(
+                MARKED.format(headers="headers" if "headers" in made else "'{}'::jsonb")
+            )
+            params["marks"] = journal.marks(write)
+        statement = sql.SQL(MOVE).format(
+            names=sql.SQL(", ").join(map(sql.Identifier, made)),
+            values=sql.SQL(", ").join(made.values()),
+            stage=write.stage,
+            in_order=sql.SQL(BY_KEY if "dedup_key" in write.stage_columns else ""),
+        )
+        params["attempts"] = list(outcome.by_attempt)
+        return connection.execute(statement, params).rowcount
 
 
 def drop(connection: Connection, schema: str | None, table: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -18,14 +18,23 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
+from django_pgqueue.log import receivers
+from django_pgqueue.log.names import topic_of
 from django_pgqueue.spark.write import aside, journal, staged
-from django_pgqueue.spark.write.columns import REASON, Columns, plan
+from django_pgqueue.spark.write.columns import REASON, Columns
 from django_pgqueue.spark.write.journal import Outcome, Write, count_reason
+from django_pgqueue.spark.write.messages import (
+    MessageColumns,
+    Messages,
+    plan_any,
+)
+from django_pgqueue.spark.write.move import Handing, Publishing
 from django_pgqueue.spark.write.options import WriteOptions, parse
 from django_pgqueue.spark.write.reap import clear, reap_with, wake_workers
 from django_pgqueue.spark.write.rows import Checked, Rows
 from django_pgqueue.spark.write.session import ConnectionLost, read_dsn, session
+from django_pgqueue.spark.write.staged import Jobs, Move
 
 logger = logging.getLogger("django_pgqueue.spark")
 
@@ -55,12 +64,16 @@ class PgQueueWriter(DataSourceArrowWriter):
     """Makes jobs of the rows of one DataFrame: all, or none."""
 
     def __init__(
-        self, options: WriteOptions, columns: Columns, schema_of_jobs: str
+        self,
+        options: WriteOptions,
+        columns: Columns | MessageColumns,
+        schema_of_jobs: str,
+        receiver: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = options
         self._columns = columns
-        rows = Rows(columns, options, REASON)
-        self._constants = rows.constants
+        rows = _rows_of(columns, options)
+        self._move = _move_of(rows, options, receiver)
         self._has_lanes = "lane" in rows.names
         self._write = Write(
             id=uuid4(),
@@ -135,10 +148,10 @@ class PgQueueWriter(DataSourceArrowWriter):
             skipped = 0
             if outcome.by_attempt or outcome.refused or write.name:
                 staged.begin_again(connection, write)
-                skipped = staged.commit(connection, write, outcome, self._constants)
+                skipped = staged.commit(connection, write, outcome, self._move)
                 wake_workers(
                     connection,
-                    sorted(outcome.queues),
+                    sorted(outcome.queues | outcome.hints),
                     write.id,
                     has_lanes=self._has_lanes,
                 )
@@ -177,7 +190,7 @@ class _Task:
         self._connection = connection
         self._report = report
         self._partition = partition
-        self._rows = Rows(writer._columns, options, REASON)
+        self._rows = _rows_of(writer._columns, options)
         self._seen = 0
         staged.begin(connection, write)
         self._stager = staged.Stager(connection, write, report.attempt)
@@ -245,7 +258,7 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
             'Jobs are added, and never overwritten: write with .mode("append").'
         )
     options = parse(given)
-    columns = plan(_arrow_schema(schema), options)
+    columns = plan_any(_arrow_schema(schema), options)
     with session(read_dsn(options.dsn)) as connection:
         journal.check_schema(connection)
         # First: what a dead driver has left may have the name.
@@ -255,9 +268,45 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
             logger.warning("reaping failed error=%r", error)
         if options.refused_path is not None:
             aside.file_system(options.refused_path)
-        writer = PgQueueWriter(options, columns, journal.schema_of_jobs(connection))
+        writer = PgQueueWriter(
+            options,
+            columns,
+            journal.schema_of_jobs(connection),
+            _receiver_of(connection, options),
+        )
         journal.check_name(connection, writer._write)
     return writer
+
+
+def _rows_of(columns: Columns | MessageColumns, options: WriteOptions) -> Rows:
+    """Return what makes jobs, or messages, of rows."""
+    if isinstance(columns, MessageColumns):
+        return Messages(columns, options)
+    return Rows(columns, options, REASON)
+
+
+def _move_of(
+    rows: Rows, options: WriteOptions, receiver: Mapping[str, Any] | None
+) -> Move:
+    """Return what becomes of the rows of the stage."""
+    if not options.is_messages:
+        return Jobs(rows.constants, options.per_second, options.is_encoded)
+    topic = topic_of(options.constants["name"])
+    if receiver is not None:
+        return Handing(topic, receiver, options.per_second, options.backfill)
+    return Publishing(topic, rows.constants, options.per_second, options.is_encoded)
+
+
+def _receiver_of(connection: Any, options: WriteOptions) -> Mapping[str, Any] | None:
+    """Return who alone gets the messages, as a replay has it; None: nobody is named."""
+    if options.receiver is None:
+        return None
+    topic = topic_of(options.constants["name"])
+    try:
+        _, found = receivers.find(connection.cursor(), topic, options.receiver)
+    except TopicError as error:
+        raise SparkOptionError(f"The option receiver: {error}") from None
+    return found
 
 
 def _arrow_schema(schema: Any) -> Any:
