@@ -39,7 +39,8 @@ And the pipeline, whose jobs are functions of their run:
     fingerprint.py  what errors of the same kind have in common
     fanout.py       rows of any DataFrame to jobs, spread over a window
     spread.py       the moment of each row within a window
-    jobs/           those of the package: metrics, failures, export, fanout, ingest
+    replay/         messages and jobs once more, from the database or from files
+    jobs/           those of the package, each by its name
     submit.py       the same by spark-submit
 
 The command that starts pipeline jobs is management's.

@@ -47,8 +47,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The package's own, by name, each in a module of that name. They are imported when
 # somebody asks for a job, and not by each process of a project.
 BUILT_IN = (
-    *("compact", "conservation", "erase", "export", "failures", "fanout", "ingest"),
-    *("metrics", "verify"),
+    *("backfill", "compact", "conservation", "erase", "export", "failures", "fanout"),
+    *("ingest", "metrics", "replay", "verify"),
 )
 BUILT_IN_PACKAGE = "django_pgqueue.spark.jobs"
 

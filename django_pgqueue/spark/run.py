@@ -162,6 +162,7 @@ class Run:
         id: Of the run's row.
         started_at: By the database's clock, in UTC.
         options: Those of the job.
+        by: Who asks; "": nobody is named.
         dsn: The database that has the run's row; it is shown nowhere.
         rows_in: How many rows were read, as far as the job says: it adds to it.
         rows_out: How many were written; for a job that returns no number at its end.
@@ -181,6 +182,7 @@ class Run:
         self.id: int = started.id
         self.started_at: datetime = started.at.astimezone(UTC)
         self.options = plan.options
+        self.by = plan.by
         self.dsn = plan.dsn
         self.read_options = plan.read_options
         self.known_task = plan.known_task

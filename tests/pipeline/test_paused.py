@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -131,6 +131,15 @@ class Paused:
                 return told
         raise AssertionError("The driver has ended.")
 
+    def kill_when(self, is_there: Callable[[], bool]) -> None:
+        """Let it go on, and kill it with its Java and its Pythons at a moment."""
+        self._process.send_signal(signal.SIGCONT)
+        wait_for(is_there, 240, "the driver is there")
+        for pid in descendants(self._process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait(30)
+
     def close(self) -> None:
         """End it."""
         if self._process.poll() is not None:
@@ -148,6 +157,13 @@ class Paused:
 def driver(dsn: str, request: pytest.FixtureRequest) -> Iterator[Paused]:
     """A driver of the pipeline that may be stopped."""
     require("deltalake")
+    driver = start_driver(dsn, request)
+    yield driver
+    driver.close()
+
+
+def start_driver(dsn: str, request: pytest.FixtureRequest) -> Paused:
+    """Return a driver with a Java process of its own."""
     java = quick_start(request.config.cache.mkdir("spark"), __version__).split()
     config = {
         "spark.ui.enabled": "false",
@@ -157,9 +173,7 @@ def driver(dsn: str, request: pytest.FixtureRequest) -> Iterator[Paused]:
             option for option in java if "AtExit" not in option
         ),
     }
-    driver = Paused(dsn, config)
-    yield driver
-    driver.close()
+    return Paused(dsn, config)
 
 
 def is_active(cursor):

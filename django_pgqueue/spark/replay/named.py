@@ -1,0 +1,72 @@
+"""
+Named: what the database does by itself, once under a name, as a write of Spark is.
+
+One transaction has it all, and the row of the journal that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+from uuid import uuid4
+
+from django_pgqueue.postgres.wake import wake
+from django_pgqueue.spark.write import journal, once
+from django_pgqueue.spark.write.journal import Outcome, Write
+
+# Puts what is to be there into the transaction, and says what that was.
+Work = Callable[[Any, Write, Outcome], None]
+
+
+def is_written(run: Any, name: str) -> bool:
+    """
+    Whether a write of that name is committed, which is told by a note.
+
+    Raises:
+        SparkError: One is under way.
+    """
+    found = once.look_up(run.dsn, name, takes_over=True).result
+    if found is None:
+        return False
+    assert found.ended_at is not None
+    run.note(
+        f"{name!r} was written already, at "
+        f"{found.ended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: "
+        f"{found.written or 0:,} rows. Nothing was written again."
+    )
+    return True
+
+
+def write(run: Any, name: str, work: Work, *, keeps_empty: bool = False) -> Outcome:
+    """
+    Do *work* and note it under *name*, in one transaction that a live run commits.
+
+    Args:
+        run: A spark.run.Run.
+        name: Which is free.
+        work: Called with a connection, the write and its outcome.
+        keeps_empty: Keep what has no rows; else the name stays free.
+
+    Raises:
+        SparkError: Another was quicker under that name.
+    """
+    made = Write(uuid4(), name, "", None)
+    outcome = Outcome()
+    try:
+        with run.transaction() as cursor:
+            connection = cursor.connection
+            journal.begin(connection, made)
+            connection.execute(journal.NO_STAGE, {"id": made.id})
+            work(connection, made, outcome)
+            if not outcome.rows and not keeps_empty:
+                raise _Nothing
+            journal.decide(connection, made, outcome, skipped=0)
+            wake(cursor, sorted(outcome.queues | outcome.hints))
+    except _Nothing:
+        run.note("There was nothing to replay.")
+    return outcome
+
+
+class _Nothing(Exception):
+    """There was no row: nothing is kept."""
