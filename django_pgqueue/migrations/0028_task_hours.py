@@ -7,9 +7,7 @@ from django.db.models.expressions import CombinedExpression
 class Migration(migrations.Migration):
     """Two columns with a default, and a table of which nobody takes notice yet."""
 
-    dependencies = [
-        ("pgqueue", "0027_pull_metrics"),
-    ]
+    dependencies = [("pgqueue", "0027_pull_metrics")]
 
     operations = [
         migrations.AddField(

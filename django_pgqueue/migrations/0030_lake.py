@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     """A table."""
 
-    dependencies = [("pgqueue", "0033_no_two_phase")]
+    dependencies = [("pgqueue", "0029_label_hours")]
 
     operations = [
         migrations.CreateModel(

@@ -51,7 +51,7 @@ ALTER TABLE pgqueue_spark_write ALTER COLUMN mode DROP DEFAULT
 class Migration(migrations.Migration):
     """In one transaction."""
 
-    dependencies = [("pgqueue", "0029_label_hours")]
+    dependencies = [("pgqueue", "0030_lake")]
 
     operations = [
         migrations.RunSQL(CHECK, migrations.RunSQL.noop),

@@ -69,7 +69,6 @@ class ArchiveDay:
                     day,
                     (*ARCHIVE.columns, ROW_SUM),
                     [Slice(ends["first"], ends["last"])],
-                    conditions=(),
                     redaction=self._redaction(asked),
                     rows_per_second=asked.rows_per_second_max,
                 ):
