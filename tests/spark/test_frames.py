@@ -29,6 +29,8 @@ from tests.spark.test_read import NOON, WORDS, collate_keys, store_message
 
 pytestmark = pytest.mark.spark
 
+MANY = "INSERT INTO pgqueue_job (task) SELECT 'x' FROM generate_series(1, {})"
+
 # What a worker does with a job that is done, many times and in short transactions.
 MOVE = """
 WITH done AS (
@@ -140,7 +142,7 @@ def test_tasks_have_as_many_rows_each(spark, by_jdbc, cursor):
     """Where one old job stays, ranges of the same width would leave all to one task."""
     (old,) = make_jobs(1)
     cursor.execute("SELECT setval('pgqueue_job_id_seq', 100000000)")
-    make_jobs(4_000)
+    cursor.execute(MANY.format(4_000))
     cursor.execute("ANALYZE pgqueue_job")
 
     rows = read(spark, "jobs", columns=["id"], partitions=4, dsn=by_jdbc)
@@ -152,9 +154,11 @@ def test_tasks_have_as_many_rows_each(spark, by_jdbc, cursor):
     assert 900 <= min(counts) <= max(counts) <= 1_100, counts
 
 
-def test_a_snapshot_has_each_job_once_while_jobs_move(spark, by_jdbc, new_cursor):
+def test_a_snapshot_has_each_job_once_while_jobs_move(
+    spark, by_jdbc, cursor, new_cursor
+):
     """Five times of five, the queue and the archive together are the truth."""
-    make_jobs(3_000)
+    cursor.execute(MANY.format(3_000))
     stop = threading.Event()
     moved = []
 
