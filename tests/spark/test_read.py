@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.models.topic import Message
+from django_pgqueue.spark import frames
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.session import source
 from django_pgqueue.spark.tables import TABLES
@@ -278,13 +279,13 @@ def test_a_read_can_say_what_is_hidden(read):
     assert '{"iban": "[redacted]", "token": "t"}' == row.kwargs
 
 
-def test_the_password_is_in_no_plan_and_in_no_page(spark, read, tmp_path):
+def test_the_password_is_in_no_plan_and_in_no_page(spark, read, by_jdbc, tmp_path):
     """Not in explain(), nor in what the UI's REST API tells of a query or an error."""
     make_job()
-    rows = read().where("id > 0")
-    plans = rows._jdf.queryExecution().toString()
-    rows.collect()
-    away = tmp_path / "dsn"
+    both = [read().where("id > 0"), frames.read(spark, "jobs", dsn=by_jdbc)]
+    plans = " ".join(rows._jdf.queryExecution().toString() for rows in both)
+    assert [1, 1] == [len(rows.collect()) for rows in both]
+    away = tmp_path / "away"
     away.write_text(f"host=127.0.0.1 port=1 password={PASSWORD}")
     with pytest.raises(Exception, match="session with PostgreSQL cannot be") as failed:
         read(dsnFile=str(away)).count()
