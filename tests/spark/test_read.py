@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import urllib.request
 from datetime import UTC, datetime, timedelta
@@ -199,6 +200,22 @@ def collate_keys(cursor, name):
     """Order the column dedup_key by a collation, where the server has those of ICU."""
     if cursor.execute(IN_WORDS).fetchone() is not None:
         cursor.execute(COLLATE.format(name))
+
+
+def test_a_load_of_all_columns_says_once_how_to_name_fewer(spark, caplog):
+    """Spark tells the source of no count() that it needs none of them."""
+    from django_pgqueue.spark import source as module
+
+    module._told.clear()
+    jobs = TABLES["jobs"]
+    with caplog.at_level(logging.WARNING, logger=module.log.name):
+        module._tell_of_columns(jobs, jobs.columns[:1])
+        for _ in range(2):
+            module._tell_of_columns(jobs, jobs.columns)
+
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert f"All {len(jobs.columns)} columns of jobs are fetched" in said
+    assert "django_pgqueue.spark.read()" in said
 
 
 def test_each_query_of_a_dataframe_has_its_own_conditions(read):
