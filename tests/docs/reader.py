@@ -341,7 +341,7 @@ assert 1 == Order.objects.count()
 assert "replaced" == result.conflict
 """,
     "docs/howto/run-the-pipeline.md": """
-assert ["django_pgqueue.run_pipeline"] == the.waiting()
+assert 2 * ["django_pgqueue.run_pipeline"] == the.waiting()
 """,
     "docs/howto/send-each-event-to-several-parts.md": """
 the.deploy()
