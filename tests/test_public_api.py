@@ -116,6 +116,8 @@ WITHOUT_DJANGO = [
         f"django_pgqueue.{path.parent.name}.{path.stem}"
         for package in ("queues", "postgres")
         for path in sorted((ROOT / "django_pgqueue" / package).glob("[a-z]*.py"))
+        # On a connection of Django's, for pages.
+        if path.name != "limited.py"
     ),
 ]
 

@@ -61,6 +61,7 @@ USED: Mapping[str, str] = {
     "pgqueue_bulk_act.id": _last("pgqueue_bulk_act.id"),
     "pgqueue_pipeline_run.id": _last("pgqueue_pipeline_run.id"),
     "pgqueue_export.id": _last("pgqueue_export.id"),
+    "pgqueue_erasure.id": _last("pgqueue_erasure.id"),
     "pgqueue_task_hour.id": _last("pgqueue_task_hour.id"),
     "pgqueue_failure_hour.id": _last("pgqueue_failure_hour.id"),
 }

@@ -336,6 +336,7 @@ def test_permissions_are_one_list():
         "view_archivedjob",
         "view_bulkact",
         "view_deadletter",
+        "view_erasure",
         "view_queue",
         "view_worker",
         "view_payload",
