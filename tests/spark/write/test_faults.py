@@ -209,7 +209,9 @@ def test_rows_of_attempts_that_do_not_count_stay_behind(database):
     """A task was tried twice, or in two places: one of them is moved."""
     write = staged_write(database, 1, 2, 3)
 
-    staged.commit(database, write, Outcome(rows=4, by_attempt={1: 2, 3: 2}), {})
+    staged.commit(
+        database, write, Outcome(rows=4, by_attempt={1: 2, 3: 2}), staged.Jobs({})
+    )
 
     assert [("a1",), ("a1",), ("a3",), ("a3",)] == sorted(jobs(database, "task"))
 
@@ -220,7 +222,7 @@ def test_a_commit_that_is_repeated_moves_nothing_twice(database):
     outcome = Outcome(rows=2, by_attempt={1: 2})
 
     for _ in range(2):
-        staged.commit(database, write, outcome, {})
+        staged.commit(database, write, outcome, staged.Jobs({}))
 
     assert 2 == len(jobs(database))
 
@@ -231,7 +233,7 @@ def test_a_reaper_that_is_wrong_makes_a_write_fail_and_not_half(server, database
     reap(server.url, stale_seconds=0)
 
     with pytest.raises(SparkError, match="taken for dead"):
-        staged.commit(database, write, Outcome(), {})
+        staged.commit(database, write, Outcome(), staged.Jobs({}))
     with pytest.raises(SparkError, match="comes too late"):
         staged.begin(database, write)
 
