@@ -15,6 +15,7 @@ from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.java import installed
 from django_pgqueue.spark.jdbc.driver import DEBIANS
+from django_pgqueue.spark.session import activate
 from tests.harness.proxy import Proxy
 from tests.spark.one_session import ONE
 
@@ -89,7 +90,10 @@ def start_spark(
 def spark(start_spark: Callable[[], Any]) -> Any:
     """The one session of the process."""
     require("pyspark", "pyarrow", "adbc_driver_postgresql")
-    return ONE.get(start_spark)
+    session = ONE.get(start_spark)
+    # A run may have started it, in a thread of its own.
+    activate(session)
+    return session
 
 
 def quick_start(cache: Path, version: str) -> str:
