@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+import hypothesis
 import psycopg
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
@@ -75,6 +76,10 @@ IS_SPARK_LEFT_OUT = (
     importlib.util.find_spec("pyspark") is None
     and os.environ.get("PGQUEUE_REQUIRE_ALL") != "1"
 )
+
+# How long an example takes says nothing on a machine that does something else as well.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
