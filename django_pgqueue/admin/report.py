@@ -80,6 +80,7 @@ def report_context(asked: Mapping[str, Any]) -> dict[str, Any]:
             "durations": [
                 {
                     **each._asdict(),
+                    "jobs": f"{each.jobs:,}",
                     "lately": duration(each.lately),
                     "before": duration(each.before),
                     "limit": duration(each.limit),
@@ -116,7 +117,7 @@ def _capacities(
 
 
 def _when(need: Need) -> str:
-    return _("The busiest hour, %(when)s") % {"when": _minute(need.hour)}
+    return _("the busiest hour, %(when)s") % {"when": _minute(need.hour)}
 
 
 def _minute(moment: datetime) -> str:

@@ -140,6 +140,7 @@ def test_every_query_of_the_pipelines_pages_is_limited(admin_client):
 
     for path in (
         "taskhour/",
+        "taskhour/report/",
         "failure/",
         f"failure/{failure.pk}/change/",
         f"deadletter/?kind={failure.pk}",
