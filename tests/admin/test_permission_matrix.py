@@ -164,7 +164,8 @@ ALL = {
     *("view_payload", "view_mail_body", "retry", "edit", "cancel", "purge", "pause"),
     *("send", "run_schedule", "seek", "run_pipeline"),
     # Charts without pages of rows, and what has no page.
-    *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
+    *("view_taskhour", "view_failurehour", "view_export", "view_erasure"),
+    "view_dedupwindow",
     *("view_lane", "view_workflow"),
     *("view_tick", "add_schedule", "change_schedule", "delete_schedule"),
     *("view_position", "view_logday", "view_logstate", "view_clock"),

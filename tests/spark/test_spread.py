@@ -46,7 +46,7 @@ def test_a_window_has_limits():
     for text in ("0s", "367d"):
         with pytest.raises(SparkOptionError, match="more than nothing and at most 366"):
             window(text)
-    with pytest.raises(SparkOptionError, match="over is 'soon': write a duration"):
+    with pytest.raises(SparkOptionError, match="over is 'soon', which is no duration"):
         window("soon")
 
 

@@ -76,6 +76,7 @@ def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
         PAUSE_SECONDS,
         PAUSE_SECONDS,
         PAUSE_SECONDS,
+        PAUSE_SECONDS,
         PARTITIONS_PAUSE_SECONDS,
         PAUSE_SECONDS,
         PARTITIONS_PAUSE_SECONDS,
