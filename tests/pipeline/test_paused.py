@@ -135,10 +135,7 @@ class Paused:
         """Let it go on, and kill it with its Java and its Pythons at a moment."""
         self._process.send_signal(signal.SIGCONT)
         wait_for(is_there, 240, "the driver is there")
-        for pid in descendants(self._process.pid):
-            os.kill(pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.wait(30)
+        self.kill()
 
     def close(self) -> None:
         """End it."""

@@ -212,6 +212,7 @@ SMALL_MODULES = {
     "health",
     "inbox",
     "ingest_batches",
+    "erasures",
     "ingest_positions",
     "label_hours",
     "lane_horizon",
@@ -233,6 +234,9 @@ SMALL_MODULES = {
     "workers",
 }
 SMALL = {
+    # Of a table of its own, along its indexes: bounded in queues/test_output.py.
+    *(f"output.{name}" for name in ("APPEND", "APPEND_LAST", "READ", "LATEST")),
+    "output.PURGE",
     # Planned along indexes by who runs them, and bounded so in test_lane_stats.py.
     *(f"lane_stats.{name}" for name in ("FIND", "FIND_BACK", "STATS", "PLACE")),
     "lane_stats.FAILING",
