@@ -176,14 +176,16 @@ def test_what_sql_has_stored_in_a_lane_runs(start_worker, the_ledger):
 
 @pytest.mark.parametrize("capacity", [None, 2])
 def test_jobs_of_lanes_start_when_they_are_due(start_worker, the_ledger, capacity):
-    """Not before, and the leader does not miss it."""
+    """Not before, and the leader does not miss it. Where two run at a time, nothing
+    says which of them begins first."""
     start_worker()
     ids = insert(3, capacity=capacity, apart="0.4 s")
 
     final = wait_until_final(ids)
     rows = ArchivedJob.objects.filter(pk__in=final)
     assert all(row.run_after <= row.started_at for row in rows)
-    assert {"c": [1, 2, 3]} == started(the_ledger)
+    (numbers,) = started(the_ledger).values()
+    assert [1, 2, 3] == (numbers if capacity is None else sorted(numbers))
 
 
 def test_a_job_that_is_cancelled_makes_way(start_worker, the_ledger, gate):
