@@ -29,3 +29,13 @@ def test_the_page_shows_what_the_command_tells(staff, settings):
     html = client.get("/admin/pgqueue/taskhour/report/?wait=soon").content.decode()
     assert "no duration" in html
     assert 403 == staff("view_job").get("/admin/pgqueue/taskhour/report/").status_code
+
+
+def test_the_hour_under_way_has_costs_and_no_capacity(staff):
+    """It is not whole; the page says that it is left out."""
+    make_task_hour(0, task="shop.send")
+
+    html = staff("view_taskhour").get("/admin/pgqueue/taskhour/report/")
+    html = html.content.decode()
+    assert "the one that is under way is left out" in html
+    assert "shop.send" in html

@@ -19,9 +19,11 @@ from django_pgqueue.tasks import database
 
 HELP = "Tell of what metrics has counted: capacity, objectives, durations or costs."
 
-NOT_COUNTED = (
-    "Nothing has been counted for that. Count with: manage.py pgqueue_pipeline run "
-    "metrics"
+COUNT = "Count with: manage.py pgqueue_pipeline run metrics"
+NOTHING = f"Nothing has been counted for that. {COUNT}"
+NO_HOUR = (
+    f"No whole hour has been counted for that; the one that is under way is left out. "
+    f"{COUNT}"
 )
 
 
@@ -105,7 +107,7 @@ def _capacity(
             busiest = each.capacity.busiest
             told = report.arithmetic(busiest, each.wait, _when)
             out.line(f"\n{each.queue}, {told}")
-    return _told(found, out)
+    return _told(found, out, NO_HOUR)
 
 
 def _when(need: Need) -> str:
@@ -227,12 +229,12 @@ def _costs(
         out.table(columns, rows)
         if price is None:
             out.note("With PGQUEUE['WORKER_HOUR_PRICE'], there are prices.")
-    return _told(found, out)
+    return _told(found, out, NOTHING)
 
 
-def _told(found: object, out: Output) -> int:
+def _told(found: object, out: Output, otherwise: str) -> int:
     if not found and not out.as_json:
-        out.line(NOT_COUNTED)
+        out.line(otherwise)
     return EXIT_DONE if found else EXIT_NOTHING
 
 
