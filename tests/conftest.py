@@ -31,6 +31,7 @@ from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests.harness import seeds
+from tests.harness.cut_off import renewed
 from tests.harness.durations import Recorder, longest_first
 from tests.harness.hanging import ENDING_SECONDS, ended_if_it_hangs
 from tests.harness.notices import heard_until_now
@@ -213,10 +214,9 @@ def _truncate_filled_tables(case: TransactionTestCase) -> None:
     anew. CASCADE: to the empty tables that refer to a filled one, users' groups say.
     A lock_timeout: a test that leaves a transaction open fails by itself.
     """
-    for alias in case._databases_names(include_mirrors=False):
-        raw = connections[alias].connection
-        if raw is not None and raw.closed:
-            connections[alias].close()  # A pooler has taken its server away.
+    aliases = list(case._databases_names(include_mirrors=False))
+    cut_off = [alias for alias in aliases if renewed(connections[alias])]
+    for alias in aliases:
         with connections[alias].cursor() as cursor:
             cursor.execute(FILLED_TABLES)
             (tables,) = cursor.fetchone()
@@ -230,6 +230,7 @@ def _truncate_filled_tables(case: TransactionTestCase) -> None:
             cursor.execute(MISSING_DAYS)
             missing = cursor.fetchall()
             assert not missing, f"the test has left {alias} without {missing}"
+    assert not cut_off, f"the test was cut off within a statement on {cut_off}"
 
 
 TransactionTestCase._fixture_teardown = _truncate_filled_tables  # type: ignore[method-assign]

@@ -104,7 +104,8 @@ def test_members_in_lanes_keep_to_them(start_worker, the_ledger):
         if entry.event in ("start", "end", "failed"):
             running[entry.note[0]] += 1 if entry.event == "start" else -1
             most |= running
-    assert {"t": 3, "c": 1} == dict(most)
+    assert 1 == most["c"]
+    assert 1 <= most["t"] <= 3  # As many as that only if the workers are quick.
     ended_in = [e.note[1] for e in the_ledger.entries("end") if e.note[0] == "c"]
     assert [*range(5)] == ended_in
 

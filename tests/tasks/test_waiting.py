@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -266,6 +267,15 @@ def is_announced():
     return any(wait.hears for ear in ears for wait in list(ear._waits))
 
 
+def rests(thread):
+    """Whether it waits by wait_until(), and looks in a minute at the earliest."""
+    innermost = frame = sys._current_frames()[thread]
+    while frame is not None and frame.f_code is not waiting.wait_until.__code__:
+        frame = frame.f_back
+    is_next_far = frame is not None and frame.f_locals["looks"].seconds > 60
+    return is_next_far and innermost.f_code is threading.Condition.wait.__code__
+
+
 def end_when_announced(ids):
     """End these jobs behind everybody's back, and tell so, once somebody waits."""
     wait_for(is_announced, what="somebody waits")
@@ -311,6 +321,7 @@ def test_ctrl_c_ends_a_wait(sessions):
 
     def interrupt():
         wait_for(is_announced, what="the main thread waits")
+        wait_for(lambda: rests(main), what="it has looked, and is in no statement")
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
