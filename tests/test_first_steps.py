@@ -12,9 +12,10 @@ from inspect import signature
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection
+from django.core.management import CommandError, call_command
+from django.db import connection, connections
 
-from django_pgqueue import publish, task
+from django_pgqueue import publish, queue, task
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, SchemaError
 from django_pgqueue.options.takes import CELERY
 from tests.app.tasks import noop
@@ -104,6 +105,47 @@ def test_a_call_before_migrate_says_so(call):
 
     with pytest.raises(SchemaError, match=r"lacks what .* needs .*manage.py migrate"):
         call()
+
+
+# No PostgreSQL --------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(settings, monkeypatch, django_db_blocker):
+    """Have the queue in an SQLite database."""
+    lite = {**connections.settings["default"], "OPTIONS": {}}
+    lite |= {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    monkeypatch.setitem(connections.settings, "lite", lite)
+    settings.PGQUEUE = {"DATABASE": "lite"}
+    with django_db_blocker.unblock():
+        yield
+    connections["lite"].close()
+    del connections["lite"]
+
+
+@pytest.mark.parametrize(
+    "call", [noop.delay, lambda: noop.bulk([{}]), queue("thumbs").receive]
+)
+def test_a_call_in_another_kind_of_database_says_so(elsewhere, call):
+    """As in a project whose tests run on SQLite."""
+    with pytest.raises(
+        SchemaError, match=r"'lite' is sqlite; jobs need PostgreSQL\. S"
+    ):
+        call()
+
+
+def test_a_command_in_another_kind_of_database_says_so(elsewhere):
+    """In place of SQLite's words about our SQL."""
+    with pytest.raises(CommandError, match=r"'lite' is sqlite; jobs need PostgreSQL\."):
+        call_command("pgqueue", "stats")
+
+
+def test_a_call_in_a_database_that_is_not_there_names_those_that_are(settings):
+    """By the setting that has the wrong alias."""
+    settings.PGQUEUE = {"DATABASE": "nosuch"}
+
+    with pytest.raises(SchemaError, match=r"'DATABASE'\] is 'nosuch'.*are: default"):
+        noop.delay()
 
 
 # A module that cannot be imported ---------------------------------------------------

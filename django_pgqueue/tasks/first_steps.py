@@ -1,18 +1,22 @@
 """
 First steps: what a call says when Django's own words would leave one alone with them.
 
-Everybody meets two of them: a call from async code, and one before the tables are made.
+Everybody meets them: a call from async code, one before the tables are made, and one
+where DATABASES, such as that of tests, has no PostgreSQL.
 """
 
 from __future__ import annotations
 
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import ProgrammingError
+from django.db import DatabaseError
+from django.utils.connection import ConnectionDoesNotExist
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SchemaError
+from django_pgqueue.postgres.engine import check_alias, check_engine
 
-# What Django raises for the two.
-FIRST_ERRORS = (SynchronousOnlyOperation, ProgrammingError)
+# What Django raises for these.
+FIRST_ERRORS = (SynchronousOnlyOperation, DatabaseError, ConnectionDoesNotExist)
 
 # PostgreSQL's codes for a table, a column and a function that is not there.
 NOT_THERE = frozenset({"42P01", "42703", "42883"})
@@ -20,7 +24,7 @@ NOT_THERE = frozenset({"42P01", "42703", "42883"})
 
 def name_way_out(error: Exception, call: str, async_call: str) -> None:
     """
-    Raise an error that names the way out, if this is one of the two mistakes.
+    Raise an error that names the way out, if this is one of these mistakes.
 
     Args:
         error: What writing to the queue has raised.
@@ -32,6 +36,9 @@ def name_way_out(error: Exception, call: str, async_call: str) -> None:
             f"{call} waits for the database, which async code must not do: "
             f"say await {async_call}."
         ) from None
+    alias = get_settings().database
+    check_alias("DATABASE", alias)
+    check_engine(alias)
     if _lacks_ours(error):
         first = str(error).strip().split("\n")[0]
         raise SchemaError(

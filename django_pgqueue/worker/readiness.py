@@ -10,8 +10,9 @@ from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import SchemaError, did_you_mean
+from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.postgres.connect import is_pooled, is_read_committed
+from django_pgqueue.postgres.engine import check_alias, check_engine
 from django_pgqueue.postgres.rights import Rights, rights
 from django_pgqueue.postgres.server import Facts, facts, missing_indexes
 
@@ -37,11 +38,8 @@ def check_aliases(settings: Settings) -> None:
     """
     for key in ("database", "listen_database"):
         alias = getattr(settings, key)
-        if alias is not None and alias not in connections.settings:
-            raise SchemaError(
-                f"PGQUEUE[{key.upper()!r}] is {alias!r}, which is not in DATABASES."
-                f"{did_you_mean(alias, list(connections.settings))}"
-            )
+        if alias is not None:
+            check_alias(key.upper(), alias)
 
 
 def check_readiness(alias: str) -> Readiness:
@@ -55,12 +53,7 @@ def check_readiness(alias: str) -> Readiness:
         django.db.OperationalError: The database cannot be reached.
     """
     connection = connections[alias]
-    if connection.vendor != "postgresql":
-        raise SchemaError(
-            f"Database {alias!r} is {connection.vendor}; jobs need PostgreSQL. Set "
-            f"PGQUEUE['DATABASE'] to an alias with the engine "
-            f"django.db.backends.postgresql."
-        )
+    check_engine(alias)
     try:
         with connection.cursor() as cursor:
             server = facts(cursor)

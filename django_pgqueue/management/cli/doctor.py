@@ -13,7 +13,6 @@ import django.db
 import psycopg
 
 from django_pgqueue.conf import Settings, get_settings
-from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.management.cli import (
     examine_captures,
     examine_conservation,
@@ -34,6 +33,7 @@ from django_pgqueue.operators.human import shown
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.engine import check_engine
 
 HELP = "Examine server, schema, workers and jobs; say what is wrong and what to do."
 
@@ -84,11 +84,7 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 def _examine(settings: Settings) -> list[Finding]:
     alias = settings.database
-    if django.db.connections[alias].vendor != "postgresql":
-        raise SchemaError(
-            f"Database {alias!r} is {django.db.connections[alias].vendor}; jobs need "
-            f"PostgreSQL."
-        )
+    check_engine(alias)
     try:
         connection = connect(alias, name="pgqueue doctor")
     except psycopg.Error as error:

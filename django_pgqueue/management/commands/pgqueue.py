@@ -20,6 +20,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     InvalidOption,
     PgQueueError,
+    SchemaError,
     SparkOptionError,
 )
 from django_pgqueue.management.cli import (
@@ -56,6 +57,7 @@ from django_pgqueue.management.cli import (
     workers,
 )
 from django_pgqueue.management.cli.output import Output, Subcommand
+from django_pgqueue.postgres.engine import check_engine
 from django_pgqueue.worker.readiness import check_aliases
 
 SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
@@ -195,6 +197,10 @@ class Command(BaseCommand):
 
 def _database_problem(error: Exception) -> str:
     alias = get_settings().database
+    try:
+        check_engine(alias)
+    except SchemaError as wrong:
+        return str(wrong)
     detail = " ".join(str(error).split())
     way_out = ""
     if isinstance(error.__cause__ or error, psycopg.errors.InsufficientPrivilege):
