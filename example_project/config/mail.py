@@ -9,6 +9,7 @@ EMAIL_URL as settings of Django: MAILERS, or EMAIL_… before Django 6.1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import django
@@ -16,6 +17,13 @@ import environ
 
 # Django's SMTP backend, except that it never delivers to half of the recipients.
 SMTP_BACKEND = "postoffice.smtp.EmailBackend"
+# Stores what it is given as a job. Mails of the post office are jobs already.
+QUEUE_BACKEND = "django_pgqueue.backends.email.EmailBackend"
+
+# How AdminEmailHandler names it.
+TO_QUEUE = (
+    {"using": "queue"} if django.VERSION >= (6, 1) else {"email_backend": QUEUE_BACKEND}
+)
 
 
 def mail_settings(url: str, *, timeout: float) -> dict[str, Any]:
@@ -44,9 +52,22 @@ def mail_settings(url: str, *, timeout: float) -> dict[str, Any]:
         options = {"file_path": f"/{parts['EMAIL_FILE_PATH']}"}
 
     if django.VERSION >= (6, 1):
-        return {"MAILERS": {"default": {"BACKEND": backend, "OPTIONS": options}}}
+        leaves = {"BACKEND": backend, "OPTIONS": options}
+        return {"MAILERS": {"default": leaves, "queue": {"BACKEND": QUEUE_BACKEND}}}
     named = {"username": "EMAIL_HOST_USER", "password": "EMAIL_HOST_PASSWORD"}
     return {"EMAIL_BACKEND": backend} | {
         named.get(name, f"EMAIL_{name.upper()}"): value
         for name, value in options.items()
     }
+
+
+def through(settings: Mapping[str, Any]) -> str:
+    """Return what PGQUEUE["EMAIL"] says, so that mails leave as these settings say."""
+    return "default" if "MAILERS" in settings else str(settings["EMAIL_BACKEND"])
+
+
+def as_admins(addresses: Sequence[str]) -> list[Any]:
+    """Return addresses as ADMINS has them: alone, or with names before Django 6.0."""
+    if django.VERSION >= (6, 0):
+        return list(addresses)
+    return [(address, address) for address in addresses]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import environ
 
-from config.mail import mail_settings
+from config.mail import TO_QUEUE, as_admins, mail_settings, through
 from django_pgqueue.postgres.embedded import database_url
 
 env = environ.Env()
@@ -71,12 +71,16 @@ PGQUEUE = {
 # so that a mute server ends in an error that says so.
 MAIL_TIMEOUT = 10
 EMAIL_URL = env("EMAIL_URL", default="consolemail://")
-globals().update(mail_settings(EMAIL_URL, timeout=MAIL_TIMEOUT))
+MAIL_SETTINGS = mail_settings(EMAIL_URL, timeout=MAIL_TIMEOUT)
+globals().update(MAIL_SETTINGS)
+# Mails of Django itself are jobs: those about errors, to ADMINS.
+PGQUEUE["EMAIL"] = {"through": through(MAIL_SETTINGS)}
 # Who is asked to charge and to ship (orders/partners.py), and seconds for each answer.
 PARTNERS_URL = env("PARTNERS_URL", default="http://127.0.0.1:8008")
 PARTNERS_TIMEOUT = 10
-# Who gets the digest of each day (postoffice/nightly.py).
+# Who gets the digest of each day (postoffice/nightly.py), and a mail about each error.
 POSTMASTERS = env.list("POSTMASTERS", default=["postmaster@example.org"])
+ADMINS = as_admins(POSTMASTERS)
 DEFAULT_FROM_EMAIL = "Post office <post-office@example.org>"
 
 MIDDLEWARE = [
@@ -118,8 +122,23 @@ LOGGING = {
     "formatters": {
         "line": {"format": "{asctime} {levelname:7} {name} {message}", "style": "{"}
     },
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {
+        "live": {"()": "django.utils.log.RequireDebugFalse"},
+        "debug": {"()": "django.utils.log.RequireDebugTrue"},
+    },
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "line"},
+        "django": {"class": "logging.StreamHandler", "filters": ["debug"]},
+        # A view that fails does not wait for the mail server, too.
+        "admins": {
+            "class": "django.utils.log.AdminEmailHandler",
+            "level": "ERROR",
+            "filters": ["live"],
+            **TO_QUEUE,
+        },
+    },
     "loggers": {
+        "django": {"handlers": ["django", "admins"], "level": "INFO"},
         "postoffice": {"handlers": ["console"], "level": "INFO"},
     },
 }

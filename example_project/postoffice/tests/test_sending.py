@@ -8,10 +8,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from config.mail import mail_settings
+from config.mail import mail_settings, through
 from django.conf import settings
 from django.db import connection
-from django.test import TestCase, override_settings
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, TestCase, override_settings
+from django.urls import path
 
 from django_pgqueue import Reject
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
@@ -43,7 +45,9 @@ class MailTest(TestCase):
 
     def mail_goes_to(self, port: int, timeout: float = 10) -> override_settings:
         url = f"smtp://127.0.0.1:{port}"
-        return override_settings(**mail_settings(url, timeout=timeout))
+        mails = mail_settings(url, timeout=timeout)
+        queue = {**settings.PGQUEUE, "EMAIL": {"through": through(mails)}}
+        return override_settings(**mails, PGQUEUE=queue)
 
     def assert_is(self, mail: EmailMessage, status: Status, error: str = "") -> None:
         mail.refresh_from_db()
@@ -283,3 +287,26 @@ class Guards(MailTest):
         job.task = "another"
         job_dead.send(job.task, job=job, reason="rejected", error=Reject("no"))
         self.assert_is(mail, Status.SCHEDULED)
+
+
+def fail(request: HttpRequest) -> HttpResponse:
+    """A view of a bad day."""
+    raise RuntimeError("the shelf is empty")
+
+
+urlpatterns = [path("fail/", fail)]
+
+
+@override_settings(ROOT_URLCONF=__name__)
+class Errors(MailTest):
+    """Mails of Django about errors of views."""
+
+    def test_the_mail_about_an_error_is_a_job(self) -> None:
+        """The request has stored it, and a worker sends it to the postmasters."""
+        visitor = Client(raise_request_exception=False)
+        self.assertEqual(500, visitor.get("/fail/").status_code)
+        self.assertEqual([], self.server.mails)
+        self.assertEqual({"succeeded": 1}, drain().statuses)
+        ((recipients, sent),) = self.server.mails
+        self.assertEqual(settings.POSTMASTERS, recipients)
+        self.assertIn("Internal Server Error: /fail/", str(sent["Subject"]))
