@@ -16,7 +16,6 @@ from django_pgqueue.admin.workflow_graph import TABLE, graph, state_in_rows
 from django_pgqueue.admin.workflow_steps import StepList, WorkflowSteps
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.workflows import (
-    is_live,
     label_of,
     of_id,
     state_of_step,
@@ -40,12 +39,11 @@ def picture_and_steps(
     Raises:
         BadRequest: The URL has a place in the table that is none.
     """
-    is_over = not is_live(row)
     table = WorkflowSteps(
         site,
         row.pk,
         may_see=payload.may_see(request),
-        is_over=is_over,
+        within=row.state,
         restart_at=restart_at,
     )
     try:
@@ -55,7 +53,7 @@ def picture_and_steps(
     asked = steps.filter_form.given("q") or ""
     with database.cursor() as cursor:
         found = [
-            each._replace(state=state_of_step(each.state, each.kind, is_over=is_over))
+            each._replace(state=state_of_step(each.state, each.kind, within=row.state))
             for each in workflows.shape(cursor, row.pk)
         ]
     picture = graph(

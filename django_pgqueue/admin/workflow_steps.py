@@ -97,13 +97,14 @@ class WorkflowSteps(PagedAdmin):
         workflow: int,
         *,
         may_see: bool,
-        is_over: bool,
+        within: str,
         restart_at: str,
     ) -> None:
         super().__init__(Step, site)
         self.workflow = workflow
         self.may_see = may_see
-        self.is_over = is_over
+        # The state of the workflow.
+        self.within = within
         self.restart_at = restart_at
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -170,7 +171,7 @@ class WorkflowSteps(PagedAdmin):
     @admin.display(description=_("state"))
     def state_badge(self, step: Any) -> SafeString:
         """Show the state as a badge."""
-        state = state_of_step(step.state, step.kind, is_over=self.is_over)
+        state = state_of_step(step.state, step.kind, within=self.within)
         return badge(state, label_of(state), f"step-{state}")
 
     began = column(_("started"), lambda row: moments.short(row.started_at, row.clock))

@@ -44,7 +44,7 @@ CALLBACKS = {
 }
 KINDS = {**CALLBACKS, "compensation": gettext_lazy("undo")}
 
-# Of these that never start, since the workflow has ended without them: people read so,
+# Of these that never start, and of steps of a saga that is compensated: people read so,
 # while their rows say that they wait.
 UNNEEDED, NOT_NEEDED = "unneeded", gettext_lazy("not needed")
 
@@ -109,9 +109,12 @@ def progress(row: Any) -> str:
     return _("%(ended)s of %(steps)s") % numbers
 
 
-def state_of_step(state: str, kind: str, *, is_over: bool) -> str:
-    """Return the *state* of a step, or UNNEEDED; *is_over*: its workflow has ended."""
-    is_unneeded = is_over and state == StepState.WAITING and kind in KINDS
+def state_of_step(state: str, kind: str, *, within: str) -> str:
+    """Return the *state* of a step, or UNNEEDED; *within*: that of its workflow."""
+    if state != StepState.WAITING or within in LIVE_STATES:
+        return state
+    # A redrive lets other workflows go on, and then their steps run.
+    is_unneeded = within == WorkflowState.COMPENSATED or kind in KINDS
     return UNNEEDED if is_unneeded else state
 
 

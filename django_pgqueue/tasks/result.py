@@ -332,14 +332,20 @@ class JobResult(Generic[R]):
             )
             raise JobFailed(self.id, status, self.reason, message)
 
+    def _not_ended(self) -> ResultTimeout:
+        """Return the error for a wait in vain, as the job was read last."""
+        status = self.status
+        told = f"Job {self.id} is {status}; it has not ended within the timeout."
+        if status == "ready":
+            told += " manage.py pgqueue doctor says whether a worker serves its queue."
+        return ResultTimeout(told)
+
     def _outcome(self) -> R:
         """Return the result as it was read last; raise where there is none."""
         self._refuse_failed()
         status = self.status
         if status != "succeeded":
-            raise ResultTimeout(
-                f"Job {self.id} is {status}; it has not ended within the timeout."
-            )
+            raise self._not_ended()
         value: R = self.result  # type: ignore[assignment]  # None is what it returned.
         return value
 

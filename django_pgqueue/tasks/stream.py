@@ -58,6 +58,9 @@ class Result(Protocol):
     def _is_over(self) -> bool:
         """Read the job again; return whether it has ended; JobNotFound."""
 
+    def _not_ended(self) -> ResultTimeout:
+        """Return the error for a wait in vain."""
+
     def _refuse_failed(self) -> None:
         """Raise JobFailed if it has failed."""
 
@@ -129,10 +132,7 @@ class Stream(Pending[Emitted]):
         if self._gone is not None:
             raise self._gone
         if self._pending:
-            raise ResultTimeout(
-                f"Job {self._result.id} is {self._result.status}; it has not ended "
-                f"within the timeout."
-            )
+            raise self._result._not_ended()
         self._result._refuse_failed()
 
 

@@ -540,6 +540,20 @@ def test_a_saga_that_ended_well_needs_no_compensation(admin_client):
     )
 
 
+def test_a_saga_that_was_undone_has_no_step_that_waits(admin_client):
+    """What came after the step that gave up never runs; nor is the last undone."""
+    REJECTS.add("charge")
+    result = order.start(order_id=1, amount=2)
+    drain(raise_errors=False)
+    assert "compensated" == result.refresh().status
+
+    page = page_of(admin_client, result)
+    assert "waiting" not in re.sub(r'"[^"]*"|<option.*?</option>', "", page)
+    out = io.StringIO()
+    call_command("pgqueue", "flows", str(result.id), stdout=out)
+    assert "waiting" not in out.getvalue()
+
+
 def test_batches_lead_to_those_in_them_and_around_them(admin_client):
     """By the pages of both."""
     with batch(name="outer") as outer, outer.batch(name="inner") as inner:

@@ -289,7 +289,7 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
     )
     out.line()
     if steps:
-        out.table(SHOW, [_step_row(step, is_over=not is_live(row)) for step in steps])
+        out.table(SHOW, [_step_row(step, within=row.state) for step in steps])
     else:
         out.line("No step matches.")
     if onward is not None:
@@ -323,8 +323,8 @@ def _steps(workflow: int, options: dict[str, Any]) -> list[Any]:
         return list(chosen.order_by("pk")[: options["limit"] + 1])
 
 
-def _step_row(step: Any, *, is_over: bool) -> list[object]:
-    state = state_of_step(step.state, step.kind, is_over=is_over)
+def _step_row(step: Any, *, within: str) -> list[object]:
+    state = state_of_step(step.state, step.kind, within=within)
     return [
         "" if step.task is None else step.pk,
         NOT_NEEDED if state == UNNEEDED else state,
