@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
-from uuid import uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connections
 
 from django_pgqueue import JobFailed
+from django_pgqueue.queues.waited import ids_of
 from django_pgqueue.tasks import looks, waiting
 from django_pgqueue.tasks.as_completed import as_completed
 from django_pgqueue.tasks.result import JobResult
 from tests.app import control_tasks, crash_tasks
-from tests.harness.waiting import wait_for
-from tests.harness.worker_process import enqueue, wait_until_final
+from tests.harness.waiting import patience, wait_for
+from tests.harness.worker_process import PATIENCE_SECONDS, enqueue
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +25,13 @@ def _only_told(monkeypatch):
     monkeypatch.setattr(waiting, "_ears", {})
     monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
     monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+    # A worker that says it has started may not listen yet.
+    monkeypatch.setattr(waiting, "ANNOUNCE_SECONDS", 1.0)
+
+
+def waits():
+    """Return what this process waits for."""
+    return [wait for ear in waiting._ears.values() for wait in list(ear._waits)]
 
 
 def returns(call):
@@ -43,34 +50,40 @@ def returns(call):
     thread.start()
 
     def joined():
-        thread.join(60)
-        assert not thread.is_alive(), "it was not told"
+        join(thread)
         return outcome[0]
 
     return joined
 
 
-def wait_until_heard():
-    """
-    Return once the worker has heard of the waits: it has of a later wake.
+def join(thread):
+    """Join a thread that waits for what it is told."""
+    thread.join(PATIENCE_SECONDS * patience())
+    untold = waits()
+    for wait in untold:  # He would outlive this test.
+        wait.tell(wait.ids)
+    thread.join()
+    assert not untold, "he was not told"
 
-    That of a queue which is new to it, where it does not look by itself.
-    """
 
-    def is_announced():
-        waits = [wait for ear in waiting._ears.values() for wait in list(ear._waits)]
-        return waits and all(wait.hears for wait in waits)
+def wait_until_heard(the_ledger):
+    """Return once the worker has noted for what somebody waits."""
 
-    wait_for(is_announced, what="the wait is announced")
-    wait_until_final(enqueue(crash_tasks.record.using(queue=f"new-{uuid4()}")))
+    def is_noted():
+        payloads = {entry.note for entry in the_ledger.entries("waited")}
+        noted = {key for each in payloads for key in [*ids_of(each), each]}
+        asked = waits()
+        return asked and all(wait.hears and wait.ids.keys() <= noted for wait in asked)
+
+    wait_for(is_noted, PATIENCE_SECONDS, "the worker has heard of the wait")
 
 
 def get(job):
-    return JobResult(job).get(timeout="1m")
+    return JobResult(job).get()
 
 
 def aget(job):
-    return async_to_sync(JobResult(job).aget)(timeout="1m")
+    return async_to_sync(JobResult(job).aget)()
 
 
 def assert_matches(pattern, outcome):
@@ -79,12 +92,12 @@ def assert_matches(pattern, outcome):
 
 @pytest.mark.parametrize("get", [get, aget])
 @pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_get_returns_at_the_end_of_the_job(start_worker, gate, get, pool):
+def test_get_returns_at_the_end_of_the_job(start_worker, the_ledger, gate, get, pool):
     """It looks at nothing by itself."""
     (job,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
     start_worker(f"--pool={pool}")
     joined = returns(lambda: get(job))
-    wait_until_heard()
+    wait_until_heard(the_ledger)
 
     gate.touch()
 
@@ -99,36 +112,38 @@ def test_get_returns_at_the_end_of_the_job(start_worker, gate, get, pool):
     ],
     ids=["atomic", "dead"],
 )
-def test_every_end_is_told(start_worker, gate, task, outcome):
+def test_every_end_is_told(start_worker, the_ledger, gate, task, outcome):
     """That of an atomic job, which settles itself, and that after three attempts."""
     (job,) = enqueue(task, gate=str(gate))
     start_worker()
     joined = returns(lambda: get(job))
-    wait_until_heard()
+    wait_until_heard(the_ledger)
 
     gate.touch()
 
     assert_matches(outcome, joined())
 
 
-def test_a_running_job_that_is_cancelled_has_ended_when_it_stops(start_worker):
+def test_a_running_job_that_is_cancelled_has_ended_when_it_stops(
+    start_worker, the_ledger
+):
     """Its worker says so."""
     (job,) = enqueue(control_tasks.until_cancelled, then="cancel")
     start_worker()
     joined = returns(lambda: get(job))
-    wait_until_heard()
+    wait_until_heard(the_ledger)
 
     JobResult(job).cancel()
 
     assert_matches("is cancelled", joined())
 
 
-def test_many_results_come_as_their_jobs_end(start_worker, gate):
+def test_many_results_come_as_their_jobs_end(start_worker, the_ledger, gate):
     """They are looked at when they are told, and not before."""
     results = crash_tasks.record_through_gate.bulk([{"gate": str(gate)}] * 10)
     start_worker(threads=12)
-    joined = returns(lambda: {each.id for each in as_completed(results, "1m")})
-    wait_until_heard()
+    joined = returns(lambda: {each.id for each in as_completed(results)})
+    wait_until_heard(the_ledger)
 
     gate.touch()
 

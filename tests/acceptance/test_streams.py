@@ -13,7 +13,7 @@ from django_pgqueue import JobFailed
 from django_pgqueue.models import DeadLetter, Job, Output
 from django_pgqueue.tasks import looks, waiting
 from django_pgqueue.tasks.result import JobResult
-from tests.acceptance.test_results import wait_until_heard
+from tests.acceptance.test_results import join, wait_until_heard
 from tests.app import control_tasks
 from tests.app.models import Effect
 from tests.harness.waiting import wait_for
@@ -31,6 +31,7 @@ def only_told(monkeypatch):
     """Who is told looks once after his announcement, and then not for an hour."""
     monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
     monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+    monkeypatch.setattr(waiting, "ANNOUNCE_SECONDS", 1.0)
 
 
 class Reading(threading.Thread):
@@ -47,7 +48,7 @@ class Reading(threading.Thread):
             if self.is_async:
                 async_to_sync(self.read)()
                 return
-            for each in JobResult(self.job).stream(timeout="1m"):
+            for each in JobResult(self.job).stream():
                 self.given.append(each)
         except JobFailed as error:
             self.error = error
@@ -55,7 +56,7 @@ class Reading(threading.Thread):
             connections.close_all()
 
     async def read(self):
-        async for each in JobResult(self.job).astream(timeout="1m"):
+        async for each in JobResult(self.job).astream():
             self.given.append(each)
 
     @property
@@ -66,8 +67,7 @@ class Reading(threading.Thread):
         wait_for(lambda: self.values == list(values), what=f"{values} are read")
 
     def wait(self):
-        self.join(60)
-        assert not self.is_alive(), "it was not told"
+        join(self)
         return self.values
 
 
@@ -78,14 +78,16 @@ def opens(gate, number):
 @pytest.mark.usefixtures("only_told")
 @pytest.mark.parametrize("is_async", [False, True], ids=["stream", "astream"])
 @pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_values_come_while_the_task_runs(start_worker, gate, pool, is_async):
+def test_values_come_while_the_task_runs(
+    start_worker, the_ledger, gate, pool, is_async
+):
     """Told by the worker: who reads looks at nothing by himself."""
     (job,) = enqueue(control_tasks.emits, gate=str(gate))
     start_worker(f"--pool={pool}")
     wait_for(Output.objects.exists, what="the job runs")
     reading = Reading(job, is_async=is_async)
     reading.wait_for("first of 1")
-    wait_until_heard()
+    wait_until_heard(the_ledger)
 
     opens(gate, 1)
 

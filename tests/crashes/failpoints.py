@@ -1,7 +1,8 @@
 """
 Failpoints: places in the life of a job where a test can kill or stop its process.
 
-Also notes in the ledger what no row shows: claims, and settles that were refused.
+Also notes in the ledger what no row shows: claims, settles that were refused, and what
+the process has heard that somebody waits for.
 
 Installed only in processes that tests start, around the package's own functions; the
 package knows nothing of them. What a point does is told by an environment variable,
@@ -116,6 +117,15 @@ def _looked(see: Callable[..., Any]) -> Callable[..., Any]:
     return looked
 
 
+def _noted(note: Callable[..., None]) -> Callable[..., None]:
+    @wraps(note)
+    def noted(waited: Any, payload: str) -> None:
+        note(waited, payload)
+        ledger.write("waited", 0, note=payload)
+
+    return noted
+
+
 class FailpointsConfig(AppConfig):
     """Puts the points between the hops of a job's life."""
 
@@ -128,10 +138,12 @@ class FailpointsConfig(AppConfig):
         from django_pgqueue.queues import claim, lease
         from django_pgqueue.worker.run import executor
         from django_pgqueue.worker.settle import settler
+        from django_pgqueue.worker.settle.waited import Waited
 
         for verb in ("claim", "claim_from_floors"):
             setattr(claim, verb, _counted(getattr(claim, verb)))
         claim.see = _looked(claim.see)
+        Waited.note = _noted(Waited.note)  # type: ignore[method-assign]
         if VARIABLE not in os.environ:
             return
         # Between hops 7 and 8: the claim is committed, nothing has started.
