@@ -3,8 +3,11 @@ Run what other versions of Python, Django and PostgreSQL may change: `make versi
 
     versions.py [--short] [ARGUMENT…]
 
-All that talks to Django, psycopg or PostgreSQL, or runs workers, is tested on more than
-one version; what is named here is not. Arguments are pytest's.
+All that talks to Django, psycopg or PostgreSQL is tested on more than one version; what
+is named here is not. Of the tests that start real workers, those of the mark `smoke`:
+how Python starts, forks, signals, awaits and ends a process, what connections are, and
+what Django and other libraries do within a job. What workers agree on among themselves
+is SQL, which is tested by itself. Arguments are pytest's.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # Times are compared once; and of Spark there is `make smoke`.
-MARKS = "not slow and not timing and not spark"
+MARKS = "not slow and not timing and not spark and (smoke or not whole)"
 
 LEFT_OUT = [
     # Pages.

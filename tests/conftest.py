@@ -92,6 +92,18 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return bool(ALL_SPARK.search(collection_path.read_text("utf-8"))) or None
 
 
+# Folders whose tests start real workers, or a browser: the mark "whole".
+WHOLE = tuple(
+    Path(__file__).parent / name for name in ("acceptance", "browser", "crashes")
+)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what takes a whole system, of which other versions get a part."""
+    if any(item.path.is_relative_to(folder) for folder in WHOLE):
+        item.add_marker("whole")
+
+
 # As the file of tests found it that runs.
 PROCESS = process_state()
 

@@ -16,6 +16,8 @@ from tests.app.models import Order
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
+pytestmark = pytest.mark.smoke
+
 EXIT_CLEAN, EXIT_LEFT_BEHIND = 0, 3
 
 MODULES = {"TASK_MODULES": ["tasks", "crash_tasks", "async_tasks"]}

@@ -12,6 +12,8 @@ from tests.app.models import Effect
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
+pytestmark = pytest.mark.smoke
+
 
 def notes_of(job):
     return sorted(Effect.objects.filter(job=job).values_list("note", flat=True))

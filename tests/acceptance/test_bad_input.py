@@ -90,6 +90,8 @@ from tests.harness.worker_process import (
     wait_until_final,
 )
 
+pytestmark = pytest.mark.smoke
+
 in_transaction = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
 two_databases = pytest.mark.django_db(databases=["default", "queue"], transaction=True)

@@ -12,6 +12,8 @@ from tests.app.models import Order
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
+pytestmark = pytest.mark.smoke
+
 RECORD = "tests.app.crash_tasks.record"
 
 

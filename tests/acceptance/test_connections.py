@@ -12,6 +12,8 @@ from tests.app.models import Order
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
+pytestmark = pytest.mark.smoke
+
 BACKENDS = """
 SELECT application_name, state FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid()

@@ -10,6 +10,8 @@ from tests.app.models import Effect
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
+pytestmark = pytest.mark.smoke
+
 # A connection that lives on from job to job: else each job has a new one anyway.
 KEPT = {"default": {"CONN_MAX_AGE": None}}
 

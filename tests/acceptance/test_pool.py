@@ -22,6 +22,8 @@ from tests.harness.worker_process import (
     wait_until_final,
 )
 
+pytestmark = pytest.mark.smoke
+
 EXIT_LEFT_BEHIND = 3
 
 

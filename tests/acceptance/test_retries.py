@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from tests.app import crash_tasks, tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
+
+pytestmark = pytest.mark.smoke
 
 
 def test_a_failed_job_waits_visibly_for_its_next_attempt(start_worker):

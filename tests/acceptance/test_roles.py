@@ -11,6 +11,8 @@ from tests.app.tasks import noop
 from tests.harness.waiting import wait_for
 from tests.places.roles import granted, login
 
+pytestmark = pytest.mark.smoke
+
 ROLE = "shop_worker"
 
 

@@ -16,6 +16,8 @@ from tests.harness.worker_process import (
     wait_until_final,
 )
 
+pytestmark = pytest.mark.smoke
+
 EXIT_CLEAN, EXIT_LEFT_BEHIND = 0, 3
 
 

@@ -9,6 +9,8 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.app import accumulate_tasks, control_tasks, crash_tasks
 from tests.harness.worker_process import enqueue, wait_until_final
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.slow
 def test_a_hard_timeout_replaces_the_process_and_costs_its_neighbours_nothing(

@@ -21,7 +21,7 @@ from tests.harness.spans import request
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.smoke, pytest.mark.django_db(transaction=True)]
 
 
 def headers(table="pgqueue_job"):

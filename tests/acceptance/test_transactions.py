@@ -5,11 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import pytest
 from django.db import connection, transaction
 
 from tests.app import crash_tasks
 from tests.app.models import Order
 from tests.harness.worker_process import enqueue, places, wait_until_final
+
+pytestmark = pytest.mark.smoke
 
 
 class Changed(Exception):

@@ -6,12 +6,15 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, Job
 from tests.app import crash_tasks
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import enqueue, wait_until_dry, wait_until_final
+
+pytestmark = pytest.mark.smoke
 
 INSERT = "INSERT INTO pgqueue_job (task, queue) VALUES (%s, %s) RETURNING id"
 NOTIFY_MANY = """

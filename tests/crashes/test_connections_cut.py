@@ -12,6 +12,8 @@ from tests.harness.proxy import Proxy
 from tests.harness.waiting import patience
 from tests.harness.worker_process import enqueue, wait_until_dry, wait_until_final
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture
 def proxy():
