@@ -24,11 +24,11 @@ from django_pgqueue.management.bench import scratch
 from django_pgqueue.management.bench.measures import MEASURES
 from django_pgqueue.management.bench.place import Place, isolated
 from tests.app.tasks import noop
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import patience, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# Of an idle machine; the second for every measure there is.
 PATIENCE_SECONDS = 60.0
-# For every measure there is, on a machine that is busy.
 ALL_PATIENCE_SECONDS = 310.0
 
 # What differs from `drain` in a setting alone, and what another test here runs.
@@ -127,15 +127,16 @@ def start(
 
 
 def run(
-    *arguments: str, patience: float = PATIENCE_SECONDS, **options: Any
+    *arguments: str, seconds: float = PATIENCE_SECONDS, **options: Any
 ) -> tuple[int, str, str]:
+    seconds *= patience()
     process = start(*arguments, **options)
     try:
-        out, err = process.communicate(timeout=patience)
+        out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-        pytest.fail(f"still running after {patience:g} s; it said {err!r}")
+        pytest.fail(f"still running after {seconds:g} s; it said {err!r}")
     return process.returncode, out, err
 
 
@@ -181,7 +182,7 @@ def as_role(role: str) -> dict[str, Any]:
 def test_every_measure_is_an_entry_of_one_json_object(cursor):
     """Both sides with median, limits and unit; what they are; the ratio; the goal."""
     names = [name for name in MEASURES if name not in VARIANTS]
-    status, out, err = run(*names, "--json", *SMALL, patience=ALL_PATIENCE_SECONDS)
+    status, out, err = run(*names, "--json", *SMALL, seconds=ALL_PATIENCE_SECONDS)
 
     assert status == 0, err
     told = json.loads(out)
@@ -384,7 +385,7 @@ def test_a_signal_ends_it_without_a_trace(cursor, number, measure):
         wait_for(lambda: count(cursor, busy, other) >= enough, PATIENCE_SECONDS)
 
         process.send_signal(number)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS * patience())
 
     assert process.returncode == 130
     assert out == ""

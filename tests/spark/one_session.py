@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from tests.harness.waiting import patience
+
 
 class OneSession:
     """
@@ -42,7 +44,8 @@ class OneSession:
             self._session = None
             gateway.shutdown()
             gateway.proc.stdin.close()
-            gateway.proc.wait(60)
+            # The first one writes the archive of classes that later ones start with.
+            gateway.proc.wait(60 * patience())
         elif gateway is not None:
             self._discard()
 
@@ -60,7 +63,7 @@ class OneSession:
         gateway, context = _gateway(), SparkContext._active_spark_context
         if gateway is not None:
             gateway.proc.kill()
-            gateway.proc.wait(60)
+            gateway.proc.wait(60 * patience())
             gateway.proc.stdin.close()
             with warnings.catch_warnings(), suppress(Exception):
                 warnings.simplefilter("ignore")
