@@ -17,7 +17,7 @@ from tests.benchmarks.environments import REPOSITORY, Environment, is_made
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.results import MismatchError, Results, Row, ratio
 from tests.benchmarks.turn import Sizes
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import is_alive
 
 # The least of everything: it must run, and its figures mean nothing.
@@ -70,7 +70,9 @@ def test_a_turn_with_wrong_jobs_does_not_count(fault, said, tmp_path, monkeypatc
     """Jobs that were lost, or ran twice, or a worker that ended, are found out."""
     monkeypatch.setenv(wrong.FAULT, fault)
     environment = Environment((sys.executable, "-m", "tests.benchmarks.wrong"), {})
-    sizes = dataclasses.replace(TINY, patience_seconds=1.0)
+    # Lost jobs are waited for until there is no patience left.
+    seconds = 1.0 if fault == "losing" else TINY.patience_seconds
+    sizes = dataclasses.replace(TINY, patience_seconds=seconds * patience())
 
     with server() as used:
         ready = Ready(PEERS["yardstick"], environment, used, tmp_path)
