@@ -20,7 +20,7 @@ import pytest
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
 from django_pgqueue.worker.claim.claimer import UNFLUSHED_JOBS_MAX
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY, places, wait_until_final
 
 INSERT = """
@@ -67,7 +67,7 @@ def databases(server):
             "PGQUEUE_TEST_WORKER": json.dumps({"databases": changes, "pgqueue": {}}),
         },
         check=True,
-        timeout=60,
+        timeout=60 * patience(),
     )
     return changes
 

@@ -13,6 +13,7 @@ from django.db import connections
 
 from django_pgqueue.models import Schedule
 from tests.crashes import ticker
+from tests.harness.waiting import patience
 from tests.harness.worker_process import REPOSITORY
 
 KILLS = 20
@@ -49,7 +50,7 @@ def run_ticker(transactional_db, failpoint):
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * patience(),
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ import pytest
 
 from django_pgqueue.postgres.connect import connection_params
 from tests.docs.samples import ROOT
+from tests.harness.waiting import patience
 from tests.test_docs import section
 
 PAGE = ROOT / "docs" / "howto" / "upgrade-and-remove.md"
@@ -142,7 +143,7 @@ class Project:
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * patience(),
             check=False,
         )
         assert 0 == done.returncode, f"{lines}: {done.stdout}{done.stderr}"

@@ -34,6 +34,7 @@ from tests.harness.factories import (
     make_schedule,
 )
 from tests.harness.minutes import in_minutes
+from tests.harness.waiting import patience
 from tests.harness.worker_process import REPOSITORY
 
 DONE, NOTHING, USAGE, UNUSABLE = 0, 1, 2, 3
@@ -76,7 +77,7 @@ def shell(*arguments, stdin=subprocess.DEVNULL, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=60 * patience(),
     )
 
 
@@ -937,7 +938,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(transactional_db):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=60 * patience(),
     )
 
     assert "" == ended.stderr

@@ -15,6 +15,7 @@ from django_pgqueue import DeclarationError, subscribe, task
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.options import OF_TASK, OF_USING
 from django_pgqueue.topics.subscribe import OF_SUBSCRIBE
+from tests.harness.waiting import patience
 
 PACKAGE = Path(__file__).parents[2] / "django_pgqueue"
 
@@ -145,7 +146,7 @@ def test_an_option_is_added_in_one_file(with_colour):
         text=True,
         cwd=with_colour,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(["", *sys.path])},
-        timeout=60,
+        timeout=60 * patience(),
         check=False,
     )
     assert "" == done.stderr

@@ -24,7 +24,7 @@ from django_pgqueue.spark.run import run_job
 from django_pgqueue.tasks.raised import Reject
 from tests.harness.factories import make_archived_job
 from tests.harness.ledger import PATH
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import (
     REPOSITORY,
     _databases,
@@ -193,7 +193,7 @@ def test_sigterm_stops_a_run(environment, cursor):
         wait_for(is_met, 30, "the run waits for the lock")
         process.send_signal(signal.SIGTERM)
         # A run that does not end is left behind after 40 s.
-        text, _ = process.communicate(timeout=30)
+        text, _ = process.communicate(timeout=30 * patience())
 
     assert 130 == process.returncode, text
     assert "metrics: cancelled" in text
@@ -324,7 +324,7 @@ def test_spark_submit_runs_a_job_without_django(environment, dsn, tmp_path):
         env={**environment, "PYTHONPATH": path, "PGQUEUE_DSN": dsn},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=90 * patience(),
         check=False,
     )
 

@@ -27,7 +27,7 @@ from django_pgqueue.models import Export
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.run import run_job
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_export import archived, ids, make, of_delta
 from tests.pipeline.test_ingest import ids as ids_of_log
@@ -107,7 +107,7 @@ class Paused:
         for pid in [*descendants(self._process.pid), self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=30 * patience())
 
     def kill_a_python(self) -> None:
         """Kill -9 what its executors run; who starts those, and it, go on."""
@@ -142,7 +142,7 @@ class Paused:
         if self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGCONT)
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=30 * patience())
 
     def _is_stopped(self) -> bool:
         assert self._process.poll() is None, "The driver has ended."
