@@ -114,7 +114,7 @@ def check_atomic(value: object) -> bool:
     """Return *value*; raise DeclarationError unless it is True or False."""
     if isinstance(value, bool):
         return value
-    raise DeclarationError(f"@task(atomic={shown(value)}): it must be True or False.")
+    raise DeclarationError(f"atomic={shown(value)}: it must be True or False.")
 
 
 def check_middleware(value: object) -> tuple[Middleware | str, ...]:

@@ -9,7 +9,14 @@ import sys
 import pytest
 from django.db import connection
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Message, Queue
+from django_pgqueue.models import (
+    ArchivedJob,
+    DeadLetter,
+    Job,
+    Message,
+    Queue,
+    ScheduledMessage,
+)
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
 
@@ -134,6 +141,19 @@ def test_a_queue_that_is_none_is_not_made():
     assert "No pull queue is called 'thumb'. Did you mean 'thumbs'?" in err
     assert NOTHING == run("receive", "default")[0]
     assert ["thumbs"] == list(Queue.objects.values_list("name", flat=True))
+
+
+def test_a_message_is_published_later():
+    """Its id leads to `scheduled`; a moment that cannot be is told."""
+    status, out, err = run("publish", "orders.created", "1", "--run-after", "2h")
+
+    assert (DONE, "") == (status, err)
+    waiting = ScheduledMessage.objects.get()
+    assert f"Message {waiting.pk} of orders.created is published later.\n" == out
+    assert waiting.pk < 0
+    status, _, err = run("publish", "orders.created", "1", "--run-after", "soon")
+    assert USAGE == status
+    assert "'soon'" in err
 
 
 def test_a_message_is_published():

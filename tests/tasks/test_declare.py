@@ -41,7 +41,7 @@ REFUSED = [
         {"atomic": True, "ack_policy": "manual", "takes_context": True},
         "atomic=True and ack_policy='manual' contradict each other",
     ),
-    (plain, {"atomic": 1}, r"@task\(atomic=1\): it must be True or False"),
+    (plain, {"atomic": 1}, r"^@task: atomic=1: it must be True or False"),
     (plain, {"ack_policy": "manual"}, "ack_policy='manual' needs takes_context=True"),
     (
         plain,

@@ -1,4 +1,4 @@
-"""pgqueue publish: one message to a topic."""
+"""pgqueue publish: one message to a topic, now or later."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge, TopicError
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    TopicError,
+)
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_USAGE, Output
-from django_pgqueue.management.cli.words import json_object, json_value, plain_text
+from django_pgqueue.management.cli.words import (
+    json_object,
+    json_value,
+    moment_or_length,
+    plain_text,
+)
 from django_pgqueue.operators.human import shown
 from django_pgqueue.topics.publish import publish
 
@@ -41,6 +51,12 @@ def add_arguments(parser: Any) -> None:
         metavar="JSON",
         help="""Published along, an object, such as '{"by": "Ann"}'.""",
     )
+    parser.add_argument(
+        "--run-after",
+        type=moment_or_length,
+        metavar="TIME",
+        help="Not before: 2026-01-31T12:00+01:00, or after so long: 90m, 2h, 1d.",
+    )
 
 
 def run(options: dict[str, Any], out: Output) -> int:
@@ -48,12 +64,18 @@ def run(options: dict[str, Any], out: Output) -> int:
     name = options["name"]
     try:
         message_id = publish(
-            name, options["payload"], key=options["key"], headers=options["headers"]
+            name,
+            options["payload"],
+            key=options["key"],
+            headers=options["headers"],
+            run_after=options["run_after"],
         )
-    except (InvalidArgument, PayloadTooLarge, TopicError) as error:
+    except (InvalidArgument, InvalidOption, PayloadTooLarge, TopicError) as error:
         raise CommandError(shown(error), returncode=EXIT_USAGE) from error
     if out.as_json:
         out.json({"id": message_id, "name": name})
     else:
-        out.line(f"Message {message_id} of {shown(name)} is published.")
+        # Below zero is one of `pgqueue scheduled`.
+        when = "is published" if message_id > 0 else "is published later"
+        out.line(f"Message {message_id} of {shown(name)} {when}.")
     return EXIT_DONE
