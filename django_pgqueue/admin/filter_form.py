@@ -132,6 +132,8 @@ class PeriodForm(ListForm):
 def said(asked: Mapping[str, Any]) -> str:
     """Return filters as people read them: queue=mail, since=2026-11-26 04:29:15 UTC."""
     told = dict(asked)
+    if "error_named" in told:
+        told["error"] = told.pop("error_named")
     for name in TIMES:
         if name in told:
             told[name] = moments.absolute(datetime.fromisoformat(told[name]))

@@ -22,7 +22,7 @@ from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.bulk_acting import BulkActing
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
-from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm
+from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm, text_field
 from django_pgqueue.admin.keyset_list import PLACES
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.operators import human
@@ -55,6 +55,7 @@ class GroupedFilterForm(JobFilterForm):
         "place": lambda place: Q(),
     }
 
+    error_named = text_field(gettext_lazy("Error"), gettext_lazy("its class"))
     task = by_link()
     error = by_link()
     place = by_link()

@@ -14,7 +14,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from django_pgqueue import WorkflowNotFound, WorkflowResult
 from django_pgqueue.models import Workflow
-from django_pgqueue.queues.workflows import StepRow
 from orders.acceptance import accept_order
 from orders.models import EMAIL_MAX, Order, Product
 
@@ -100,7 +99,7 @@ def _run(order: Order) -> tuple[str, list[Step]]:
         Step(
             row.name,
             names.get(row.compensates or 0, ""),
-            NOT_NEEDED if _is_unneeded(row, state) else row.state,
+            NOT_NEEDED if state in OVER and row.state == "waiting" else row.state,
             row.started_at,
             row.finished_at,
             json.loads(row.error).get("message", "") if row.error else "",
@@ -108,8 +107,3 @@ def _run(order: Order) -> tuple[str, list[Step]]:
         for row in rows
     ]
     return state, steps
-
-
-def _is_unneeded(row: StepRow, state: str) -> bool:
-    """Return whether a compensation never runs, since its saga is over."""
-    return state in OVER and row.kind == "compensation" and row.state == "waiting"

@@ -258,6 +258,24 @@ def test_each_group_leads_to_what_can_be_done_to_it(admin_client):
     assert "shop.Broken" == DeadLetter.objects.get().errors[-1]["type"]
 
 
+@pytest.mark.parametrize("named", ["Declined", "shop.Declined"])
+def test_all_of_a_class_of_errors_are_redriven(admin_client, named):
+    """By its whole name or without its module, as a person types it in the list."""
+    for kind in ("shop.Declined", "shop.Broken", "shop.NotDeclined"):
+        make_dead_letter(errors=[{"kind": "error", "type": kind, "message": "no"}])
+    url = f"{LETTERS}all-redrive/?error_named={named}"
+    page = admin_client.get(f"{LETTERS}?error_named={named}").content.decode()
+    assert f'href="{url}"' in page
+    assert f'name="error_named" value="{named}"' in page
+
+    confirm(admin_client, url, counted=1)
+    assert f"error={named}" in admin_client.get(ACTS).content.decode()
+    bulk_acts.step()
+
+    assert ["shop.Declined"] == [row.errors[-1]["type"] for row in Job.objects.all()]
+    assert 2 == DeadLetter.objects.count()
+
+
 def test_jobs_that_do_not_wait_are_none_to_retry(admin_client):
     """The list says so, instead of a form that does nothing."""
     make_job()
