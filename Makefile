@@ -5,8 +5,9 @@
 #   VENV=.venv-3.13     where it is
 #   POSTGRES=FOLDER     binaries of the PostgreSQL that tests run on, or 14, 16 or 17;
 #                       default: the server of DATABASE_URL, or the embedded one
-#   PROCESSES=2         share the tests, each with a server of its own (make spark: one);
-#                       0: one does all, as always on DATABASE_URL
+#   PROCESSES=3         share the tests, each with a server of its own (make slow: two,
+#                       each with a JVM; make spark: one); 0: one does all, as always on
+#                       DATABASE_URL
 #   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
 #
 # PYTHON and DJANGO last: later makes keep what the environment has.
@@ -15,7 +16,9 @@ PYTHON ?=
 DJANGO ?=
 VENV ?= .venv
 POSTGRES ?=
-PROCESSES ?= $(if $(POSTGRES),2,$(if $(DATABASE_URL),0,2))
+# How many of them share the tests, unless a server of somebody else's is given.
+SHARE = $(if $(POSTGRES),$(1),$(if $(DATABASE_URL),0,$(1)))
+PROCESSES ?= $(call SHARE,3)
 ARGS ?=
 export PYTHON DJANGO VENV
 
@@ -58,6 +61,7 @@ versions: ## of the tests, what versions change; DJANGO=6.0 POSTGRES=16 ARGS=--s
 pgbouncer: ## of the tests, what goes through PgBouncer as users do; ARGS=tests/admin
 	$(DEV) $(IN_MEMORY) python .ci/pgbouncer.py $(ARGS)
 
+slow: PROCESSES = $(call SHARE,2)
 slow: ## the slow tests: demonstrations, pipelines, soaks
 	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)
 
