@@ -159,6 +159,7 @@ def table_frame(
 ) -> Any:
     """Return what read() does, asked for by options of format("pgqueue")."""
     asked = options.parse(given, streams=False)
+    _where(snapshot, asked.dsn)
     names = [column.name for column in asked.columns or asked.table.columns]
     needed = _needed(asked.table, names, where)
     frame = None
@@ -272,7 +273,7 @@ def _without_driver(reason: str, snapshot: Snapshot | None) -> None:
 
 
 def _where(snapshot: Snapshot | None, dsn: DsnSource | None) -> DsnSource:
-    """Return where to read."""
+    """Return where to read; raise SparkError where *snapshot* cannot be read there."""
     if snapshot is None:
         return dsn or DsnSource()
     if snapshot.has_ended:
@@ -304,7 +305,7 @@ def _options(
         given["redact"] = json.dumps(list(redact))
     if dsn.file is not None:
         given["dsnFile"] = dsn.file
-    elif dsn.variable != DEFAULT_VARIABLE:
+    if dsn.variable != DEFAULT_VARIABLE:
         given["dsnEnv"] = dsn.variable
     return given
 

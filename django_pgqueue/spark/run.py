@@ -34,8 +34,9 @@ from django_pgqueue.redaction.names import PLACEHOLDER, REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark import enqueue, fanout, frames, options
-from django_pgqueue.spark.dsn import without_secrets
+from django_pgqueue.spark.dsn import DsnSource, without_secrets
 from django_pgqueue.spark.errors import error_text
+from django_pgqueue.spark.jdbc import snapshot as snapshots
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import tasks
 from django_pgqueue.spark.redact import Redaction
@@ -232,6 +233,8 @@ class Run:
         *,
         columns: Sequence[str] | None = None,
         where: Any = None,
+        partitions: int | None = None,
+        snapshot: snapshots.Snapshot | None = None,
     ) -> Any:
         """
         Return the rows of a table of the queue as a DataFrame, without their secrets.
@@ -242,18 +245,46 @@ class Run:
             table: "jobs", "archive", "dead_letters" or "log".
             columns: Those that are fetched, in this order; None: all.
             where: A condition, as DataFrame.where() takes it; None: all rows.
+            partitions: Tasks of Spark, at most; None: by the size of the table.
+            snapshot: What snapshot() holds; None: each task sees the moment at which it
+                begins.
 
         Raises:
-            SparkOptionError: There is no such table or column.
+            SparkOptionError: There is no such table or column, or a snapshot cannot be
+                read at the run's pace.
+            SparkError: The snapshot has ended, or there is no JDBC driver for it.
         """
         given = {"table": table, **self.read_options}
         if columns is not None:
             given["columns"] = ",".join(columns)
+        if partitions is not None:
+            given["partitions"] = str(partitions)
         options.parse(given, streams=False)
-        return frames.table_frame(self.session, given, where)
+        if snapshot is not None:
+            self._unpaced("A snapshot")
+        return frames.table_frame(self.session, given, where, snapshot)
+
+    def snapshot(self) -> AbstractContextManager[snapshots.Snapshot]:
+        """
+        Hold one state of the database until the end of the `with`, for several reads.
+
+        DataFrames are read when they are used, so use them inside. Vacuum waits
+        meanwhile.
+
+        Raises:
+            SparkOptionError: The run has a pace, which a snapshot does not keep.
+            SparkError: The database cannot be reached.
+        """
+        dsn = self._unpaced("A snapshot")
+        return snapshots.snapshot(self.session, dsn)
 
     def query(
-        self, sql: str, *, divide_by: str | None = None, partitions: int | None = None
+        self,
+        sql: str,
+        *,
+        divide_by: str | None = None,
+        partitions: int | None = None,
+        snapshot: snapshots.Snapshot | None = None,
     ) -> Any:
         """
         Return the rows of an SQL query on the project's database as a DataFrame.
@@ -265,25 +296,32 @@ class Run:
             divide_by: A column of whole numbers, best a primary key, by whose ranges
                 tasks read it; None: one task.
             partitions: Tasks, at most; None: by the rows that PostgreSQL expects.
+            snapshot: As of read().
 
         Raises:
             SparkOptionError: It is no query, or cannot be read at the run's pace.
-            SparkError: PostgreSQL does not take it.
+            SparkError: PostgreSQL does not take it; or as of read().
         """
         sql = frames.check_query(sql, partitions)
-        asked = options.parse(self.read_options)
-        if asked.rows_per_second_max is not None:
-            raise SparkOptionError(
-                "A query is read as fast as it goes, so maxRowsPerSecond cannot be "
-                "kept: run the job without --max-rows-per-second."
-            )
+        dsn = self._unpaced("A query")
         return frames.query(
             self.session,
             sql,
             divide_by=divide_by,
             partitions=partitions,
-            dsn=asked.dsn,
+            snapshot=snapshot,
+            dsn=dsn,
         )
+
+    def _unpaced(self, what: str) -> DsnSource:
+        """Return where *what* is read, unless the run has a pace."""
+        asked = options.parse(self.read_options)
+        if asked.rows_per_second_max is not None:
+            raise SparkOptionError(
+                f"{what} is read as fast as it goes, so maxRowsPerSecond cannot be "
+                f"kept: run the job without --max-rows-per-second."
+            )
+        return asked.dsn
 
     def enqueue(
         self,

@@ -10,15 +10,21 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from django_pgqueue.exceptions import PipelineBusy
+from django_pgqueue.exceptions import PipelineBusy, SparkError, SparkOptionError
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark import run as runs
+from django_pgqueue.spark.dsn import DsnSource
+from django_pgqueue.spark.jdbc.snapshot import Snapshot
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import run_job
 from tests.harness.factories import make_archived_job, make_job
 from tests.harness.waiting import wait_for
+from tests.spark.conftest import by_jdbc
+from tests.spark.test_frames import MOVE
+
+__all__ = ["by_jdbc"]
 
 pytestmark = pytest.mark.spark
 
@@ -83,6 +89,61 @@ def test_a_job_reads_writes_and_counts(plan, tmp_path):
     assert row.ui_url.startswith("http://127.0.0.1:")
     assert row.started_at < row.finished_at
     assert "succeeded" == told[-1].phase
+
+
+def test_a_job_that_moves_between_two_reads_of_a_snapshot_is_read_once(plan, by_jdbc):
+    """Tables and queries see the queue as it was before; without it, as it is then."""
+    make_job()
+    seen = []
+
+    def count(run):
+        """Count."""
+        with run.snapshot() as now:
+            seen.append(run.read("jobs", columns=["id"], snapshot=now).count())
+            with run.transaction() as cursor:
+                cursor.execute(MOVE)
+            for snapshot in (now, None):
+                sql = "SELECT id FROM pgqueue_job"
+                seen.append(run.query(sql, snapshot=snapshot).count())
+                seen.append(run.read("archive", snapshot=snapshot).count())
+        with pytest.raises(SparkError, match="The snapshot has ended"):
+            run.read("archive", snapshot=now)
+
+    declare(count)
+
+    ended = run_job(replace(plan("own"), read_options={"dsnFile": by_jdbc.file}))
+
+    assert ("succeeded", None) == (ended.state, ended.error)
+    assert [1, 1, 0, 0, 1] == seen
+
+
+def test_a_snapshot_is_not_of_another_database_and_keeps_no_pace(plan, by_jdbc):
+    """A read says so before Spark begins, or before it reads."""
+    seen = []
+
+    def paced(run):
+        """Read slowly."""
+        for read in (run.snapshot, lambda: run.read("jobs", snapshot=held)):
+            with pytest.raises(SparkOptionError, match="A snapshot is read as fast"):
+                read()
+            seen.append(run)
+
+    def elsewhere(run):
+        """Read where the snapshot is not."""
+        with pytest.raises(SparkError, match="of another DSN than the read"):
+            run.read("jobs", snapshot=held)
+        seen.append(run)
+
+    held = Snapshot("00000003-0000001B-1", DsnSource(variable="ELSEWHERE"))
+    declare(paced)
+    pace = {"dsnFile": by_jdbc.file, "maxRowsPerSecond": "1000"}
+
+    assert "succeeded" == run_job(replace(plan("own"), read_options=pace)).state
+
+    jobs._jobs.pop("own")
+    declare(elsewhere)
+    assert "succeeded" == run_job(plan("own")).state
+    assert 3 == len(seen)
 
 
 def test_a_job_that_asks_for_no_spark_starts_none(plan):
