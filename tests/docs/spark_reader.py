@@ -23,10 +23,16 @@ make_archived_job(task="shop.tasks.bill", kwargs={"customer_id": 7})
 make_archived_job(task="shop.tasks.refresh", kwargs={"customer_id": 8})
 """,
     "docs/howto/offload-the-archive.md": """
-noop.delay()
-drain()
-archive = spark.read.format("pgqueue").option("table", "archive").load()
-archive.write.parquet("/srv/export/jobs")
+from datetime import datetime
+from django.db import connection
+from pyiceberg.catalog.sql import SqlCatalog
+from tests.harness.factories import make_archived_job
+
+with connection.cursor() as cursor:
+    cursor.execute("SELECT pgqueue_make_archive_day('{yesterday}')")
+make_archived_job(queue="7", finished_at=datetime.fromisoformat("{yesterday}T09:00Z"))
+run("export", path="/srv/export/jobs")
+catalog = SqlCatalog("lake", uri="sqlite:////srv/lake.db", warehouse="file:///srv/lake")
 """,
     "docs/howto/read-with-spark.md": """
 noop.delay()
@@ -69,6 +75,7 @@ drain()
 
 # What the session does not find on this machine, and when the page was written.
 ELSEWHERE = {
+    "docs/howto/offload-the-archive.md": [("2026-11-21", "{yesterday}")],
     "docs/howto/read-with-spark.md": [
         ("REPLICA_DSN", "PGQUEUE_ELSEWHERE"),
         ("/run/secrets/replica-dsn", "{tcp}"),
@@ -98,7 +105,13 @@ assert [{"customer_id": 7}, {"customer_id": 8}] == sorted(
 (cost,) = spark.read.parquet("/srv/reports/cost").collect()
 assert "gold" == cost.plan
 """,
-    "docs/howto/offload-the-archive.md": "assert 1 == jobs.count()",
+    "docs/howto/offload-the-archive.md": """
+assert 1 == jobs.count()
+table.overwrite(rows, overwrite_filter=EqualTo("day", day))
+(job,) = table.scan().to_arrow().to_pylist()
+assert ("{yesterday}", "7", "succeeded") == (job["day"], job["queue"], job["state"])
+catalog.close()
+""",
     "docs/howto/read-with-spark.md": """
 assert 1 == spark.read.parquet("/srv/day").count() == slow.count()
 assert dead.isEmpty()
@@ -141,6 +154,7 @@ assert orders.isStreaming
 
 # Names that these pages take from a session.
 NAMES = {
+    "docs/howto/offload-the-archive.md": {"catalog"},
     "docs/reference/pipeline.md": {"customers"},
     "docs/reference/spark-write.md": {"read_result", "rows"},
     "docs/reference/spark.md": {"day"},
