@@ -24,7 +24,7 @@ from tests.benchmarks.spark.server import Place, migrated_server
 MASTER, MEMORY = "local[2]", "2g"
 GROWTH = (100_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
 COLD_ROWS = 100_000
-COLD_SIDES = ("read", "pgqueue", "jdbc")
+READERS = ("read", "pgqueue", "jdbc")
 
 
 PARTS = ("read", "write", "growth", "ingest", "cold")
@@ -133,7 +133,7 @@ def _grown(
     work.fill(place, rows)
     sides = read_sides(session, place, work.WIDE)
     wide = take_turns(
-        {name: sides[name] for name in ("pgqueue", "jdbc")},
+        {name: sides[name] for name in READERS},
         turns,
         rows,
         pids,
@@ -228,7 +228,7 @@ def _shown(told: dict[str, Any], rows: int) -> str:
 
 def _cold_turns(asked: argparse.Namespace, place: Place) -> dict[str, Any]:
     work.fill(place, COLD_ROWS)
-    told: dict[str, list[float]] = {name: [] for name in COLD_SIDES}
+    told: dict[str, list[float]] = {name: [] for name in READERS}
     for turn in range(asked.turns):
         for name in list(told)[:: -1 if turn % 2 else 1]:
             done = subprocess.run(
@@ -308,7 +308,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
     add("--jar", type=Path, default=DEBIANS, help="PostgreSQL's JDBC driver")
     add("--json", type=Path, help="write the results there")
-    add("--cold", choices=COLD_SIDES, help=argparse.SUPPRESS)
+    add("--cold", choices=READERS, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
