@@ -107,7 +107,7 @@ assert "gold" == cost.plan
 """,
     "docs/howto/offload-the-archive.md": """
 assert 1 == jobs.count()
-table.overwrite(rows, overwrite_filter=EqualTo("day", day))
+again()
 (job,) = table.scan().to_arrow().to_pylist()
 assert ("{yesterday}", "7", "succeeded") == (job["day"], job["queue"], job["state"])
 catalog.close()

@@ -95,7 +95,11 @@ def test_the_samples_of_a_page_run_in_spark(
             code = code.replace(there, path)
         exec(compile(code, name, "exec"), space)  # noqa: S102
 
+    def samples_run() -> None:
+        for sample in samples(page):
+            does(sample.source)
+
     does(spark_reader.HAS.get(name, ""))
-    for sample in samples(page):
-        does(sample.source)
+    samples_run()
+    space["again"] = samples_run
     does(spark_reader.THEN.get(name, ""))
