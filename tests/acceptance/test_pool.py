@@ -261,14 +261,17 @@ def test_a_runner_that_dies_after_the_ack_costs_its_job_nothing(start_pool, the_
 def test_a_runner_that_is_killed_while_it_waits_costs_no_job_a_crash(
     start_pool, the_ledger
 ):
-    """The next job gets a new one."""
+    """
+    The next job gets a new one. One for each thread: what waits behind them may be
+    handed back while the new ones start.
+    """
     worker = start_pool()
     wait_until_final(enqueue(crash_tasks.record, 10))
     before = runners_of(worker)
 
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    final = wait_until_final(ids := enqueue(crash_tasks.record, 10))
+    final = wait_until_final(ids := enqueue(crash_tasks.record, len(before)))
 
     assert {("succeeded", 0, 1)} == {
         (final[job].state, final[job].crashes, final[job].deliveries) for job in ids
