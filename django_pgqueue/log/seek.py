@@ -325,6 +325,29 @@ def starts_of(
         return dict.fromkeys(partitions, to)
     moment = as_moment(to)
     low = before(cursor, moment, removed_to, bound)
+    return firsts(cursor, topic_id, partitions, moment, low=low, bound=bound)
+
+
+def firsts(
+    cursor: Cursor,
+    topic_id: int,
+    partitions: Sequence[int],
+    moment: datetime,
+    *,
+    low: int,
+    bound: int,
+) -> dict[int, int]:
+    """
+    Return the position of each partition after which *moment* begins.
+
+    Args:
+        cursor: On the primary.
+        topic_id: Of the topic.
+        partitions: Which.
+        moment: With its zone.
+        low: What before() says of it.
+        bound: The highest id that can be read, fetched before this is called.
+    """
     params = {
         "topic_id": topic_id,
         "partitions": list(partitions),
@@ -332,6 +355,7 @@ def starts_of(
         "time": moment,
     }
     cursor.execute(FIRST, params)
+    # Above the bound there may be others, which are not to be seen yet.
     return {
         number: bound if first is None else min(first - 1, bound)
         for number, first in cursor.fetchall()

@@ -8,7 +8,8 @@ statistics say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -93,6 +94,10 @@ class Session:
             for row in batch.to_pylist()
         ]
 
+    def cursor(self) -> Any:
+        """Return what runs statements of this package that have parameters."""
+        return _Cursor(self)
+
     def schema(self, statement: str) -> Any:
         """Return the pyarrow.Schema of *statement*, whose rows are left."""
         try:
@@ -149,3 +154,39 @@ class Session:
     def _translated(self, error: Exception, what: str) -> SparkError:
         problem = without_secrets(" ".join(str(error).split()), self._dsn)
         return SparkError(f"The session with PostgreSQL {what}: {problem}")
+
+
+class _Cursor:
+    """What postgres.cursor.Cursor asks of one to read; values go in as literals."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._rows: list[tuple[Any, ...]] = []
+
+    def execute(self, query: str, params: Mapping[str, Any] | None = None, /) -> None:
+        """Run a statement, and fetch all rows of it."""
+        if params is not None:
+            query %= {name: _literal(value) for name, value in params.items()}
+        self._rows = [
+            row
+            for batch in self._session.batches(query)
+            for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+        ]
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row; None: there is no other."""
+        return self._rows.pop(0) if self._rows else None
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows that are left."""
+        rows, self._rows = self._rows, []
+        return rows
+
+
+def _literal(value: float | datetime | list[int]) -> str:
+    """Return a number, a moment or a list of numbers as SQL has it."""
+    if isinstance(value, datetime):
+        return f"'{value.isoformat()}'::timestamptz"
+    if isinstance(value, list):
+        return f"'{{{', '.join(map(str, map(int, value)))}}}'"
+    return str(float(value) if isinstance(value, float) else int(value))

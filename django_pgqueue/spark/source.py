@@ -133,7 +133,7 @@ class PgQueueReader(DataSourceReader):
             return
         with self._session() as session:
             if self._asked.table.is_log:
-                check_primary(session)
+                check_primary(session.cursor())
             yield from reader.read(
                 session,
                 self._asked.table,

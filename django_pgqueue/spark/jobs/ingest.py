@@ -29,7 +29,7 @@ from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.delta import DeltaPlace
 from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.log.bounds import check_topics
+from django_pgqueue.spark.log.bounds import topics
 from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.offsets import Offset
 from django_pgqueue.spark.log.starting import EARLIEST
@@ -211,7 +211,7 @@ def _check_topics(run: Run, asked: Asked) -> None:
     with suppress(psycopg.Error):
         if dsn is not None:
             with connected(dsn) as connection:
-                check_topics(connection.cursor(), asked.topics)
+                topics(connection.cursor(), asked.topics)
 
 
 def _log(run: Run, asked: Asked, place: Place) -> Any:

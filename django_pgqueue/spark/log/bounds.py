@@ -9,56 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
-from typing import Any
+from datetime import datetime
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
-from django_pgqueue.log.horizon import HORIZONS, Horizons
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.log.closed_days import ALL_DAYS, closed_days
+from django_pgqueue.log.generations import numbers_of
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.spark.slices import moment
 
 # Locks: none. Which database this is, and whether it knows who publishes.
-WHO = """
-SELECT pg_is_in_recovery() AS is_replica, pgqueue_installation()::text AS installation
-"""
+WHO = "SELECT pg_is_in_recovery(), pgqueue_installation()::text"
 
 # Locks: ACCESS SHARE.
 TOPICS = """
-SELECT id, name::text AS name, first_partition::int AS first_partition,
-       partitions::int AS partitions, removed_to
+SELECT id, name::text, first_partition::int, partitions::int, removed_to
   FROM pgqueue_topic ORDER BY name
-"""
-
-# Locks: none. Each day of the log that has a table, the highest id that can be in it if
-# it is over, and its bytes.
-DAYS = """
-SELECT of.day, closed.last_id, of.bytes
-  FROM (SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
-               pg_table_size(c.oid) AS bytes
-          FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-         WHERE i.inhparent = 'pgqueue_message'::regclass
-           AND c.relname ~ '^pgqueue_message_[0-9]{8}$'
-           AND NOT coalesce(i.inhdetachpending, false)) of
-  LEFT JOIN pgqueue_log_day closed USING (day)
- ORDER BY of.day
-"""
-
-# Locks: ACCESS SHARE. Partitions that have messages: also those that a topic had before
-# their count was changed. One look at the index for each that is found, and one that
-# finds none.
-SEEN = """
-WITH RECURSIVE seen AS (
-    SELECT t.id AS topic_id,
-           (SELECT min(m.partition) FROM pgqueue_message m
-             WHERE m.topic_id = t.id) AS partition
-      FROM pgqueue_topic t WHERE t.id IN ({topics})
-    UNION ALL
-    SELECT seen.topic_id,
-           (SELECT min(m.partition) FROM pgqueue_message m
-             WHERE m.topic_id = seen.topic_id AND m.partition > seen.partition)
-      FROM seen WHERE seen.partition IS NOT NULL
-)
-SELECT topic_id, partition::int AS partition FROM seen WHERE partition IS NOT NULL
 """
 
 
@@ -79,107 +44,57 @@ class Topic:
         return range(self.first_partition, self.first_partition + self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
-    """A day of the log (UTC)."""
-
-    day: date
-    # The highest id that can be in it; None: the day is not known to be over.
-    last_id: int | None
-    bytes: int
-
-
-def check_primary(session: Any) -> str:
+def check_primary(cursor: Cursor) -> str:
     """
-    Return the installation that *session* is connected to.
+    Return the installation that *cursor* is connected to.
 
     Raises:
         SparkError: It is a replica, which does not know who publishes.
     """
-    (said,) = session.rows(WHO)
-    if said["is_replica"]:
+    cursor.execute(WHO)
+    is_replica, installation = one_row(cursor)
+    if is_replica:
         raise SparkError(
             "The log of topics is read from the primary: a replica does not see who "
             "publishes at the moment, so that a read of it would pass over messages. "
             "Let the DSN (PGQUEUE_DSN, dsnEnv or dsnFile) name the primary."
         )
-    return str(said["installation"])
+    return str(installation)
 
 
-def horizons(session: Any) -> Horizons:
-    """Return up to which id each topic can be read, by later statements."""
-    bounds = {row["topic_id"]: row["bound"] for row in session.rows(HORIZONS)}
-    return Horizons(bounds.pop(None), bounds)
-
-
-def topics(session: Any, names: Sequence[str] | None) -> dict[str, Topic]:
+def topics(cursor: Cursor, names: Sequence[str] | None) -> dict[str, Topic]:
     """
     Return the topics *names*, or all that there are, by their names.
 
     Raises:
         SparkOptionError: There is no such topic.
     """
-    known = {row["name"]: Topic(**row) for row in session.rows(TOPICS)}
-    if names is None:
-        return known
-    _check_known(names, known)
-    return {name: known[name] for name in names}
-
-
-def check_topics(cursor: Cursor, names: Sequence[str]) -> None:
-    """
-    Raise SparkOptionError unless there are the topics *names*.
-
-    Args:
-        cursor: Of psycopg: asked before Spark starts, so without what Spark needs.
-        names: Those that are to be read.
-    """
     cursor.execute(TOPICS)
-    _check_known(names, [name for _, name, *_ in cursor.fetchall()])
-
-
-def _check_known(names: Sequence[str], known: Collection[str]) -> None:
-    for name in names:
+    known = {topic.name: topic for topic in (Topic(*row) for row in cursor.fetchall())}
+    for name in names or ():
         if name not in known:
             raise SparkOptionError(
                 f"There is no topic {name!r}.{did_you_mean(name, list(known))} "
                 f"A topic is made by migrating code that declares it, or by its first "
                 f"message."
             )
+    return known if names is None else {name: known[name] for name in names}
 
 
-def partitions_of(session: Any, found: Collection[Topic]) -> dict[int, list[int]]:
+def partitions_of(cursor: Cursor, found: Collection[Topic]) -> dict[int, list[int]]:
     """Return the partitions of each topic by its id: those it has, and has had."""
-    if not found:
-        return {}
-    numbers = {topic.id: {*topic.numbers} for topic in found}
-    ids = ", ".join(str(topic.id) for topic in found)
-    for row in session.rows(SEEN.format(topics=ids)):
-        numbers[row["topic_id"]].add(row["partition"])
-    return {topic: sorted(found) for topic, found in numbers.items()}
+    return {topic.id: numbers_of(cursor, topic.id) for topic in found}
 
 
-def days(session: Any) -> list[Day]:
-    """Return the days of the log, in order."""
-    return [Day(row["day"], row["last_id"], row["bytes"]) for row in session.rows(DAYS)]
-
-
-def first_day(found: Sequence[Day], position: int) -> datetime | None:
+def first_day(cursor: Cursor, position: int) -> datetime | None:
     """
     Return when the first day begins that can have an id above *position*.
 
     By the highest id that a closed day can have, and never by the time of a message.
     None: any day can.
     """
-    for place, day in enumerate(found):
-        if day.last_id is None or day.last_id > position:
-            return midnight(day.day) if place else None
-    return midnight(found[-1].day) if found else None
-
-
-def midnight(day: date) -> datetime:
-    """Return when a day begins in UTC."""
-    return datetime.combine(day, time(), UTC)
+    since = closed_days(cursor).since(position)
+    return None if since == ALL_DAYS else datetime.fromisoformat(since)
 
 
 def since(start: datetime | None) -> str:

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.overview import days
 from django_pgqueue.spark.log import starting
 from django_pgqueue.spark.log.bounds import (
-    Day,
     Topic,
     check_primary,
-    days,
     first_day,
-    horizons,
     partitions_of,
     topics,
 )
@@ -73,10 +72,10 @@ def plan(
         SparkError: This is a replica.
         SparkOptionError: There is no such topic.
     """
-    check_primary(session)
-    bounds = horizons(session)
-    found = topics(session, names)
-    log_days = days(session)
+    cursor = session.cursor()
+    check_primary(cursor)
+    bounds = horizons(cursor)
+    found = topics(cursor, names)
     ranges = [
         Range(
             topic.id,
@@ -84,17 +83,19 @@ def plan(
             topic.removed_to if begin.time else _after(begin, topic, number, bound),
             starting.end(end, topic, number, bound),
         )
-        for numbers in [partitions_of(session, list(found.values()))]
+        for numbers in [partitions_of(cursor, found.values())]
         for topic in found.values()
         for bound in [bounds.of(topic.id)]
         for number in numbers[topic.id]
     ]
     ranges = [each for each in ranges if each.upto > each.after]
-    floor = first_day(log_days, min((each.after for each in ranges), default=0))
+    floor = first_day(cursor, min((each.after for each in ranges), default=0))
     since = max(filter(None, (begin.time, floor)), default=None)
     slices = _ends(session, ranges, since, end.time)
-    size = _bytes(log_days, since)
     if partitions is None:
+        size = sum(
+            day.bytes for day in days(cursor) if not since or day.day >= since.date()
+        )
         partitions = min(1 + size // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
     return _divided([(each, _ids(each)) for each in slices], partitions)
 
@@ -189,8 +190,3 @@ def _ends(
         for place, each in enumerate(ranges)
         if ends[place]["first"] is not None
     ]
-
-
-def _bytes(found: Sequence[Day], since: datetime | None) -> int:
-    first = None if since is None else since.date()
-    return sum(day.bytes for day in found if first is None or day.day >= first)

@@ -10,30 +10,19 @@ A position is an id: a read begins after it, and ends with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
-from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.exceptions import MessagesLost, SparkOptionError
+from django_pgqueue.log import seek
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.spark.log.bounds import Topic
-from django_pgqueue.spark.slices import moment
 
 EARLIEST, LATEST = "earliest", "latest"
 
 POSITION_MAX = 2**63 - 1
-
-# Locks: ACCESS SHARE. The first message of a partition that is as late as that, found
-# by walking the day of that time, from its first message on.
-FIRST_SINCE = """
-SELECT asked.partition::int AS partition,
-       (SELECT m.id FROM pgqueue_message m
-         WHERE m.topic_id = {topic_id} AND m.partition = asked.partition
-           AND m.published_at >= {moment}
-         ORDER BY m.id LIMIT 1) AS id
-  FROM (VALUES {partitions}) AS asked (partition)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +75,17 @@ def check_topics(option: str, place: Place, names: Sequence[str] | None) -> None
 
 
 def begin(
-    session: Any,
+    cursor: Cursor,
     place: Place,
     topic: Topic,
-    partitions: Iterable[int],
+    partitions: Sequence[int],
     horizon: int,
 ) -> dict[int, int]:
     """
     Return after which id a read of each partition begins.
 
     Args:
-        session: A spark.connect.Session.
+        cursor: On the primary.
         place: What was asked for.
         topic: Of which topic.
         partitions: Of which partitions.
@@ -105,7 +94,13 @@ def begin(
     if place.word == LATEST:
         return dict.fromkeys(partitions, horizon)
     if place.time is not None:
-        return _since(session, place.time, topic, list(partitions), horizon)
+        try:
+            low = seek.before(cursor, place.time, topic.removed_to, horizon)
+        except MessagesLost:
+            low = topic.removed_to
+        return seek.firsts(
+            cursor, topic.id, partitions, place.time, low=low, bound=horizon
+        )
     # What is not named begins at the earliest.
     return {
         number: place.position(topic.name, number, topic.removed_to)
@@ -118,22 +113,6 @@ def end(place: Place, topic: Topic, partition: int, horizon: int) -> int:
     if place.word == EARLIEST:
         return topic.removed_to
     return min(place.position(topic.name, partition, horizon), horizon)
-
-
-def _since(
-    session: Any, time: datetime, topic: Topic, partitions: list[int], horizon: int
-) -> dict[int, int]:
-    statement = FIRST_SINCE.format(
-        topic_id=topic.id,
-        moment=moment(time),
-        partitions=", ".join(f"({number})" for number in partitions),
-    )
-    found = {row["partition"]: row["id"] for row in session.rows(statement)}
-    # Above the horizon there may be others, which are not to be seen yet.
-    return {
-        number: horizon if found[number] is None else min(found[number] - 1, horizon)
-        for number in partitions
-    }
 
 
 def _positions(option: str, text: str) -> dict[str, int | Mapping[int, int]]:

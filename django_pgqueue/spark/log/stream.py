@@ -22,16 +22,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.log.horizon import Horizons
+from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.spark import reader
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import check, starting
 from django_pgqueue.spark.log.bounds import (
     Topic,
     check_primary,
-    days,
     first_day,
-    horizons,
     partitions_of,
     topics,
 )
@@ -123,7 +121,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         slices, rows_per_second, positions, installation = partition.value
         asked = self._asked
         with Session(asked.dsn.read(os.environ), table=asked.table.name) as session:
-            found = check_primary(session)
+            found = check_primary(session.cursor())
             if found != installation:
                 raise SparkError(
                     f"This executor reads the installation {found}, and the driver "
@@ -143,8 +141,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _initial(self) -> dict[str, Any]:
         bounds = self._horizons()
-        found = topics(self._sql, self._names)
-        numbers = partitions_of(self._sql, list(found.values()))
+        found = topics(self._sql.cursor(), self._names)
+        numbers = partitions_of(self._sql.cursor(), found.values())
         offset = Offset(
             self._installation,
             {
@@ -156,7 +154,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begin(self, topic: Topic, numbers: Sequence[int], horizon: int) -> TopicOffset:
         place = self._asked.starting or Place(word=starting.LATEST)
-        positions = starting.begin(self._sql, place, topic, numbers, horizon)
+        positions = starting.begin(self._sql.cursor(), place, topic, numbers, horizon)
         read_to = max(horizon, *positions.values()) if positions else horizon
         return TopicOffset(topic.id, read_to, positions)
 
@@ -167,7 +165,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Marks first: retention raises removed_to before it removes anything.
         marks = check.marked(self._sql, start)
         found = self._checked(start, bounds, marks)
-        numbers = partitions_of(self._sql, list(found.values()))
+        numbers = partitions_of(self._sql.cursor(), found.values())
         read = {
             name: start.topics[name].raised(topic.removed_to)
             if name in start.topics
@@ -268,7 +266,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"option topic does not name {', '.join(gone)}: name them too, or "
                 f"begin a new checkpoint."
             )
-        found = topics(self._sql, self._names)
+        found = topics(self._sql.cursor(), self._names)
         check.check_log(offset, found, bounds.highest, marks)
         for name, read in offset.topics.items():
             check.check_kept(
@@ -278,10 +276,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first_day(self, ranges: Sequence[Range]) -> datetime | None:
         lowest = min((each.after for each in ranges), default=0)
-        return first_day(days(self._sql), lowest)
+        return first_day(self._sql.cursor(), lowest)
 
     def _horizons(self) -> Horizons:
-        return horizons(self._sql)
+        return horizons(self._sql.cursor())
 
     @property
     def _sql(self) -> Session:
@@ -299,7 +297,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self.stop()
         asked = self._asked
         self._session = Session(asked.dsn.read(os.environ), table=asked.table.name)
-        self._installation = check_primary(self._session)
+        self._installation = check_primary(self._sql.cursor())
         return step()
 
     def _is_alive(self) -> bool:

@@ -6,13 +6,11 @@ import pytest
 
 from django_pgqueue.spark.connect import FOR_PAGES
 from django_pgqueue.spark.log import read, walk
-from django_pgqueue.spark.log.starting import FIRST_SINCE
 from django_pgqueue.spark.reader import PAGE
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.tables import LOG
 
 RANGES = "(0, 1, 2, 10::bigint, 90::bigint)"
-MOMENT = "'2026-01-01 00:00:00+00'::timestamptz"
 
 STATEMENTS = {
     "page": PAGE.format(
@@ -26,7 +24,6 @@ STATEMENTS = {
         ranges="(0, 1, 2, 10::bigint, 90::bigint, 7)", condition="true"
     ),
     "ends": read.ENDS.format(ranges=RANGES, condition="true"),
-    "first since": FIRST_SINCE.format(topic_id=1, moment=MOMENT, partitions="(0), (1)"),
 }
 
 
