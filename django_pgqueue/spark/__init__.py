@@ -7,6 +7,7 @@ has set is read in management/spark_session.py and handed in as plain values.
 
     session.py    a Spark session: master, memory, time zone, what the source needs
     java.py       a Java that Spark runs on, found by running it
+    jvm.py        what PySpark has no public name for, of its Java process
     extras.py     optional packages, imported when they are needed
     dsn.py        where the database is; never in an option, a plan or an error
     tables.py     the tables, their columns and types: a contract with a version

@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.spark.jvm import environment
 
 DEFAULT_VARIABLE = "PGQUEUE_DSN"
 
@@ -89,12 +89,8 @@ def find_dsn(spark: Any, source: DsnSource) -> str:
     Raises:
         SparkError: It is not there.
     """
-    environ = dict(os.environ)
-    with suppress(Exception):  # Spark Connect has no Java of ours.
-        said = spark.sparkContext._jvm.System.getenv(source.variable)
-        if said:
-            environ[source.variable] = str(said)
-    return source.read(environ)
+    said = environment(spark, source.variable)
+    return source.read({**os.environ, source.variable: said} if said else os.environ)
 
 
 def without_secrets(text: str, dsn: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.spark.jvm import file_system
 
 
 class Folder:
@@ -25,23 +26,7 @@ class Folder:
     """
 
     def __init__(self, session: Any, path: str) -> None:
-        jvm = getattr(session, "_jvm", None)
-        if jvm is None:
-            raise SparkError(
-                f"A session of Spark Connect has no file system to move files in; "
-                f"export to {path} with a session of its own (SPARK_MASTER)."
-            )
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._configuration = session._jsparkSession.sessionState().newHadoopConf()
-        root = self._path(path)
-        try:
-            self._files = root.getFileSystem(self._configuration)
-        except Exception as error:
-            raise SparkError(
-                f"Spark cannot use {path}: {_first_line(error)} A jar may be missing; "
-                f"name it in spark.jars.packages."
-            ) from None
-        self._root = self._files.makeQualified(root)
+        self._files, self._root, self._path = file_system(session, path)
 
     def path(self, name: str = "") -> str:
         """Return the URI of the folder, or of what is called *name* in it."""
@@ -75,11 +60,6 @@ class Folder:
         """Delete a file, or a folder with all that is in it; nothing if it is gone."""
         self._files.delete(self._of(name), True)
 
-    def remove_empty(self, name: str) -> None:
-        """Delete a folder, unless there is something in it."""
-        if not self.names(name):
-            self._files.delete(self._of(name), False)
-
     def names(self, name: str) -> list[str]:
         """Return what is directly in a folder; nothing if it does not exist."""
         if not self.exists(name):
@@ -101,8 +81,3 @@ class Folder:
 
     def _of(self, name: str) -> Any:
         return self._path(self._root, name) if name else self._root
-
-
-def _first_line(error: Exception) -> str:
-    told = getattr(error, "java_exception", error)
-    return str(told).splitlines()[0]

@@ -38,9 +38,9 @@ from django_pgqueue.spark.dsn import DsnSource, without_secrets
 from django_pgqueue.spark.errors import error_text
 from django_pgqueue.spark.jdbc import snapshot as snapshots
 from django_pgqueue.spark.job import PipelineJob
+from django_pgqueue.spark.jvm import activate
 from django_pgqueue.spark.progress import tasks
 from django_pgqueue.spark.redact import Redaction
-from django_pgqueue.spark.session import activate
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.

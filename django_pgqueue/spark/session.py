@@ -12,7 +12,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -22,6 +22,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.java import java_home
 from django_pgqueue.spark.jdbc.driver import jars
+from django_pgqueue.spark.jvm import is_running
 from django_pgqueue.spark.redact import Redaction
 
 DEFAULT_MASTER = "local[2]"
@@ -131,7 +132,7 @@ def _started(
     for key, value in settings.items():
         builder = builder.config(key, value)
     with ExitStack() as stack:
-        if extra("pyspark").SparkContext._gateway is None:
+        if not is_running():
             stack.enter_context(_launching(master, dsn))
         return builder.getOrCreate()
 
@@ -165,18 +166,6 @@ def source(redaction: Redaction) -> type[Any]:
     from django_pgqueue.spark.source import PgQueueSource
 
     return type("PgQueueSource", (PgQueueSource,), {"redaction": redaction})
-
-
-def activate(session: Any) -> None:
-    """
-    Let this thread write by format("pgqueue").
-
-    save() looks for its session in the thread, which need not be the one that has
-    opened it. Spark Connect asks nobody.
-    """
-    with suppress(Exception):
-        java = session._jvm.org.apache.spark.sql.classic.SparkSession
-        java.setActiveSession(session._jsparkSession)
 
 
 def redaction_in(session: Any) -> Redaction:
