@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast, get_args
 
@@ -11,10 +11,6 @@ from django_pgqueue.bounds import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     QUEUE_NAME,
-    RESERVED,
-    RESERVED_PREFIX,
-    TAG_CHARACTERS_MAX,
-    TAGS_MAX,
     TIME_MAX,
     TIME_MIN,
 )
@@ -130,26 +126,6 @@ def check_middleware(value: object) -> tuple[Middleware | str, ...]:
     return tuple(value)
 
 
-def check_tags(tags: object) -> tuple[str, ...]:
-    """Return *tags* without repeats; raise InvalidOption."""
-    if isinstance(tags, str) or not isinstance(tags, Collection):
-        raise InvalidOption(f"tags={shown(tags)}: it must be a list of texts.")
-    for tag in tags:
-        if (
-            not isinstance(tag, str)
-            or not 1 <= len(tag) <= TAG_CHARACTERS_MAX
-            or not tag.isprintable()
-        ):
-            raise InvalidOption(
-                f"tags has {shown(tag)}; a tag is text of 1 to {TAG_CHARACTERS_MAX} "
-                f"printable characters."
-            )
-    unique = tuple(dict.fromkeys(str.__str__(tag) for tag in tags))
-    if len(unique) > TAGS_MAX:
-        raise InvalidOption(f"tags has {len(unique)} tags; a job has up to {TAGS_MAX}.")
-    return unique
-
-
 def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | None]:
     """
     Return a moment, or a delay from now on the database's clock: one of the two.
@@ -179,26 +155,6 @@ def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | Non
     if not is_readable:
         raise InvalidOption(f"{name}={value}: it must be in the years 1900 to 9000.")
     return value, None
-
-
-def check_headers(headers: object) -> Mapping[str, Any]:
-    """Return *headers*; raise InvalidOption for a reserved key or no dict."""
-    if not isinstance(headers, Mapping):
-        raise InvalidOption(f"headers={shown(headers)}: it must be a dict.")
-    for key in headers:
-        if not isinstance(key, str) or not key:
-            raise InvalidOption(f"headers has the key {shown(key)}; keys must be text.")
-        if key.startswith(RESERVED_PREFIX):
-            raise InvalidOption(
-                f"headers has the key {shown(key)}; keys that begin with "
-                f"{RESERVED_PREFIX!r} are reserved."
-            )
-        if key in RESERVED:
-            way_out = ": say using(tags=[…])" if key == "tags" else "; take another"
-            raise InvalidOption(
-                f"headers has the key {key!r}, which is reserved{way_out}."
-            )
-    return headers
 
 
 def _one_of(option: str, value: object, known: tuple[str, ...]) -> str:

@@ -29,7 +29,6 @@ from django_pgqueue.options.checks import (
     check_queue,
     check_retries,
     check_settle,
-    check_tags,
     check_timeout,
 )
 from django_pgqueue.options.durations import Duration
@@ -44,6 +43,7 @@ from django_pgqueue.options.lanes import (
     check_limit,
     check_rate,
 )
+from django_pgqueue.options.marks import check_tags
 from django_pgqueue.options.retry import Retry
 
 

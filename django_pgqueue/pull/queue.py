@@ -35,8 +35,9 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     shown,
 )
-from django_pgqueue.options.checks import check_headers, check_priority, check_queue
+from django_pgqueue.options.checks import check_priority, check_queue
 from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.options.marks import check_headers
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.pull.message import PullMessage
 from django_pgqueue.queues import pull as storage

@@ -33,9 +33,9 @@ from django_pgqueue.exceptions import (
     InvalidOption,
     PayloadTooLarge,
 )
-from django_pgqueue.options.checks import check_tags
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.lanes import Lane
+from django_pgqueue.options.marks import check_tags
 from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit

@@ -21,11 +21,10 @@ from django_pgqueue.options.checks import (
     AckPolicy,
     Middleware,
     When,
-    check_headers,
-    check_tags,
     check_when,
 )
 from django_pgqueue.options.lanes import Lane, as_lane
+from django_pgqueue.options.marks import check_headers, check_tags
 from django_pgqueue.options.table import (
     OF_SETTINGS,
     BreakerKeywords,

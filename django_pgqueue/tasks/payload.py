@@ -18,15 +18,12 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from django_pgqueue.bounds import FLOAT_PLAIN_MAX
 from django_pgqueue.exceptions import (
     InvalidArgument,
     PayloadTooLarge,
@@ -35,22 +32,11 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.log.message import Message
 from django_pgqueue.tasks import messages, plain
-from django_pgqueue.tasks.plain import plain_items, plain_text
+from django_pgqueue.tasks.plain import plain_items
 from django_pgqueue.tasks.raised import Reject
-
-INTEGER_LIMIT = 10**plain.INTEGER_DIGITS_MAX
+from django_pgqueue.tasks.walk import FOLDED, Unfit, refused, text_of, walked
 
 DEPTH_MAX, ENCODER, TAG = plain.DEPTH_MAX, plain.ENCODER, plain.TAG
-
-SCALARS = frozenset({type(None), bool})
-
-
-class _Unfit(Exception):
-    """A value cannot travel; the path grows while the walk unwinds."""
-
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
-        self.path = ""
 
 
 def encode(
@@ -118,7 +104,7 @@ def encode_at(task: str, path: str, value: Any) -> str:
     """
     try:
         return _text(value)
-    except _Unfit as unfit:
+    except Unfit as unfit:
         raise InvalidArgument(
             task=task, path=path + unfit.path, problem=unfit.problem
         ) from unfit.__cause__
@@ -133,7 +119,7 @@ def encode_value(value: Any) -> str:
     """
     try:
         return _text(value)
-    except _Unfit as unfit:
+    except Unfit as unfit:
         raise ValueError(f"value{unfit.path} {unfit.problem}") from unfit.__cause__
 
 
@@ -184,161 +170,36 @@ def _bytes(text: str) -> int:
 
 
 def _text(value: Any) -> str:
-    text = plain_text(value)
-    if text is not None:
-        return text
-    try:
-        return ENCODER.encode(_plain(value, 0))
-    except _Unfit:
-        raise
-    except Exception as error:
-        # Of a subclass whose methods raise, or a time zone: not our error to die of.
-        raise _Unfit(f"cannot be read: {shown(error)}") from error
+    return text_of(value, _ours)
 
 
-def _plain(value: Any, depth: int) -> Any:
-    """Return *value* as JSON types alone, checked. The common types come first."""
-    kind = type(value)
-    if kind is str:
-        _check_text(value)
-        return value
-    if kind is int:
-        if not -INTEGER_LIMIT < value < INTEGER_LIMIT:
-            raise _Unfit("has more than 4,300 digits, which Python would not read back")
-        return value
-    if kind in SCALARS:
-        return value
-    if kind is float:
-        if not math.isfinite(value):
-            raise _Unfit(f"is {value}, which JSON cannot hold")
-        if -FLOAT_PLAIN_MAX < value < FLOAT_PLAIN_MAX:
-            return value
-        return {TAG: "float", "value": repr(value)}
-    if kind is dict:
-        return _plain_dict(value, depth)
-    if kind is list or issubclass(kind, (list, tuple)):
-        return _plain_list(value, depth)
-    return _plain_other(value, depth)
-
-
-def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
-    if depth >= DEPTH_MAX:
-        raise _Unfit(f"is nested deeper than {DEPTH_MAX} levels, or holds itself")
-    plain = {}
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise _Unfit(
-                f"has the key {shown(key)}; JSON keys are text, so it would come back "
-                f"as another key: use str(key)"
-            )
-        if key == TAG:
-            raise _Unfit(f"has the key {TAG!r}, which is reserved")
-        try:
-            _check_text(key)
-            plain[str.__str__(key)] = _plain(item, depth + 1)
-        except _Unfit as unfit:
-            unfit.path = (
-                f".{key}{unfit.path}"
-                if key.isidentifier()
-                else (f"[{key!r}]{unfit.path}")
-            )
-            raise
-    return plain
-
-
-def _plain_list(value: Sequence[Any], depth: int) -> list[Any]:
-    if depth >= DEPTH_MAX:
-        raise _Unfit(f"is nested deeper than {DEPTH_MAX} levels, or holds itself")
-    plain = []
-    for place, item in enumerate(value):
-        try:
-            plain.append(_plain(item, depth + 1))
-        except _Unfit as unfit:
-            unfit.path = f"[{place}]{unfit.path}"
-            raise
-    return plain
-
-
-def _plain_other(value: Any, depth: int) -> Any:
-    # The type and not isinstance(): a lazy object claims to be what it wraps.
-    kind = type(value)
-    if issubclass(kind, Enum):
-        if isinstance(value.value, (str, int)):
-            return _plain(value.value, depth)
-        raise _Unfit(f"is {shown(value)}, an Enum without a str or int value")
-    for known, tag in TAGGED.items():
-        if issubclass(kind, known):
-            return _tagged(value, tag)
-    if issubclass(kind, Message):
-        return {TAG: "message", "value": _plain(messages.write(value), depth + 1)}
-    # Subclasses of the plain types, such as SafeString, travel as those.
-    if issubclass(kind, str):
-        return _plain(str.__str__(value), depth)
-    bases: tuple[Any, ...] = (int, float, dict)
-    for base in bases:
-        if issubclass(kind, base):
-            return _plain(base(value), depth)
-    return _plain_django(value, depth)
-
-
-def _tagged(value: Any, tag: str) -> dict[str, Any]:
-    written = {TAG: tag, "value": WRITERS[tag](value)}
-    if tag in FOLDED and value.fold and value.tzinfo is None:
-        # The second of two equal readings of a clock that is set back.
-        written["fold"] = 1
-    return written
-
-
-def _plain_django(value: Any, depth: int) -> Any:
+def _ours(value: Any, depth: int) -> Any:
+    """Return what stands for a message, or for an instance of a model."""
     from django.db.models import Model, QuerySet
     from django.utils.functional import Promise
 
+    if issubclass(type(value), Message):
+        return {
+            TAG: "message",
+            "value": walked(messages.write(value), depth + 1, _ours),
+        }
     if isinstance(value, Model):
         if value.pk is None or value._state.adding:
-            raise _Unfit(f"is an unsaved {value._meta.label}: save it first")
+            raise Unfit(f"is an unsaved {value._meta.label}: save it first")
         return {
             TAG: "model",
             "value": value._meta.label_lower,
-            "pk": _plain(value.pk, depth + 1),
+            "pk": walked(value.pk, depth + 1, _ours),
             "db": value._state.db,
         }
     if isinstance(value, QuerySet):
-        raise _Unfit(
+        raise Unfit(
             "is a QuerySet, which would be evaluated later with other rows: pass "
             "list(queryset.values_list('pk', flat=True))"
         )
     if isinstance(value, Promise):
-        raise _Unfit("is a lazy text, whose language is not decided yet: pass str(…)")
-    kind = type(value)
-    raise _Unfit(
-        f"is a {kind.__module__}.{kind.__qualname__}, which cannot be stored as JSON: "
-        f"pass its data or its primary key"
-    )
-
-
-def _check_text(value: str) -> None:
-    if "\x00" in value:
-        raise _Unfit("holds a NUL character, which PostgreSQL cannot store")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise _Unfit("holds a lone surrogate, which is no character") from None
-
-
-def _write_decimal(value: Decimal) -> str:
-    if not value.is_finite():
-        raise _Unfit(f"is {value}, which is no number")
-    return str(value)
-
-
-def _write_time(value: time) -> str:
-    if value.tzinfo is not None and value.utcoffset() is None:
-        raise _Unfit(
-            f"is {value!r}; its offset depends on the date, so it would come back "
-            f"without one: pass a datetime, or the zone's name"
-        )
-    return value.isoformat()
+        raise Unfit("is a lazy text, whose language is not decided yet: pass str(…)")
+    return refused(value, depth)
 
 
 def _read_timedelta(value: Sequence[int]) -> timedelta:
@@ -346,25 +207,6 @@ def _read_timedelta(value: Sequence[int]) -> timedelta:
     return timedelta(days=days, seconds=seconds, microseconds=microseconds)
 
 
-# datetime before date: every datetime is a date.
-TAGGED: dict[type, str] = {
-    datetime: "datetime",
-    date: "date",
-    time: "time",
-    timedelta: "timedelta",
-    Decimal: "decimal",
-    UUID: "uuid",
-    bytes: "bytes",
-}
-WRITERS: dict[str, Callable[[Any], Any]] = {
-    "datetime": datetime.isoformat,
-    "date": date.isoformat,
-    "time": _write_time,
-    "timedelta": lambda value: [value.days, value.seconds, value.microseconds],
-    "decimal": _write_decimal,
-    "uuid": str,
-    "bytes": lambda value: base64.b64encode(value).decode(),
-}
 READERS: dict[str, Callable[[Any], Any]] = {
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
@@ -378,9 +220,6 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 # What stands in the database, and only by reference in the arguments.
 FETCHED = ("model", "message")
-
-# Types whose values have a fold.
-FOLDED = frozenset({"datetime", "time"})
 
 # UUID(5) is an AttributeError, Decimal("x") an ArithmeticError.
 READING_FAILS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -9,7 +9,8 @@ from typing import Any
 
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.log.names import check_key, check_name, topic_of
-from django_pgqueue.options.checks import When, check_headers, check_when
+from django_pgqueue.options.checks import When, check_when
+from django_pgqueue.options.marks import check_headers
 from django_pgqueue.tasks import payload as payloads
 
 EMPTY = "{}"

@@ -11,7 +11,7 @@ from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log import groups, subscriptions
 from django_pgqueue.log.declare import declare as declare_topic
 from django_pgqueue.log.start import EARLIEST
-from django_pgqueue.options.checks import check_tags
+from django_pgqueue.options.marks import check_tags
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics import consume, registry, subscribe
 

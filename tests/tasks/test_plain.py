@@ -14,9 +14,8 @@ from django.utils.translation import gettext_lazy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.tasks import payload, plain
-from django_pgqueue.tasks.payload import TAG
-from django_pgqueue.tasks.plain import DEPTH_MAX, plain_items, plain_text
+from django_pgqueue.tasks import plain, walk
+from django_pgqueue.tasks.plain import DEPTH_MAX, TAG, plain_items, plain_text
 
 Point = namedtuple("Point", "x y")
 
@@ -58,8 +57,8 @@ def deep(levels):
 def walked(value):
     """Return what looking at every value gives: the text, or None for an error."""
     try:
-        return payload.ENCODER.encode(payload._plain(value, 0))
-    except payload._Unfit:
+        return walk.ENCODER.encode(walk.walked(value, 0, walk.refused))
+    except walk.Unfit:
         return None
     except ValueError:  # Of an int that Python does not write.
         return None
