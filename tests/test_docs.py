@@ -60,8 +60,8 @@ from django_pgqueue.spark import options
 from django_pgqueue.spark.job import declared_jobs
 from django_pgqueue.spark.option_table import Whole, Word
 from django_pgqueue.spark.write import options as write_options
-from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import WriteResult
+from django_pgqueue.spark.write.parts import JOB
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.options import OF_TASK
 from django_pgqueue.tasks.result import JobResult
@@ -377,10 +377,9 @@ def test_options_of_spark_are_documented(page, table):
 def test_columns_and_results_of_writing_with_spark_are_documented():
     """Every column that is no argument, and every field of a result."""
     page = read(REFERENCE / "spark-write.md")
-    columns = {field.name for field in fields(Columns)} - {"arguments"}
     named = section(page, "## Columns").partition("### ")[0]
 
-    assert columns == first_names(named)
+    assert JOB.keys() == first_names(named)
     assert {field.name for field in fields(WriteResult)} == first_names(
         section(page, "## The result")
     )

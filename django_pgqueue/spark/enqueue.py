@@ -62,7 +62,7 @@ def write(run: Any, frame: Any, said: FanOut) -> int:
     """Write the rows, unless the name was written before; return how many jobs."""
     said = _with_task(run, frame, said)
     columns = fanout.check_frame(frame, said)
-    if run.known_task is not None and said.task and isinstance(columns, Columns):
+    if run.known_task is not None and said.task:
         run.known_task(said.task, None, _arguments(columns, frame.schema))
     dsn = find_dsn(run.session, parse(said.options).dsn)
     name = said.options["name"]
@@ -103,11 +103,11 @@ def _with_task(run: Any, frame: Any, said: FanOut) -> FanOut:
 
 def _arguments(columns: Columns, schema: Any) -> Sequence[str] | None:
     """Return the names of the arguments; None: only the rows know them."""
-    if columns.args is not None:
+    if "args" in columns.found:
         return None
-    if columns.kwargs is None:
-        return list(columns.arguments)
-    kind = schema[columns.kwargs].dataType
+    if "kwargs" not in columns.found:
+        return list(columns.fields)
+    kind = schema[columns.found["kwargs"]].dataType
     return list(kind.names) if hasattr(kind, "names") else None
 
 

@@ -38,7 +38,6 @@ from django_pgqueue.spark.spread import (
 from django_pgqueue.spark.write import once
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import ROLLED_BACK, WriteResult
-from django_pgqueue.spark.write.messages import MessageColumns
 from django_pgqueue.spark.write.options import parse
 from django_pgqueue.timetable.offset import MICROSECOND
 
@@ -168,14 +167,14 @@ def make(
     )
 
 
-def check_frame(frame: Any, said: FanOut) -> Columns | MessageColumns:
+def check_frame(frame: Any, said: FanOut) -> Columns:
     """
     Return which column is what; nothing is read for it.
 
     Raises:
         SparkOptionError: The columns do not make jobs, or a key.
     """
-    _, columns = once.check(frame, said.options)
+    columns = once.check(frame, said.options)
     check_key(frame.schema, said.key)
     # Spark makes no difference between cases, and would replace it.
     has_moment = "run_at" in map(str.casefold, frame.columns)

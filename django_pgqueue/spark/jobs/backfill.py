@@ -24,7 +24,7 @@ from django_pgqueue.spark.replay import files, named
 from django_pgqueue.spark.replay.asked import moment_of, rate_of
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.journal import Outcome, Write
-from django_pgqueue.spark.write.messages import OF_LOG
+from django_pgqueue.spark.write.parts import OF_LOG
 
 KINDS = ("subscription", "group")
 

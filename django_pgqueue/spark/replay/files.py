@@ -15,7 +15,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.replay.archive import tell
 from django_pgqueue.spark.replay.asked import QUEUE, Asked, moment_of
-from django_pgqueue.spark.write.messages import OF_LOG
+from django_pgqueue.spark.write.parts import OF_LOG
 
 # What a job that is replayed keeps.
 OF_JOB = (

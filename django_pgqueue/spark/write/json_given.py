@@ -1,32 +1,23 @@
 """
-JSON given: arguments that the DataFrame has as JSON text, checked as delay() would.
+JSON given: arguments, tags and headers as JSON text, checked as delay() would.
 
 Each text is read once by Python's parser, which is C. What it holds is then looked at
 for all rows of a batch together; only where that finds something is each row looked at.
+Tags and headers repeat, and each set of them is looked at once.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_pgqueue.bounds import FLOAT_PLAIN_MAX
-from django_pgqueue.tasks.plain import (
-    DEPTH_MAX,
-    ENCODER,
-    INTEGER_DIGITS_MAX,
-    TAG,
-    plain_items,
-    plain_text,
-)
+from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.options.marks import check_headers, check_tags
+from django_pgqueue.tasks.plain import ENCODER, plain_items, plain_text
+from django_pgqueue.tasks.walk import Unfit, text_of
 
 NAMES: dict[type, str] = {dict: "object", list: "array"}
-
-
-class Unfit(Exception):
-    """A value cannot travel; the text says where it is, and why."""
 
 
 def check_texts(
@@ -61,59 +52,41 @@ def check_texts(
             if plain_text(value) is None and place not in problems:
                 try:
                     # A float of Python's may be written in a way of ours.
-                    stored[place] = fit_text(value, path)
+                    stored[place] = text_of(value)
                 except Unfit as unfit:
-                    problems[place] = str(unfit)
+                    problems[place] = f"{path}{unfit.path} {unfit.problem}"
     return stored, problems
 
 
-def fit_text(value: Any, path: str) -> str:
+def marks(
+    headers: str,
+    tags: str,
+    *,
+    of_all: Mapping[str, Any],
+    tags_of_all: Sequence[str],
+    bytes_max: int,
+) -> tuple[str | None, str]:
     """
-    Return JSON text of what a parser of JSON returned.
+    Return the headers of a job as JSON text, or None and why it is refused.
 
-    Raises:
-        Unfit: It cannot travel.
+    Args:
+        headers: The row's, a JSON object.
+        tags: The row's, a JSON array.
+        of_all: Headers that all jobs of the write have; the row's replace them.
+        tags_of_all: Tags that all have; the row's come behind them.
+        bytes_max: Of the text.
     """
-    return ENCODER.encode(_fit(value, path, 0))
-
-
-def _fit(value: Any, path: str, depth: int) -> Any:
-    kind = type(value)
-    if kind is dict or kind is list:
-        if depth >= DEPTH_MAX:
-            raise Unfit(f"{path} is nested deeper than {DEPTH_MAX} levels")
-        if kind is list:
-            return [
-                _fit(item, f"{path}[{place}]", depth + 1)
-                for place, item in enumerate(value)
-            ]
-        return {
-            _fit_key(key, path): _fit(item, f"{path}.{key}", depth + 1)
-            for key, item in value.items()
-        }
-    if kind is str:
-        return _fit_string(value, path)
-    if kind is float:
-        if not math.isfinite(value):
-            raise Unfit(f"{path} is {value}, which JSON cannot hold")
-        if not -FLOAT_PLAIN_MAX < value < FLOAT_PLAIN_MAX:
-            return {TAG: "float", "value": repr(value)}
-    if kind is int and abs(value) >= 10**INTEGER_DIGITS_MAX:
-        raise Unfit(f"{path} has more than {INTEGER_DIGITS_MAX:,} digits")
-    return value
-
-
-def _fit_key(key: str, path: str) -> str:
-    if key == TAG:
-        raise Unfit(f"{path} has the key {TAG!r}, which is reserved")
-    return _fit_string(key, f"{path} has a key that")
-
-
-def _fit_string(value: str, path: str) -> str:
-    if "\x00" in value:
-        raise Unfit(f"{path} holds a NUL character, which PostgreSQL cannot store")
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise Unfit(f"{path} holds a lone surrogate, which is no character") from None
-    return value
+        values = {**of_all, **check_headers(json.loads(headers))}
+        every = check_tags([*tags_of_all, *json.loads(tags)])
+        text = text_of({**values, "tags": list(every)} if every else values)
+    except InvalidOption as error:
+        return None, str(error).rstrip(".")
+    except Unfit as unfit:
+        return None, f"headers{unfit.path} {unfit.problem}"
+    except (ValueError, RecursionError) as error:
+        return None, f"headers are no JSON: {error}"
+    size = len(text.encode())
+    if size > bytes_max:
+        return None, f"headers take {size:,} bytes as JSON; the limit is {bytes_max:,}"
+    return text, ""

@@ -9,18 +9,16 @@ text null. What becomes of each type is told in docs/reference/spark-write.md.
 
 from __future__ import annotations
 
-import base64
-import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
-from django_pgqueue.bounds import FLOAT_PLAIN_MAX
 from django_pgqueue.extras import extra
 from django_pgqueue.tasks.plain import DEPTH_MAX, ENCODER, TAG
+from django_pgqueue.tasks.walk import Unfit, text_of
 
-# Characters that JSON writes in another way. A NUL has no place in PostgreSQL.
-ESCAPED = r'["\\\x00-\x1f]'
+# Characters that JSON writes in another way.
+ESCAPED = r'["\\\x01-\x1f]'
 
 # Between these, Arrow writes the digits that Python does, and no exponent.
 FLOAT_EASY_MIN, FLOAT_EASY_MAX = 1e-4, 1e9
@@ -65,6 +63,18 @@ def json_objects(names: Sequence[str], texts: Sequence[Any]) -> Any:
     return extra("pyarrow.compute").binary_join_element_wise(*pieces, "}", "")
 
 
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    types = extra("pyarrow").types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is one of lists."""
+    types = extra("pyarrow").types
+    return bool(types.is_list(kind) or types.is_large_list(kind))
+
+
 def problem_of_type(kind: Any, depth: int = 1) -> str | None:
     """
     Return why no value of the Arrow type *kind* can travel, or None.
@@ -83,7 +93,7 @@ def problem_of_type(kind: Any, depth: int = 1) -> str | None:
     inner = list(_inner(kind))
     if inner and depth >= DEPTH_MAX:
         return f"is nested deeper than {DEPTH_MAX} levels"
-    if types.is_map(kind) and not _is_text(kind.key_type):
+    if types.is_map(kind) and not is_text(kind.key_type):
         return "is a map whose keys are no texts; JSON keys are text"
     if types.is_struct(kind) and any(_is_variant(field) for field in kind):
         return "is a VARIANT: write to_json(…) of it into a column of JSON text"
@@ -104,40 +114,29 @@ def explain(value: Any, path: str) -> str:
         value: A pyarrow.Array of length 1, of which json_text() makes NULL.
         path: Where the value stands.
     """
-    types, kind = extra("pyarrow").types, value.type
+    try:
+        text_of(_python(value[0].as_py(), value.type))
+    except Unfit as unfit:
+        return f"{path}{unfit.path} {unfit.problem}"
+    except UnicodeDecodeError:
+        return f"{path} is not UTF-8"
+    except (OverflowError, ValueError) as error:
+        return f"{path} holds what Python cannot read: {error}"
+    return f"{path} cannot be stored as JSON"
+
+
+def _python(value: Any, kind: Any) -> Any:
+    """Return what Arrow gives for a value, but maps as dicts."""
+    types = extra("pyarrow").types
+    if value is None:
+        return None
+    if types.is_map(kind):
+        return {key: _python(item, kind.item_type) for key, item in value}
     if types.is_struct(kind):
-        for field, child in zip(kind, value.flatten(), strict=True):
-            if json_text(child)[0].as_py() is None:
-                return explain(child, f"{path}.{field.name}")
-    elif types.is_map(kind):
-        first, count, _ = _range(value)
-        keys, items = value.keys.slice(first, count), value.items.slice(first, count)
-        for place in range(len(keys)):
-            key = keys.take([place])
-            if _map_keys(key)[0].as_py() is None:
-                return f"{path} has a key that is {TAG!r}, or {_problem(key)}"
-            if json_text(items.take([place]))[0].as_py() is None:
-                return explain(items.take([place]), f"{path}[{key[0].as_py()!r}]")
-    elif _is_list(kind):
-        items = value.flatten()
-        for place in range(len(items)):
-            if json_text(items.take([place]))[0].as_py() is None:
-                return explain(items.take([place]), f"{path}[{place}]")
-    return f"{path} {_problem(value)}"
-
-
-def _problem(value: Any) -> str:
-    """Return why the one value of an array, which holds no others, cannot travel."""
-    types, kind = extra("pyarrow").types, value.type
-    if types.is_floating(kind):
-        return f"is {value[0].as_py()}, which JSON cannot hold"
-    if types.is_date(kind) or types.is_timestamp(kind):
-        return "is outside of the years 1 to 9999, which Python can read"
-    if _is_text(kind):
-        if _is_utf8(value):
-            return "holds a NUL character, which PostgreSQL cannot store"
-        return "is not UTF-8"
-    return "cannot be stored as JSON"
+        return {field.name: _python(value[field.name], field.type) for field in kind}
+    if is_list(kind):
+        return [_python(item, kind.value_type) for item in value]
+    return value
 
 
 # One writer for each type ----------------------------------------------------------
@@ -152,7 +151,7 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
     """
     types = extra("pyarrow").types
     for is_kind, writer in (
-        (_is_text, _texts),
+        (is_text, _texts),
         (types.is_integer, _cast),
         (types.is_boolean, _cast),
         (types.is_floating, _floats),
@@ -161,10 +160,10 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
         (types.is_decimal, _decimals),
         (types.is_struct, _structs),
         (types.is_map, _maps),
-        (_is_list, _lists),
-        (_is_bytes, _bytes),
-        (types.is_duration, _durations),
-        (types.is_time, _times),
+        (is_list, _lists),
+        (_is_bytes, _by_python),
+        (types.is_duration, _by_python),
+        (types.is_time, _by_python),
     ):
         if is_kind(kind):
             return writer
@@ -177,26 +176,16 @@ def _inner(kind: Any) -> list[tuple[str, Any]]:
         return [(f".{field.name}", field.type) for field in kind]
     if types.is_map(kind):
         return [("", kind.item_type)]
-    return [("", kind.value_type)] if _is_list(kind) else []
+    return [("", kind.value_type)] if is_list(kind) else []
 
 
 def _is_variant(field: Any) -> bool:
     return b"variant" in (field.metadata or {})
 
 
-def _is_text(kind: Any) -> bool:
-    types = extra("pyarrow").types
-    return bool(types.is_string(kind) or types.is_large_string(kind))
-
-
 def _is_bytes(kind: Any) -> bool:
     types = extra("pyarrow").types
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _is_list(kind: Any) -> bool:
-    types = extra("pyarrow").types
-    return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def _is_utf8(values: Any) -> bool:
@@ -211,37 +200,38 @@ def _cast(values: Any) -> Any:
     return values.cast(extra("pyarrow").string())
 
 
-def _by_python(values: Any, few: Any, write: Callable[[Any], str | None]) -> Any:
-    """
-    Return texts for the values that the mask *few* says; NULL for the others.
+def _encoded(value: Any) -> str | None:
+    """Return a value as JSON; None: it is NULL, or cannot travel."""
+    try:
+        value = value.as_py()
+        return None if value is None else text_of(value)
+    except (Unfit, OverflowError, ValueError):
+        return None
 
-    write: Returns the JSON text of a value, or None if it cannot travel.
-    """
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
-    found = values.filter(few).to_pylist()
-    texts = arrow.array([write(value) for value in found], arrow.string())
-    nothing = arrow.nulls(len(values), arrow.string())
-    return compute.replace_with_mask(nothing, few, texts)
+
+def _by_python(values: Any) -> Any:
+    arrow = extra("pyarrow")
+    return arrow.array(map(_encoded, values), arrow.string())
 
 
 def _merged(values: Any, hard: Any, easy: Any, write: Callable[[Any], Any]) -> Any:
-    """Return *easy*, but for the values of the mask *hard*, which Python writes."""
+    """Return *easy*, but for the values of the mask *hard*, which *write* writes."""
     compute = extra("pyarrow.compute")
     hard = compute.fill_null(hard, False)
-    if not compute.any(hard).as_py():
+    if not hard.true_count:
         return easy
-    return compute.if_else(hard, _by_python(values, hard, write), easy)
+    return compute.replace_with_mask(easy, hard, write(values.filter(hard)))
 
 
-def _texts(values: Any) -> Any:
+def storable(values: Any) -> Any:
+    """Return texts, and NULL for those that PostgreSQL cannot store."""
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     if not _is_utf8(values):
         texts = [_utf8(value) for value in values.cast(arrow.binary()).to_pylist()]
         values = arrow.array(texts, arrow.string())
     values = values.cast(arrow.string())
-    hard = compute.match_substring_regex(values, ESCAPED)
-    easy = compute.binary_join_element_wise('"', values, '"', "")
-    return _merged(values, hard, easy, _escaped)
+    has_nul = compute.match_substring(values, "\x00")
+    return compute.if_else(has_nul, None, values) if has_nul.true_count else values
 
 
 def _utf8(value: bytes | None) -> str | None:
@@ -251,8 +241,17 @@ def _utf8(value: bytes | None) -> str | None:
         return None
 
 
-def _escaped(value: str) -> str | None:
-    return None if "\x00" in value else ENCODER.encode(value)
+def _texts(values: Any) -> Any:
+    compute = extra("pyarrow.compute")
+    values = storable(values)
+    hard = compute.match_substring_regex(values, ESCAPED)
+    easy = compute.binary_join_element_wise('"', values, '"', "")
+    return _merged(values, hard, easy, _escaped)
+
+
+def _escaped(values: Any) -> Any:
+    arrow = extra("pyarrow")
+    return arrow.array(map(ENCODER.encode, values.to_pylist()), arrow.string())
 
 
 def _floats(values: Any) -> Any:
@@ -267,15 +266,7 @@ def _floats(values: Any) -> Any:
     easy = _cast(values)
     has_point = compute.match_substring(easy, ".")
     whole = compute.binary_join_element_wise(easy, ".0", "")
-    return _merged(values, hard, compute.if_else(has_point, easy, whole), _float)
-
-
-def _float(value: float) -> str | None:
-    if not math.isfinite(value):
-        return None
-    if -FLOAT_PLAIN_MAX < value < FLOAT_PLAIN_MAX:
-        return repr(value)
-    return f'{TAGGED % "float"}"{value!r}"}}'
+    return _merged(values, hard, compute.if_else(has_point, easy, whole), _by_python)
 
 
 def _tagged(name: str, texts: Any) -> Any:
@@ -316,31 +307,6 @@ def _timestamps(values: Any) -> Any:
     if offset:
         texts = compute.binary_join_element_wise(texts, offset, "")
     return _tagged("datetime", texts)
-
-
-def _all(values: Any) -> Any:
-    return values.is_valid()
-
-
-def _bytes(values: Any) -> Any:
-    texts = _by_python(values, _all(values), lambda v: base64.b64encode(v).decode())
-    return _tagged("bytes", texts)
-
-
-def _durations(values: Any) -> Any:
-    numbers = values.cast(extra("pyarrow").int64())
-    return _by_python(numbers, _all(values), _duration)
-
-
-def _duration(microseconds: int) -> str | None:
-    value = timedelta(microseconds=microseconds)
-    parts = f"[{value.days},{value.seconds},{value.microseconds}]"
-    return f"{TAGGED % 'timedelta'}{parts}}}"
-
-
-def _times(values: Any) -> Any:
-    texts = _by_python(values.cast("time64[us]"), _all(values), time.isoformat)
-    return _tagged("time", texts)
 
 
 def _structs(values: Any) -> Any:

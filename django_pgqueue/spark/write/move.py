@@ -26,7 +26,7 @@ from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.journal import Outcome, Write
-from django_pgqueue.spark.write.staged import MESSAGE_TYPES
+from django_pgqueue.spark.write.parts import MESSAGE_TYPES
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

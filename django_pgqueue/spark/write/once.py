@@ -15,10 +15,9 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.write import journal
-from django_pgqueue.spark.write.columns import Columns
+from django_pgqueue.spark.write.columns import Columns, plan
 from django_pgqueue.spark.write.journal import COMMITTED, WriteResult
-from django_pgqueue.spark.write.messages import MessageColumns, plan_any
-from django_pgqueue.spark.write.options import WriteOptions, parse
+from django_pgqueue.spark.write.options import parse
 from django_pgqueue.spark.write.reap import reap_with
 from django_pgqueue.spark.write.session import session
 
@@ -91,16 +90,13 @@ def write_named(frame: Any, options: Mapping[str, str], dsn: str) -> WriteResult
     return result
 
 
-def check(
-    frame: Any, options: Mapping[str, str]
-) -> tuple[WriteOptions, Columns | MessageColumns]:
+def check(frame: Any, options: Mapping[str, str]) -> Columns:
     """
-    Return what *options* say and which column is what, before Spark does anything.
+    Return which column is what, before Spark does anything.
 
     Raises:
         SparkOptionError: They do not make jobs, or messages.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    asked = parse(options)
-    return asked, plan_any(to_arrow_schema(frame.schema, timezone="UTC"), asked)
+    return plan(to_arrow_schema(frame.schema, timezone="UTC"), parse(options))

@@ -22,9 +22,10 @@ from django_pgqueue.bounds import (
     QUEUE_NAME,
     TASK_NAME_MAX,
 )
-from django_pgqueue.exceptions import SparkOptionError, TopicError
+from django_pgqueue.exceptions import InvalidOption, SparkOptionError, TopicError
 from django_pgqueue.log.names import check_name
 from django_pgqueue.log.start import EARLIEST
+from django_pgqueue.options.marks import check_headers, check_tags
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.option_table import (
     WHERE,
@@ -36,7 +37,6 @@ from django_pgqueue.spark.option_table import (
     read,
 )
 from django_pgqueue.spark.spread import key_columns
-from django_pgqueue.spark.write.marks import check_headers, check_tags
 
 # Of a write of messages; all others place jobs.
 OF_MESSAGES = (
@@ -232,25 +232,19 @@ def _lane_by(name: str, text: str) -> tuple[str, ...]:
 
 
 def _tags(name: str, text: str) -> tuple[str, ...]:
-    tags = [tag.strip() for tag in text.split(",")]
-    problem = check_tags(tags)
-    if problem is not None:
-        raise SparkOptionError(f"The option {name}: {problem}.")
-    return tuple(dict.fromkeys(tags))
+    try:
+        return check_tags([tag.strip() for tag in text.split(",")])
+    except InvalidOption as error:
+        raise SparkOptionError(f"The option {name}: {error}") from None
 
 
 def _headers(name: str, text: str) -> dict[str, Any]:
     try:
-        headers = json.loads(text)
+        return dict(check_headers(json.loads(text)))
+    except InvalidOption as error:
+        raise SparkOptionError(f"The option {name}: {error}") from None
     except ValueError:
-        headers = None
-    problem = "it must be a JSON object"
-    if isinstance(headers, dict):
-        found = check_headers(headers)
-        if found is None:
-            return headers
-        problem = found
-    raise SparkOptionError(f"The option {name}: {problem}.")
+        raise SparkOptionError(f"The option {name} must be a JSON object.") from None
 
 
 def _name(name: str, text: str) -> str:

@@ -20,6 +20,7 @@ from psycopg import sql
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.journal import COMMITTED, OPEN, Outcome, Write
+from django_pgqueue.spark.write.parts import JOB_TYPES, MESSAGE_TYPES
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -28,37 +29,6 @@ COPY_BYTES = 4_194_304
 
 # What waits for a task that Spark is about to kill waits no longer than this.
 DROP_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
-
-# Types of what COPY writes, in the stage and in the statement that moves it.
-TYPES = {
-    "task": "text",
-    "queue": "text",
-    "args": "jsonb",
-    "kwargs": "jsonb",
-    "headers": "jsonb",
-    "priority": "smallint",
-    "max_attempts": "smallint",
-    "run_after": "timestamptz",
-    "expires_at": "timestamptz",
-    "dedup_key": "text",
-    "lane": "text",
-    "lane_capacity": "integer",
-    "lane_spacing": "float8",
-    "lane_burst": "integer",
-    "lane_policy": "text",
-}
-
-# And of messages.
-MESSAGE_TYPES = {
-    "name": "text",
-    "key": "text",
-    "payload": "jsonb",
-    "headers": "jsonb",
-    "run_after": "timestamptz",
-    "id": "bigint",
-    "published_at": "timestamptz",
-    "partition": "smallint",
-}
 
 # Locks: the new table's. No autovacuum: it is gone before that would pay.
 CREATE = """
@@ -103,7 +73,7 @@ def begin(connection: Connection, write: Write) -> None:
         with connection.transaction():
             if journal.begin(connection, write):
                 columns = sql.SQL("").join(
-                    sql.SQL(f", {name} {(TYPES | MESSAGE_TYPES)[name]}")
+                    sql.SQL(f", {name} {(JOB_TYPES | MESSAGE_TYPES)[name]}")
                     for name in write.stage_columns
                 )
                 connection.execute(
@@ -229,7 +199,7 @@ class Jobs:
     def __call__(self, connection: Connection, write: Write, outcome: Outcome) -> int:
         """Make them; return how many."""
         made = {name: sql.SQL(name) for name in write.stage_columns} | {
-            name: sql.SQL(f"%({name})s::{TYPES[name]}") for name in self.constants
+            name: sql.SQL(f"%({name})s::{JOB_TYPES[name]}") for name in self.constants
         }
         params: dict[str, Any] = dict(self.constants)
         if self.per_second:

@@ -22,13 +22,8 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.spark.write import aside, journal, staged
-from django_pgqueue.spark.write.columns import REASON, Columns
+from django_pgqueue.spark.write.columns import Columns, plan
 from django_pgqueue.spark.write.journal import Outcome, Write, count_reason
-from django_pgqueue.spark.write.messages import (
-    MessageColumns,
-    Messages,
-    plan_any,
-)
 from django_pgqueue.spark.write.move import Handing, Publishing
 from django_pgqueue.spark.write.options import WriteOptions, parse
 from django_pgqueue.spark.write.reap import clear, reap_with, wake_workers
@@ -66,15 +61,15 @@ class PgQueueWriter(DataSourceArrowWriter):
     def __init__(
         self,
         options: WriteOptions,
-        columns: Columns | MessageColumns,
+        columns: Columns,
         schema_of_jobs: str,
         receiver: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = options
         self._columns = columns
-        rows = _rows_of(columns, options)
+        rows = Rows(columns, options)
         self._move = _move_of(rows, options, receiver)
-        self._has_lanes = "lane" in rows.names
+        self._has_lanes = "lane" in {*rows.varying, *rows.constants}
         self._write = Write(
             id=uuid4(),
             name=options.name,
@@ -190,11 +185,10 @@ class _Task:
         self._connection = connection
         self._report = report
         self._partition = partition
-        self._rows = _rows_of(writer._columns, options)
         self._seen = 0
         staged.begin(connection, write)
         self._stager = staged.Stager(connection, write, report.attempt)
-        self._rows.leave_out_constants(lead=self._stager.lead)
+        self._rows = Rows(writer._columns, options, lead=self._stager.lead)
         self._aside: aside.Aside | None = None
         if write.refused_path is not None:
             self._aside = aside.Aside(
@@ -258,7 +252,7 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
             'Jobs are added, and never overwritten: write with .mode("append").'
         )
     options = parse(given)
-    columns = plan_any(_arrow_schema(schema), options)
+    columns = plan(_arrow_schema(schema), options)
     with session(read_dsn(options.dsn)) as connection:
         journal.check_schema(connection)
         # First: what a dead driver has left may have the name.
@@ -276,13 +270,6 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
         )
         journal.check_name(connection, writer._write)
     return writer
-
-
-def _rows_of(columns: Columns | MessageColumns, options: WriteOptions) -> Rows:
-    """Return what makes jobs, or messages, of rows."""
-    if isinstance(columns, MessageColumns):
-        return Messages(columns, options)
-    return Rows(columns, options, REASON)
 
 
 def _move_of(
