@@ -191,7 +191,7 @@ def test_the_columns_are_those_of_the_contract(run, spark, tmp_path):
         ({"path": "/" + 900 * "x"}, "has 901 characters"),
         ({"path": "/a", "format": "csv"}, "'csv'; it must be parquet or delta"),
         ({"path": "/a", "since": "yesterday"}, "a day such as 2026-11-21"),
-        ({"path": "nowhere://a/b"}, "cannot be exported to nowhere://a/b"),
+        ({"path": "nowhere://a/b"}, "can be written to nowhere://a/b"),
     ],
 )
 def test_wrong_options_are_refused(plan, options, problem):

@@ -1,5 +1,5 @@
 """
-Store: the folder that days are exported to, on any file system that Arrow knows.
+Store: the folder that files are written to, on any file system that Arrow knows.
 
 A local or shared folder, s3://, gs://, abfss:// and hdfs:// are written by the same
 code, without Spark and without a jar. Names in it are given with `/` between.
@@ -37,8 +37,8 @@ class Store:
             self._files, self._root = self._opened(for_arrow(target))
         except Exception as error:
             raise SparkOptionError(
-                f"Days cannot be exported to {target}: {_first_line(error)}. It must "
-                f"be a folder, or a URI of s3, gs, abfss or hdfs."
+                f"Nothing can be written to {target}: {_first_line(error)}. It must be "
+                f"a folder, or a URI of s3, gs, abfss or hdfs."
             ) from None
         self._root = self._root.rstrip("/")
 

@@ -2,12 +2,12 @@
 Writing: rows of a DataFrame become jobs or messages, all of them or none.
 
     options.py     what .option(…) may say, checked before anything is written
-    columns.py     which column of the DataFrame is what of a job
+    parts.py       what a job or a message is made of
+    columns.py     which column of the DataFrame is what of it
     rows.py        the rows of a batch, checked as delay() checks, as text for COPY
-    messages.py    likewise of messages, checked as publish() checks
+    texts.py       one column of them
     json_text.py   Arrow's values as the JSON that a task reads
     json_given.py  JSON that the DataFrame has as text, checked
-    marks.py       tags and headers
     aside.py       rows that were refused, in files beside
     session.py     a session of the database, through psycopg
     journal.py     the row that says what became of a write

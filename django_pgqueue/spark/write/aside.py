@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
+from django_pgqueue.spark.export.store import Store
 
 PENDING = "_pending"
 
@@ -23,7 +23,7 @@ class Aside:
 
     def __init__(self, path: str, write_id: UUID, partition: int, attempt: int) -> None:
         self._path = path
-        self._folder = pending(write_id)
+        self._folder = _pending(write_id)
         self.name = f"part-{partition:05}-{write_id.hex}-{attempt}.parquet"
         self._file: Any = None
         self._writer: Any = None
@@ -31,12 +31,8 @@ class Aside:
     def add(self, rows: Any) -> None:
         """Take a pyarrow.RecordBatch of refused rows."""
         if self._writer is None:
-            files, root = file_system(self._path)
             try:
-                files.create_dir(f"{root}/{self._folder}", recursive=True)
-                self._file = files.open_output_stream(
-                    f"{root}/{self._folder}/{self.name}"
-                )
+                self._file = Store(self._path).writes(f"{self._folder}/{self.name}")
             except OSError as error:
                 raise _cannot(self._path, error) from None
             parquet = extra("pyarrow.parquet")
@@ -52,46 +48,26 @@ class Aside:
         return [self.name]
 
 
-def pending(write_id: UUID) -> str:
-    """Return the folder, below the path, of files that do not count yet."""
-    return f"{PENDING}/{write_id.hex}"
-
-
 def settle(path: str, write_id: UUID, names: Iterable[str]) -> None:
     """
     Move the files *names* of a write to where they are seen, and delete its others.
 
     It may be done again after it broke off.
     """
-    arrow_files = extra("pyarrow.fs")
-    files, root = file_system(path)
-    folder = f"{root}/{pending(write_id)}"
+    store, folder = Store(path), _pending(write_id)
     try:
         for name in names:
-            found = files.get_file_info(f"{folder}/{name}")
-            if found.type != arrow_files.FileType.NotFound:
-                files.move(f"{folder}/{name}", f"{root}/{name}")
-        if files.get_file_info(folder).type != arrow_files.FileType.NotFound:
-            files.delete_dir(folder)
+            # An object store copies and then deletes: what is there is whole.
+            if store.exists(f"{folder}/{name}") and not store.exists(name):
+                store.move(f"{folder}/{name}", name)
+        store.remove_folder(folder)
     except OSError as error:
         raise _cannot(path, error) from None
 
 
-def file_system(path: str) -> tuple[Any, str]:
-    """
-    Return a pyarrow.fs.FileSystem, and the path in it.
-
-    Raises:
-        SparkError: There is none for such an address, or it cannot be reached.
-    """
-    files = extra("pyarrow.fs")
-    try:
-        if not urlsplit(path).scheme:
-            return files.LocalFileSystem(), path
-        found, root = files.FileSystem.from_uri(path)
-    except (OSError, ValueError) as error:
-        raise _cannot(path, error) from None
-    return found, root.rstrip("/")
+def _pending(write_id: UUID) -> str:
+    """Return the folder, below the path, of files that do not count yet."""
+    return f"{PENDING}/{write_id.hex}"
 
 
 def _cannot(path: str, error: Exception) -> SparkError:

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.names import topic_of
+from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.write import aside, journal, staged
 from django_pgqueue.spark.write.columns import Columns, plan
 from django_pgqueue.spark.write.journal import Outcome, Write, count_reason
@@ -261,7 +262,7 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
         except Exception as error:
             logger.warning("reaping failed error=%r", error)
         if options.refused_path is not None:
-            aside.file_system(options.refused_path)
+            Store(options.refused_path)
         writer = PgQueueWriter(
             options,
             columns,
