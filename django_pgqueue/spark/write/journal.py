@@ -43,12 +43,6 @@ ON CONFLICT DO NOTHING
 # Locks: none.
 STATE = "SELECT state FROM pgqueue_spark_write WHERE id = %(id)s"
 
-# Locks: none.
-BY_NAME = """
-SELECT id, state, started_at FROM pgqueue_spark_write
- WHERE name = %(name)s AND state <> 'rolled_back'
-"""
-
 # Locks: the row, until the transaction that decides ends.
 LOCK = "SELECT state FROM pgqueue_spark_write WHERE id = %(id)s FOR UPDATE"
 
@@ -169,22 +163,30 @@ def schema_of_jobs(connection: Connection) -> str:
 
 def check_name(connection: Connection, write: Write) -> None:
     """Raise SparkError if another write has the name of *write*."""
-    if write.name is None:
-        return
-    row = connection.execute(BY_NAME, {"name": write.name}).fetchone()
-    if row is None or row[0] == write.id:
-        return
-    _, state, started_at = row
-    if state == COMMITTED:
+    found = None if write.name is None else look_up(connection, write.name)
+    if found is not None:
         raise SparkError(
             f"{write} was committed already; it began at "
-            f"{started_at.isoformat(timespec='seconds')}. Nothing was written again."
+            f"{found.started_at.isoformat(timespec='seconds')}. Nothing was written "
+            f"again."
         )
-    raise SparkError(
-        f"{write} is {state} since {started_at.isoformat(timespec='seconds')}. If its "
-        f"driver is dead, roll it back: python -m django_pgqueue.spark.write.reap "
-        f"--name NAME."
-    )
+
+
+def look_up(connection: Connection, name: str) -> WriteResult | None:
+    """
+    Return the write of a name that is committed; None: the name is free.
+
+    Raises:
+        SparkError: One is under way.
+    """
+    found = read_by_name(connection, name)
+    if found is not None and found.state == OPEN:
+        raise SparkError(
+            f"Write {name!r} is open since "
+            f"{found.started_at.isoformat(timespec='seconds')}. If its driver is dead, "
+            f"roll it back: python -m django_pgqueue.spark.write.reap --name NAME."
+        )
+    return found if found is not None and found.state == COMMITTED else None
 
 
 def begin(connection: Connection, write: Write) -> bool:
@@ -291,7 +293,11 @@ SELECT id, name, state, started_at, ended_at, written, skipped, refused, reasons
   FROM pgqueue_spark_write
 """
 RESULT_BY_ID = f"{RESULT} WHERE id = %(id)s"
-RESULT_BY_NAME = f"{RESULT} WHERE name = %(name)s ORDER BY started_at DESC LIMIT 1"
+# What has the name, and else who had it last.
+RESULT_BY_NAME = f"""
+{RESULT} WHERE name = %(name)s
+ ORDER BY state = 'rolled_back', started_at DESC LIMIT 1
+"""
 
 
 def read(connection: Connection, write_id: UUID) -> WriteResult | None:

@@ -16,7 +16,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.columns import Columns, plan
-from django_pgqueue.spark.write.journal import COMMITTED, WriteResult
+from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.spark.write.options import parse
 from django_pgqueue.spark.write.reap import reap_with
 from django_pgqueue.spark.write.session import session
@@ -54,17 +54,7 @@ def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
             reap_with(connection, name=name)
         row = connection.execute(NOW).fetchone()
         assert row is not None
-        result = journal.read_by_name(connection, name)
-        if result is not None and result.state == COMMITTED:
-            return Named(result, row[0])
-        if result is not None and result.state != journal.ROLLED_BACK:
-            raise SparkError(
-                f"Write {name!r} is {result.state} since "
-                f"{result.started_at.isoformat(timespec='seconds')}. If its driver is "
-                f"dead, roll it back: python -m django_pgqueue.spark.write.reap --name "
-                f"NAME."
-            )
-        return Named(None, row[0])
+        return Named(journal.look_up(connection, name), row[0])
 
 
 def write_named(frame: Any, options: Mapping[str, str], dsn: str) -> WriteResult:
