@@ -19,8 +19,7 @@ from typing import Any
 
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Files
-from django_pgqueue.spark.export.parquet_files import FILE_MB
-from django_pgqueue.spark.export.place import DayRefused, Published, Written
+from django_pgqueue.spark.export.place import Place, Published, Written
 from django_pgqueue.spark.export.store import for_arrow
 from django_pgqueue.spark.export.sums import Sums
 from django_pgqueue.spark.reader import arrow_schema
@@ -32,14 +31,11 @@ APPLICATION = "django_pgqueue.export"
 DAY = "day"
 
 
-class DeltaPlace:
+class DeltaPlace(Place):
     """A Delta table, of any file system that deltalake knows."""
 
-    replaces_files = False
-
     def __init__(self, run: Any, target: str) -> None:
-        self.file_bytes = FILE_MB * 2**20
-        self._run = run
+        super().__init__(run)
         self._target = for_arrow(target)
         self._delta = extra("deltalake")
         self._table: Any = None
@@ -47,12 +43,6 @@ class DeltaPlace:
         # What is read of it so far, and the rest.
         self._first: Any = None
         self._rest: Iterator[Any] = iter(())
-
-    def clear(self, live: Sequence[int]) -> None:
-        """Do nothing: files of no version are VACUUM's."""
-
-    def leave(self) -> None:
-        """Do nothing, as clear()."""
 
     def has(self, day: date) -> bool:
         """Whether the table has files of the day."""
@@ -104,26 +94,8 @@ class DeltaPlace:
 
     def _read_again(self, day: date, given: Sums) -> Published:
         table = self._delta.DeltaTable(self._target)
-        there = Sums()
-        for batch in _batches(table, day):
-            self._run.check()
-            there.add(batch)
-        if (given.rows, given.content) != (there.rows, there.content):
-            raise DayRefused(
-                f"Rows and checksum differ: {given.rows:,} rows were written with the "
-                f"checksum {given.content}, and the table has {there.rows:,} with "
-                f"{there.content}."
-            )
+        self._compare(given, _batches(table, day))
         return Published(_files_of(_of_day(table, day)), int(table.version()))
-
-    def take_back(self, day: date, listed: Sequence[str]) -> None:
-        """Do nothing: a commit stands, and the next run replaces the day."""
-
-    def clean(self, day: date, paths: Sequence[str]) -> None:
-        """Do nothing, as clear()."""
-
-    def remove(self, paths: Sequence[str]) -> None:
-        """Do nothing, as clear()."""
 
     def forget(self) -> None:
         """Delete the files of all versions but the present one."""
@@ -132,10 +104,6 @@ class DeltaPlace:
             table.vacuum(
                 retention_hours=0, enforce_retention_duration=False, dry_run=False
             )
-
-    def strays(self, day: date) -> list[str]:
-        """Return nothing: what the table has of the day is in its log."""
-        return []
 
     def look(self, day: date, files: Files, rows: int) -> Files | None:
         """Return the day's files of the present version, if these have its rows."""

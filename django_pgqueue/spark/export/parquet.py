@@ -17,15 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
+from itertools import chain
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Files
-from django_pgqueue.spark.export.parquet_files import FILE_MB, Writer, read
-from django_pgqueue.spark.export.place import DayRefused, Published, Written
+from django_pgqueue.spark.export.parquet_files import Writer, read
+from django_pgqueue.spark.export.place import DayRefused, Place, Published, Written
 from django_pgqueue.spark.export.store import Store
-from django_pgqueue.spark.export.sums import Sums
 from django_pgqueue.spark.reader import arrow_schema
 from django_pgqueue.spark.tables import ARCHIVE
 
@@ -36,14 +36,13 @@ DONE = "_SUCCESS"
 OF_RUN = "run-"
 
 
-class ParquetPlace:
+class ParquetPlace(Place):
     """A folder of Parquet files, by day and queue."""
 
     replaces_files = True
 
     def __init__(self, run: Any, target: str) -> None:
-        self.file_bytes = FILE_MB * 2**20
-        self._run = run
+        super().__init__(run)
         self._store = Store(target)
         self._aside = f"{ASIDE}/{OF_RUN}{run.id}"
         # By name below the day: bytes and rows.
@@ -85,19 +84,17 @@ class ParquetPlace:
             self._written = writer.close()
         finally:
             writer.abandon()
-        there = Sums()
-        for path in sorted(self._written):
-            for batch in read(self._store, f"{aside}/{path}"):
-                self._run.check()
-                there.add(batch)
-        given = rows.sums
-        if (given.rows, given.content) != (there.rows, there.content):
-            self._store.remove_folder(aside)
-            raise DayRefused(
-                f"Rows and checksum differ: {given.rows:,} rows were written with the "
-                f"checksum {given.content}, and the files have {there.rows:,} with "
-                f"{there.content}."
+        try:
+            self._compare(
+                rows.sums,
+                chain.from_iterable(
+                    read(self._store, f"{aside}/{path}")
+                    for path in sorted(self._written)
+                ),
             )
+        except DayRefused:
+            self._store.remove_folder(aside)
+            raise
 
     def publish(self, day: date, kept: Sequence[str] = ()) -> Published:
         """Move the day to its place, beside what is there."""
@@ -137,9 +134,6 @@ class ParquetPlace:
         """Delete files one by one: their folder may be filled meanwhile."""
         for path in paths:
             self._store.remove(path)
-
-    def forget(self) -> None:
-        """Do nothing: what clean() has deleted is gone."""
 
     def strays(self, day: date) -> list[str]:
         """Return the files that readers see of the day."""

@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.pipeline.exports import Files
-
-if TYPE_CHECKING:
-    from django_pgqueue.spark.export.sums import Sums
+from django_pgqueue.spark.export.parquet_files import FILE_MB
+from django_pgqueue.spark.export.sums import Sums
 
 
 class DayRefused(SparkError):
@@ -61,10 +60,15 @@ class Published:
 class Place(Protocol):
     """What the pipeline jobs ask of a format."""
 
-    # Whether some files of a day may be replaced, and others stay.
-    replaces_files: bool
+    # Whether some files of a day may be replaced, and others stay. Where not, there is
+    # nothing to remove either: a table has a log of its own.
+    replaces_files: bool = False
     # A file that has grown so large is followed by another.
-    file_bytes: int
+    file_bytes: int = FILE_MB * 2**20
+    _run: Any
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
 
     def clear(self, live: Sequence[int]) -> None:
         """Remove what runs have left that are not among the *live* ones."""
@@ -106,6 +110,7 @@ class Place(Protocol):
 
     def strays(self, day: date) -> list[str]:
         """Return the files in the place of *day*, of which some may not be listed."""
+        return []
 
     def look(self, day: date, files: Files, rows: int) -> Files | None:
         """
@@ -124,3 +129,16 @@ class Place(Protocol):
         self, day: date, files: Files, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
         """Yield the rows of *files*, of *day*, or some columns, and their queue."""
+
+    def _compare(self, given: Sums, batches: Iterator[Any]) -> None:
+        """Raise DayRefused unless *batches*, read again, are what was written."""
+        there = Sums()
+        for batch in batches:
+            self._run.check()
+            there.add(batch)
+        if (given.rows, given.content) != (there.rows, there.content):
+            raise DayRefused(
+                f"Rows and checksum differ: {given.rows:,} rows were written with the "
+                f"checksum {given.content}, and {there.rows:,} are there with "
+                f"{there.content}."
+            )
