@@ -83,14 +83,26 @@ def plan(
     """
     now = session.rows(NOW)[0]["now"]
     ranges = _ranges(session, table, now if table.written_at else None)
-    total = sum(size for _, size in ranges)
     if partitions is None:
-        partitions = min(1 + total // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
+        partitions = by_bytes(sum(size for _, size in ranges))
+    return divided(ranges, partitions)
+
+
+def by_bytes(size: int) -> int:
+    """Return how many tasks read so many bytes, unless the option partitions says."""
+    return min(1 + size // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
+
+
+def divided(
+    ranges: Sequence[tuple[Slice, int]], partitions: int
+) -> list[tuple[Slice, ...]]:
+    """Divide ranges, each with its size, among up to *partitions* tasks."""
+    total = max(sum(size for _, size in ranges), 1)
     return distribute(
         [
             (part, size / parts)
             for whole, size in ranges
-            for parts in [max(1, round(partitions * size / max(total, 1)))]
+            for parts in [max(1, round(partitions * size / total))]
             for part in cut(whole, parts)
         ],
         partitions,

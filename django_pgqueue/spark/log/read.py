@@ -24,11 +24,10 @@ from django_pgqueue.spark.log.bounds import (
 from django_pgqueue.spark.log.starting import Place
 from django_pgqueue.spark.log.walk import Range
 from django_pgqueue.spark.slices import (
-    BYTES_PER_PARTITION,
     DEFAULT_PARTITIONS_MAX,
     Slice,
-    cut,
-    distribute,
+    by_bytes,
+    divided,
     moment,
 )
 
@@ -96,8 +95,8 @@ def plan(
         size = sum(
             day.bytes for day in days(cursor) if not since or day.day >= since.date()
         )
-        partitions = min(1 + size // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
-    return _divided([(each, _ids(each)) for each in slices], partitions)
+        partitions = by_bytes(size)
+    return divided([(each, _ids(each)) for each in slices], partitions)
 
 
 def tasks(
@@ -127,7 +126,7 @@ def tasks(
     ]
     rows = sum(size for _, size in slices)
     most = DEFAULT_PARTITIONS_MAX if partitions is None else partitions
-    return _divided(slices, min(1 + rows // ROWS_PER_TASK, most))
+    return divided(slices, min(1 + rows // ROWS_PER_TASK, most))
 
 
 def _after(begin: Place, topic: Topic, partition: int, horizon: int) -> int:
@@ -138,21 +137,6 @@ def _after(begin: Place, topic: Topic, partition: int, horizon: int) -> int:
 
 def _ids(part: Slice) -> int:
     return part.last_id - part.first_id + 1
-
-
-def _divided(
-    slices: Sequence[tuple[Slice, int]], partitions: int
-) -> list[tuple[Slice, ...]]:
-    total = max(sum(size for _, size in slices), 1)
-    return distribute(
-        [
-            (part, size / parts)
-            for whole, size in slices
-            for parts in [max(1, round(partitions * size / total))]
-            for part in cut(whole, parts)
-        ],
-        partitions,
-    )
 
 
 def _ends(

@@ -123,6 +123,22 @@ class Outcome:
     # The first refused rows, in words.
     samples: list[str] = field(default_factory=list)
 
+    def staged(self, attempt: int, rows: int) -> None:
+        """Count rows that an attempt has written."""
+        self.rows += rows
+        self.by_attempt[attempt] = self.by_attempt.get(attempt, 0) + rows
+
+    def add(self, other: Outcome) -> None:
+        """Add what another attempt has reported."""
+        for attempt, rows in other.by_attempt.items():
+            self.staged(attempt, rows)
+        self.refused += other.refused
+        self.queues |= other.queues
+        self.files += other.files
+        self.samples += other.samples
+        for reason, rows in other.reasons.items():
+            count_reason(self.reasons, reason, rows)
+
 
 def marks(write: Write) -> str:
     """Return the headers of what a write brings back, as JSON."""

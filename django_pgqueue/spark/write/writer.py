@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -43,17 +42,11 @@ COMMIT_TRIES = 10
 COMMIT_PAUSE_SECONDS = 3.0
 
 
-@dataclass
 class Report(WriterCommitMessage):
     """What one attempt of a task has done."""
 
-    attempt: int
-    rows: int = 0
-    refused: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    samples: list[str] = field(default_factory=list)
-    queues: set[str] = field(default_factory=set)
-    files: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.outcome = Outcome()
 
 
 class PgQueueWriter(DataSourceArrowWriter):
@@ -84,12 +77,12 @@ class PgQueueWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         attempt, partition = context.taskAttemptId(), context.partitionId()
-        report = Report(attempt)
+        report = Report()
         for batch in iterator:
             if batch.num_rows == 0:
                 continue
             with session(read_dsn(self._options.dsn)) as connection:
-                task = _Task(self, connection, report, partition)
+                task = _Task(self, connection, report.outcome, attempt, partition)
                 task.take(batch)
                 # In fail mode, one refused row decides the write.
                 for more in iterator if task.may_go_on else ():
@@ -107,7 +100,9 @@ class PgQueueWriter(DataSourceArrowWriter):
         Raises:
             SparkError: Rows were refused or are missing; nothing is written.
         """
-        outcome = _together(messages)
+        outcome = Outcome()
+        for report in messages:
+            outcome.add(report.outcome)
         write = self._write
         if outcome.refused and write.refused_path is None:
             raise SparkError(
@@ -180,26 +175,30 @@ class _Task:
     """One attempt of one task."""
 
     def __init__(
-        self, writer: PgQueueWriter, connection: Any, report: Report, partition: int
+        self,
+        writer: PgQueueWriter,
+        connection: Any,
+        outcome: Outcome,
+        attempt: int,
+        partition: int,
     ) -> None:
         options, write = writer._options, writer._write
         self._connection = connection
-        self._report = report
+        self._outcome = outcome
+        self._attempt = attempt
         self._partition = partition
         self._seen = 0
         staged.begin(connection, write)
-        self._stager = staged.Stager(connection, write, report.attempt)
+        self._stager = staged.Stager(connection, write, attempt)
         self._rows = Rows(writer._columns, options, lead=self._stager.lead)
         self._aside: aside.Aside | None = None
         if write.refused_path is not None:
-            self._aside = aside.Aside(
-                write.refused_path, write.id, partition, report.attempt
-            )
+            self._aside = aside.Aside(write.refused_path, write.id, partition, attempt)
 
     @property
     def may_go_on(self) -> bool:
         """Whether further rows can change what becomes of the write."""
-        return self._report.refused == 0 or self._aside is not None
+        return self._outcome.refused == 0 or self._aside is not None
 
     def take(self, batch: Any) -> None:
         """Write the rows of a pyarrow.RecordBatch."""
@@ -208,26 +207,26 @@ class _Task:
                 self._refuse(checked)
             if checked.rows and self.may_go_on:
                 self._stager.add(checked.text)
-                self._report.rows += checked.rows
-                self._report.queues |= checked.queues
+                self._outcome.staged(self._attempt, checked.rows)
+                self._outcome.queues |= checked.queues
         self._seen += batch.num_rows
 
     def end(self) -> None:
         """Make what was written one that can be committed."""
         if self._aside is not None:
-            self._report.files += self._aside.close()
+            self._outcome.files += self._aside.close()
         if not self.may_go_on:
             return
         self._stager.flush()
 
     def _refuse(self, checked: Checked) -> None:
-        report = self._report
-        report.refused += len(checked.reasons)
+        outcome = self._outcome
+        outcome.refused += len(checked.reasons)
         for place, reason in sorted(checked.reasons.items()):
-            count_reason(report.reasons, reason)
-            if len(report.samples) < SAMPLES_MAX:
+            count_reason(outcome.reasons, reason)
+            if len(outcome.samples) < SAMPLES_MAX:
                 row = self._seen + place + 1
-                report.samples.append(
+                outcome.samples.append(
                     f"Row {row:,} of partition {self._partition}: {reason}"
                 )
         if self._aside is not None:
@@ -301,19 +300,3 @@ def _arrow_schema(schema: Any) -> Any:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def _together(messages: Sequence[Any]) -> Outcome:
-    """Return what the attempts that count have reported, together."""
-    outcome = Outcome()
-    for report in messages:
-        outcome.rows += report.rows
-        outcome.refused += report.refused
-        outcome.queues |= report.queues
-        outcome.files += report.files
-        outcome.samples += report.samples
-        for reason, rows in report.reasons.items():
-            count_reason(outcome.reasons, reason, rows)
-        if report.rows:
-            outcome.by_attempt[report.attempt] = report.rows
-    return outcome
