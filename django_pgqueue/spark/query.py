@@ -16,6 +16,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.slices import DEFAULT_PARTITIONS_MAX
+from django_pgqueue.spark.tables import TYPES, arrow_type
 
 # Rows of a divided query that make one more task, unless the option partitions says.
 ROWS_PER_PARTITION = 250_000
@@ -23,38 +24,11 @@ ROWS_PER_PARTITION = 250_000
 CHARACTERS_MAX = 100_000
 
 # Arrow's types as the driver gives them, in Spark's words.
-OF_ARROW = {
-    "int16": "smallint",
-    "int32": "int",
-    "int64": "bigint",
-    "float": "float",
-    "double": "double",
-    "bool": "boolean",
-    "string": "string",
-    "binary": "binary",
-    "date32[day]": "date",
-    "timestamp[us, tz=UTC]": "timestamp",
-    "timestamp[us]": "timestamp_ntz",
-}
+OF_ARROW = {arrow: name for name, (_, arrow) in TYPES.items()}
 
 # Types of PostgreSQL that travel as text.
 AS_TEXT = {"uuid", "json", "jsonb"}
 
-# Spark's types, and what each is in PostgreSQL: columns are cast, so that a driver
-# never guesses.
-SQL_TYPES = {
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "float": "real",
-    "double": "double precision",
-    "boolean": "boolean",
-    "string": "text",
-    "binary": "bytea",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-}
 WHOLE = {"smallint", "int", "bigint"}
 
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -89,7 +63,7 @@ class QueryColumn:
             return f"{name}::numeric({found[1]},{found[2]}) AS {name}"
         # Ordered by bytes, as by Spark, which has PostgreSQL compare.
         order = ' COLLATE "C"' if self.type == "string" else ""
-        return f"{name}::{SQL_TYPES[self.type]}{order} AS {name}"
+        return f"{name}::{TYPES[self.type][0]}{order} AS {name}"
 
     @property
     def as_text_of_digits(self) -> str:
@@ -263,28 +237,17 @@ def _whole(columns: Sequence[QueryColumn], name: str) -> QueryColumn:
 def _schema(columns: Sequence[QueryColumn]) -> Any:
     """Return the Arrow schema that Spark expects for *columns*, to the letter."""
     arrow = extra("pyarrow")
-    types = {
-        "smallint": arrow.int16(),
-        "int": arrow.int32(),
-        "bigint": arrow.int64(),
-        "float": arrow.float32(),
-        "double": arrow.float64(),
-        "boolean": arrow.bool_(),
-        "string": arrow.string(),
-        "binary": arrow.binary(),
-        "date": arrow.date32(),
-        "timestamp": arrow.timestamp("us", tz="UTC"),
-        "timestamp_ntz": arrow.timestamp("us"),
-    }
     fields = []
     for column in columns:
         found = DECIMAL.fullmatch(column.type)
-        kind = (
-            types[column.type]
-            if found is None
-            else arrow.decimal128(int(found[1]), int(found[2]))
+        fields.append(
+            (
+                column.name,
+                arrow.decimal128(int(found[1]), int(found[2]))
+                if found
+                else arrow_type(column.type),
+            )
         )
-        fields.append((column.name, kind))
     return arrow.schema(fields)
 
 

@@ -19,7 +19,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.spark.pace import PAGE_BYTES_MAX, Pace
 from django_pgqueue.spark.redact import Redaction, Redactor
 from django_pgqueue.spark.slices import Slice
-from django_pgqueue.spark.tables import Column, Table
+from django_pgqueue.spark.tables import Column, Table, arrow_type
 
 # Locks: ACCESS SHARE on the table, for one page.
 # The order is that of the primary key, of one day's partition in the archive, so that a
@@ -153,14 +153,4 @@ class _Page:
 
 def arrow_schema(columns: tuple[Column, ...]) -> Any:
     """Return the Arrow schema that Spark expects for *columns*, to the letter."""
-    arrow = extra("pyarrow")
-    types = {
-        "bigint": arrow.int64(),
-        "int": arrow.int32(),
-        "smallint": arrow.int16(),
-        "double": arrow.float64(),
-        "boolean": arrow.bool_(),
-        "string": arrow.string(),
-        "timestamp": arrow.timestamp("us", tz="UTC"),
-    }
-    return arrow.schema([(column.name, types[column.type]) for column in columns])
+    return extra("pyarrow").schema([(c.name, arrow_type(c.type)) for c in columns])

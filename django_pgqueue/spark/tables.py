@@ -12,19 +12,26 @@ Types are Spark's. What is JSON in the database is a string of JSON here, redact
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from django_pgqueue.extras import extra
 
 CONTRACT_VERSION = 4
 
-# What each type is called in PostgreSQL. Every column is cast, so that a driver never
-# guesses: a batch of another type is refused by Spark.
-SQL_TYPES = {
-    "bigint": "bigint",
-    "int": "integer",
-    "smallint": "smallint",
-    "double": "double precision",
-    "boolean": "boolean",
-    "string": "text",
-    "timestamp": "timestamptz",
+# What each type of Spark's is called in PostgreSQL, and in Arrow. Every column is cast,
+# so that a driver never guesses: a batch of another type is refused by Spark.
+TYPES = {
+    "smallint": ("smallint", "int16"),
+    "int": ("integer", "int32"),
+    "bigint": ("bigint", "int64"),
+    "float": ("real", "float"),
+    "double": ("double precision", "double"),
+    "boolean": ("boolean", "bool"),
+    "string": ("text", "string"),
+    "binary": ("bytea", "binary"),
+    "date": ("date", "date32[day]"),
+    "timestamp": ("timestamptz", "timestamp[us, tz=UTC]"),
+    "timestamp_ntz": ("timestamp", "timestamp[us]"),
 }
 
 
@@ -43,7 +50,7 @@ class Column:
     def sql(self) -> str:
         """How it is selected."""
         selected = self.expression or self.name
-        return f"{selected}::{SQL_TYPES[self.type]} AS {self.name}"
+        return f"{selected}::{TYPES[self.type][0]} AS {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +178,14 @@ LOG = Table(
 )
 
 TABLES = {table.name: table for table in (JOBS, ARCHIVE, DEAD_LETTERS, LOG)}
+
+
+def arrow_type(name: str) -> Any:
+    """Return the pyarrow.DataType of a type of Spark's, to the letter."""
+    arrow = extra("pyarrow")
+    if name == "timestamp":
+        return arrow.timestamp("us", tz="UTC")
+    return arrow.type_for_alias(TYPES[name][1])
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
