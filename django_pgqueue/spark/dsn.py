@@ -38,9 +38,9 @@ class DsnSource:
     variable: str = DEFAULT_VARIABLE
     file: str | None = None
 
-    def read(self, environ: Mapping[str, str]) -> str:
+    def read(self, environ: Mapping[str, str] = os.environ) -> str:
         """
-        Return the DSN.
+        Return the DSN, by default as this process finds it.
 
         Raises:
             SparkError: It is not there, or is no DSN. The text never shows it.

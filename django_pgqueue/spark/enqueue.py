@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -69,13 +69,7 @@ def write(run: Any, frame: Any, said: FanOut) -> int:
     # The run's own row says that no other one of this job is alive.
     found = once.look_up(dsn, name, takes_over=True)
     if found.result is not None:
-        ended_at = found.result.ended_at
-        assert ended_at is not None
-        run.note(
-            f"{name!r} was written already, at "
-            f"{ended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: "
-            f"{_summary(found.result, said)}. Nothing was written again."
-        )
+        run.note(once.told(name, found.result, _summary(found.result, said)))
         return 0
     run.check()
     result = fanout.write(frame, said, dsn, found.now)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -69,11 +69,11 @@ class FanOut:
     start: datetime | None = None
     # What becomes of rows that have the same key.
     repeated: str = REFUSE
-    task: str = field(init=False, default="")
 
-    def __post_init__(self) -> None:
-        """Keep the task's name, which the offsets depend on."""
-        object.__setattr__(self, "task", self.options.get("task", ""))
+    @property
+    def task(self) -> str:
+        """The task's name, which the offsets depend on; "": rows say theirs."""
+        return self.options.get("task", "")
 
 
 def fan_out(

@@ -10,7 +10,6 @@ session.py has opened, which also says what is redacted.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,7 +144,7 @@ class PgQueueReader(DataSourceReader):
 
     def _session(self) -> Session:
         asked = self._asked
-        return Session(asked.dsn.read(os.environ), table=asked.table.name)
+        return Session(asked.dsn.read(), table=asked.table.name)
 
 
 def columns_of(schema: Any, asked: options.ReadOptions) -> tuple[Column, ...]:

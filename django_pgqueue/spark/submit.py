@@ -65,7 +65,7 @@ def _plan(asked: argparse.Namespace) -> Plan:
         import_module(module)
     job = find_job(asked.job)
     patterns = REDACT_DEFAULT if asked.redact is None else tuple(asked.redact)
-    dsn = DsnSource().read(os.environ)
+    dsn = DsnSource().read()
 
     @contextmanager
     def sessions() -> Iterator[Any]:

@@ -8,7 +8,6 @@ no end is above the horizon. So a batch that Spark runs again has the same messa
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -120,7 +119,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the messages of one task as Arrow batches."""
         slices, rows_per_second, positions, installation = partition.value
         asked = self._asked
-        with Session(asked.dsn.read(os.environ), table=asked.table.name) as session:
+        with Session(asked.dsn.read(), table=asked.table.name) as session:
             found = check_primary(session.cursor())
             if found != installation:
                 raise SparkError(
@@ -296,7 +295,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise
                 self.stop()
         asked = self._asked
-        self._session = Session(asked.dsn.read(os.environ), table=asked.table.name)
+        self._session = Session(asked.dsn.read(), table=asked.table.name)
         self._installation = check_primary(self._sql.cursor())
         return step()
 

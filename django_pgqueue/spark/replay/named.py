@@ -7,7 +7,6 @@ One transaction has it all, and the row of the journal that says so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC
 from typing import Any
 from uuid import uuid4
 
@@ -29,12 +28,7 @@ def is_written(run: Any, name: str) -> bool:
     found = once.look_up(run.dsn, name, takes_over=True).result
     if found is None:
         return False
-    assert found.ended_at is not None
-    run.note(
-        f"{name!r} was written already, at "
-        f"{found.ended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: "
-        f"{found.written or 0:,} rows. Nothing was written again."
-    )
+    run.note(once.told(name, found, f"{found.written or 0:,} rows"))
     return True
 
 

@@ -77,6 +77,13 @@ def plan(schema: Any, options: WriteOptions) -> Columns:
     return Columns(found, fields)
 
 
+def arrow_schema(schema: Any) -> Any:
+    """Return a pyspark StructType as Spark hands it to a writer."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
 def _of_jobs(names: list[str], options: WriteOptions) -> dict[str, str]:
     found = {name: name for name in JOB if name in names}
     for part, option, column in (

@@ -15,16 +15,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg import sql
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.log.replay import HEADER
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+from django_pgqueue.spark.write.session import Connection
 
 OPEN, COMMITTED, ROLLED_BACK = "open", "committed", "rolled_back"
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from django_pgqueue.exceptions import SparkError, TopicError
@@ -27,8 +26,7 @@ from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.parts import MESSAGE_TYPES
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+from django_pgqueue.spark.write.session import Connection
 
 # The staged messages of the attempts that count.
 ROWS = "(SELECT {values} FROM {stage} WHERE attempt = ANY(%(attempts)s))"

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.write import journal
-from django_pgqueue.spark.write.columns import Columns, plan
+from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
 from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.spark.write.options import parse
 from django_pgqueue.spark.write.reap import reap_with
@@ -57,6 +57,16 @@ def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
         return Named(journal.look_up(connection, name), row[0])
 
 
+def told(name: str, result: WriteResult, what: str) -> str:
+    """Return that a name was written, and *what*, in words."""
+    assert result.ended_at is not None
+    return (
+        f"{name!r} was written already, at "
+        f"{result.ended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: {what}. Nothing was "
+        f"written again."
+    )
+
+
 def write_named(frame: Any, options: Mapping[str, str], dsn: str) -> WriteResult:
     """
     Write *frame* as jobs, and return what the journal says of it.
@@ -87,6 +97,4 @@ def check(frame: Any, options: Mapping[str, str]) -> Columns:
     Raises:
         SparkOptionError: They do not make jobs, or messages.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return plan(to_arrow_schema(frame.schema, timezone="UTC"), parse(options))
+    return plan(arrow_schema(frame.schema), parse(options))

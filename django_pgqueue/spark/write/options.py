@@ -149,11 +149,19 @@ def _check_together(given: set[str]) -> None:
             )
 
 
-def problem_of_task(name: str) -> str | None:
-    """Return why no task can have this name, or None."""
-    if 1 <= len(name) <= TASK_NAME_MAX and "\x00" not in name:
-        return None
-    return f"task has {len(name)} characters; its name has 1 to {TASK_NAME_MAX}"
+def problem_of(what: str, most: int) -> Callable[[str], str | None]:
+    """Return what says why a name cannot be: it has 1 to *most* characters."""
+
+    def problem(name: str) -> str | None:
+        if 1 <= len(name) <= most and "\x00" not in name:
+            return None
+        return f"{what} has {len(name)} characters; its name has 1 to {most}"
+
+    return problem
+
+
+problem_of_task = problem_of("task", TASK_NAME_MAX)
+problem_of_lane = problem_of("lane", LANE_CHARACTERS_MAX)
 
 
 def problem_of_queue(name: str) -> str | None:
@@ -164,20 +172,6 @@ def problem_of_queue(name: str) -> str | None:
         f"queue is {name[:80]!r}; a queue name has 1 to 63 characters: letters, "
         f"digits, '_', '.' and '-', the first no '.' or '-'"
     )
-
-
-def problem_of_lane(name: str) -> str | None:
-    """Return why no lane can have this name, or None."""
-    if 1 <= len(name) <= LANE_CHARACTERS_MAX and "\x00" not in name:
-        return None
-    return f"lane has {len(name)} characters; its name has 1 to {LANE_CHARACTERS_MAX}"
-
-
-def problem_of_policy(name: str) -> str | None:
-    """Return why a lane has no such policy, or None."""
-    if name in LANE_POLICIES:
-        return None
-    return f"lane_policy is {name[:40]!r}; it must be one of {', '.join(LANE_POLICIES)}"
 
 
 def _checked(problem_of: Callable[[str], str | None]) -> Callable[[str, str], str]:
@@ -225,10 +219,6 @@ def _lane_spacing(name: str, text: str) -> str:
 
 def _moment(name: str, text: str) -> str:
     return moment(name, text).isoformat()
-
-
-def _lane_by(name: str, text: str) -> tuple[str, ...]:
-    return key_columns(text, name)
 
 
 def _tags(name: str, text: str) -> tuple[str, ...]:
@@ -297,11 +287,11 @@ WRITES = (
     Option("tags", "tags", _tags),
     Option("headers", "headers", _headers),
     Option("lane", "lane", _checked(problem_of_lane), of=COLUMN),
-    Option("laneBy", "lane_by", _lane_by),
+    Option("laneBy", "lane_by", lambda name, text: key_columns(text, name)),
     Option("laneCapacity", "lane_capacity", Whole(1, LANE_CAPACITY_MAX), of=COLUMN),
     Option("laneSpacing", "lane_spacing", _lane_spacing, of=COLUMN),
     Option("laneBurst", "lane_burst", Whole(1, LANE_BURST_MAX), of=COLUMN),
-    Option("lanePolicy", "lane_policy", _checked(problem_of_policy), of=COLUMN),
+    Option("lanePolicy", "lane_policy", Word(LANE_POLICIES), of=COLUMN),
     Option("argsColumn", "args_column", as_given),
     Option("kwargsColumn", "kwargs_column", as_given),
     Option("encoded", "is_encoded", _flag),

@@ -28,8 +28,8 @@ from django_pgqueue.extras import extra
 from django_pgqueue.log import names as of_log
 from django_pgqueue.spark.write.json_text import is_list, is_text
 from django_pgqueue.spark.write.options import (
+    LANE_POLICIES,
     problem_of_lane,
-    problem_of_policy,
     problem_of_queue,
     problem_of_task,
 )
@@ -65,6 +65,12 @@ def _is_lane_key(kind: Any) -> bool:
         or types.is_date(kind)
         or types.is_boolean(kind)
     )
+
+
+def _problem_of_policy(name: str) -> str | None:
+    if name in LANE_POLICIES:
+        return None
+    return f"lane_policy is {name[:40]!r}; it must be one of {', '.join(LANE_POLICIES)}"
 
 
 TEXT: Kind = (is_text, "a string")
@@ -135,7 +141,7 @@ LANE_PARTS = (
         ),
     ),
     Part("lane_burst", "integer", WHOLE, numbers(1, LANE_BURST_MAX)),
-    Part("lane_policy", "text", TEXT, names(problem_of_policy)),
+    Part("lane_policy", "text", TEXT, names(_problem_of_policy)),
 )
 # What a lane takes, by its column: the options.
 OF_LANE = {

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -28,11 +26,9 @@ from django_pgqueue.queues.lanes import HINT, HINT_SECONDS_MAX
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
 from django_pgqueue.spark.write import aside, journal, staged
 from django_pgqueue.spark.write.journal import COMMITTED, OPEN
-from django_pgqueue.spark.write.session import session
+from django_pgqueue.spark.write.session import Connection, session
 
 logger = logging.getLogger("django_pgqueue.spark")
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Without a sign of life. A stage takes room on the disk, and its write may wait for
 # hours for a place in a cluster.
@@ -202,9 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", help="roll back the open write of this name")
     asked = parser.parse_args(arguments)
     try:
-        lines = reap(
-            DsnSource().read(os.environ), stale_seconds=asked.stale, name=asked.name
-        )
+        lines = reap(DsnSource().read(), stale_seconds=asked.stale, name=asked.name)
     except SparkError as error:
         sys.stderr.write(f"{error}\n")
         return 1

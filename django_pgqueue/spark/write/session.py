@@ -6,7 +6,6 @@ Executors need psycopg and a libpq; psycopg[binary], of the extra [spark], bring
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +14,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.spark.dsn import DsnSource, without_secrets
+from django_pgqueue.spark.dsn import without_secrets
+
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Locks: none. A COPY waits for Spark as long as that computes, and moving a million
 # rows takes longer than a role's statements may; the isolation is what ON CONFLICT
@@ -30,7 +31,7 @@ SET_UP = (
 
 
 @contextmanager
-def session(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+def session(dsn: str) -> Iterator[Connection]:
     """
     Lend a session in autocommit; it is closed afterwards.
 
@@ -63,11 +64,6 @@ def _to_a_primary(dsn: str) -> str:
     if "target_session_attrs" in conninfo_to_dict(dsn):
         return dsn
     return make_conninfo(dsn, target_session_attrs="read-write")
-
-
-def read_dsn(source: DsnSource) -> str:
-    """Return the DSN as this process finds it; raise SparkError."""
-    return source.read(os.environ)
 
 
 class ConnectionLost(SparkError):

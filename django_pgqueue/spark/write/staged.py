@@ -21,8 +21,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.journal import COMMITTED, OPEN, Outcome, Write
 from django_pgqueue.spark.write.parts import JOB_TYPES, MESSAGE_TYPES
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+from django_pgqueue.spark.write.session import Connection
 
 # Text that goes into one COPY.
 COPY_BYTES = 4_194_304

@@ -22,13 +22,13 @@ from django_pgqueue.log import receivers
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.write import aside, journal, staged
-from django_pgqueue.spark.write.columns import Columns, plan
+from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
 from django_pgqueue.spark.write.journal import Outcome, Write, count_reason
 from django_pgqueue.spark.write.move import Handing, Publishing
 from django_pgqueue.spark.write.options import WriteOptions, parse
 from django_pgqueue.spark.write.reap import clear, reap_with, wake_workers
 from django_pgqueue.spark.write.rows import Checked, Rows
-from django_pgqueue.spark.write.session import ConnectionLost, read_dsn, session
+from django_pgqueue.spark.write.session import ConnectionLost, session
 from django_pgqueue.spark.write.staged import Jobs, Move
 
 logger = logging.getLogger("django_pgqueue.spark")
@@ -81,7 +81,7 @@ class PgQueueWriter(DataSourceArrowWriter):
         for batch in iterator:
             if batch.num_rows == 0:
                 continue
-            with session(read_dsn(self._options.dsn)) as connection:
+            with session(self._options.dsn.read()) as connection:
                 task = _Task(self, connection, report.outcome, attempt, partition)
                 task.take(batch)
                 # In fail mode, one refused row decides the write.
@@ -125,7 +125,7 @@ class PgQueueWriter(DataSourceArrowWriter):
         """Throw away what the tasks have written; what is decided stays."""
         write = self._write
         try:
-            with session(read_dsn(self._options.dsn)) as connection:
+            with session(self._options.dsn.read()) as connection:
                 connection.execute(journal.ROLL_BACK, {"id": write.id})
                 if journal.state_of(connection, write.id) == journal.ROLLED_BACK:
                     self._clear(connection, ())
@@ -135,7 +135,7 @@ class PgQueueWriter(DataSourceArrowWriter):
 
     def _commit(self, outcome: Outcome) -> None:
         write = self._write
-        with session(read_dsn(self._options.dsn)) as connection:
+        with session(self._options.dsn.read()) as connection:
             skipped = 0
             if outcome.by_attempt or outcome.refused or write.name:
                 staged.begin_again(connection, write)
@@ -252,8 +252,8 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
             'Jobs are added, and never overwritten: write with .mode("append").'
         )
     options = parse(given)
-    columns = plan(_arrow_schema(schema), options)
-    with session(read_dsn(options.dsn)) as connection:
+    columns = plan(arrow_schema(schema), options)
+    with session(options.dsn.read()) as connection:
         journal.check_schema(connection)
         # First: what a dead driver has left may have the name.
         try:
@@ -294,9 +294,3 @@ def _receiver_of(connection: Any, options: WriteOptions) -> Mapping[str, Any] | 
     except TopicError as error:
         raise SparkOptionError(f"The option receiver: {error}") from None
     return found
-
-
-def _arrow_schema(schema: Any) -> Any:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")

@@ -435,7 +435,7 @@ def test_columns_that_make_no_job_are_refused(columns, given_options, problem):
         ),
         ({"laneSpacing": "nan"}, "laneSpacing is 'nan'; it must be seconds"),
         ({"laneBurst": "x"}, "laneBurst is 'x'"),
-        ({"lanePolicy": "halt"}, "it must be one of skip, dead-letter, fair"),
+        ({"lanePolicy": "halt"}, "must be one of skip, dead-letter, fair"),
         ({"tags": "a,,b"}, "a tag is text of 1 to 63"),
         ({"headers": "[]"}, "it must be a dict"),
         ({"headers": '{"tags": []}'}, "reserved: say it by tags"),
