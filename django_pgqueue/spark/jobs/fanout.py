@@ -11,16 +11,15 @@ an option, so it is not for the queue, where others could change that.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark import enqueue
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
+from django_pgqueue.spark.write.once import digest
 
 SOURCES = ("query", "csv", "json", "parquet")
 
@@ -36,7 +35,6 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
 }
 
 # Of a name that nobody gave.
-DIGEST_CHARACTERS = 12
 TASK_CHARACTERS = 40
 
 
@@ -122,12 +120,8 @@ def _name(run: Run) -> str:
     That is the same command; without a start, on the same day in UTC.
     """
     options = run.options
-    # Without those that are not given: an option to come changes no name. One that is
-    # gone changes none either.
-    given = {name: said for name, said in options.items() if said is not None}
-    given["commit"] = "staged"
-    told = json.dumps(given, sort_keys=True)
-    digest = sha256(told.encode()).hexdigest()[:DIGEST_CHARACTERS]
+    # An option that is gone changes no name.
+    of_all = digest({**options, "commit": "staged"})
     task = str(options["task"]).rpartition(".")[2][:TASK_CHARACTERS]
     when = options["start"] or f"{run.started_at:%Y-%m-%d}"
-    return f"fanout {task} {when} {digest}"
+    return f"fanout {task} {when} {of_all}"

@@ -12,11 +12,10 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.queues.fair import HINT as FAIR_HINT
-from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.spark.replay import named
 from django_pgqueue.spark.replay.asked import OF_JOBS, QUEUE, Asked, moment_of
 from django_pgqueue.spark.write.journal import Outcome, Write, marks
+from django_pgqueue.spark.write.move import hints_of
 from django_pgqueue.spark.write.staged import DUE_AT, MARKED
 
 # Lines of a preview; the rest is told together.
@@ -88,10 +87,7 @@ def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
         for queue, jobs, in_lanes, in_turn in made.fetchall():
             outcome.rows += jobs
             outcome.queues.add(queue)
-            if in_turn:
-                outcome.hints.add(f"{FAIR_HINT}{queue}")
-            elif in_lanes:
-                outcome.hints.add(LANES_HINT)
+            outcome.hints |= hints_of(queue, in_lanes, in_turn)
 
     done = named.write(run, asked.name, enqueue).rows
     run.rows_in += done

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from django_pgqueue.bounds import PER_SECOND_MAX, QUEUE_NAME
@@ -15,6 +13,7 @@ from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.replay_plan import place
 from django_pgqueue.log.start import EARLIEST, Start
 from django_pgqueue.spark.export.target import checked_format, checked_target
+from django_pgqueue.spark.write.once import digest
 
 LOG, ARCHIVE = "log", "archive"
 TOPIC, QUEUE = "topic:", "queue:"
@@ -23,9 +22,6 @@ TOPIC, QUEUE = "topic:", "queue:"
 OF_JOBS = ("task", "queue", "state")
 # What only files have.
 OF_FILES = ("where", "refused_path")
-
-# Of a name that nobody gave.
-DIGEST_CHARACTERS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +137,8 @@ def moment_of(said: int | Start, now: datetime) -> datetime | None:
 
 def _name(run: Any) -> str:
     """Return a name that is the same whenever, on the same day, the same is asked."""
-    given = {
-        name: said
-        for name, said in run.options.items()
-        if said is not None and name != "preview"
-    }
-    told = json.dumps(given, sort_keys=True)
-    digest = sha256(told.encode()).hexdigest()[:DIGEST_CHARACTERS]
-    return f"replay {run.started_at:%Y-%m-%d} {digest}"
+    given = {name: said for name, said in run.options.items() if name != "preview"}
+    return f"replay {run.started_at:%Y-%m-%d} {digest(given)}"
 
 
 def _place(name: str, value: str | None, *, of_jobs: bool) -> int | Start:

@@ -226,15 +226,11 @@ class Handing:
                 f"{queue} is not there any more, or it is disabled. Nothing was "
                 f"written."
             )
-        hint = PULL_HINT if self.receiver["kind"] == "queue" else ""
-        if jobs > in_lanes:
-            outcome.hints.add(f"{hint}{queue}")
-        if in_turn:
-            outcome.hints.add(f"{FAIR_HINT}{queue}")
-        elif in_lanes:
-            outcome.hints.add(LANES_HINT)
         if jobs:
             outcome.queues.add(queue)
+            outcome.hints |= hints_of(queue, in_lanes, in_turn)
+            if self.receiver["kind"] == "queue":
+                outcome.hints.add(f"{PULL_HINT}{queue}")
         return int(jobs)
 
     def _begin(
@@ -270,6 +266,13 @@ class Handing:
                 f"Delete the subscription, deploy it again, and run this at once; or "
                 f"replay to it what it lacks."
             )
+
+
+def hints_of(queue: str, in_lanes: int, in_turn: int) -> set[str]:
+    """Return what is notified besides a queue that has got jobs, some in lanes."""
+    if in_turn:
+        return {f"{FAIR_HINT}{queue}"}
+    return {LANES_HINT} if in_lanes else set()
 
 
 def rows_of(write: Write, constants: Mapping[str, str]) -> sql.Composable:

@@ -8,9 +8,11 @@ again stores each row once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
@@ -20,6 +22,9 @@ from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.spark.write.options import parse
 from django_pgqueue.spark.write.reap import reap_with
 from django_pgqueue.spark.write.session import session
+
+# Of a name that nobody gave.
+DIGEST_CHARACTERS = 12
 
 # Locks: none.
 NOW = "SELECT clock_timestamp()"
@@ -55,6 +60,14 @@ def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
         row = connection.execute(NOW).fetchone()
         assert row is not None
         return Named(journal.look_up(connection, name), row[0])
+
+
+def digest(options: Mapping[str, Any]) -> str:
+    """Return the end of a name that nobody gave: the same for the same options."""
+    # Without those that are not given: an option to come changes no name.
+    given = {name: said for name, said in options.items() if said is not None}
+    told = json.dumps(given, sort_keys=True)
+    return sha256(told.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
 def told(name: str, result: WriteResult, what: str) -> str:
