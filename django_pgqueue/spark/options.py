@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django_pgqueue.exceptions import SparkOptionError, did_you_mean
+from django_pgqueue.exceptions import SparkOptionError, TopicError, did_you_mean
+from django_pgqueue.log.names import check_topic
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.log.check import FAIL, ON_DATA_LOSS
@@ -29,9 +30,6 @@ ROWS_PER_BATCH_MAX = 100_000_000
 PARTITIONS_MAX = 10_000
 PARTITIONS = Whole(1, PARTITIONS_MAX)
 ROWS_PER_SECOND_MAX = 100_000_000
-
-TOPIC = re.compile(r"[A-Za-z0-9_-]{1,63}")
-TOPIC_WORDS = "1 to 63 letters, digits, '_' and '-'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +130,11 @@ def _check_log(given: Mapping[str, Any], table: Table, streams: bool | None) -> 
 
 
 def _topics(name: str, text: str) -> tuple[str, ...]:
-    names = [each.strip() for each in text.split(",") if each.strip()]
-    if not names or not all(map(TOPIC.fullmatch, names)):
-        raise SparkOptionError(
-            f"The option {name} is {text[:80]!r}; it must be a topic, or several with "
-            f"commas between: {TOPIC_WORDS}. What comes after a dot is of a message's "
-            f"name."
-        )
-    return tuple(sorted(set(names)))
+    names = {each.strip() for each in text.split(",") if each.strip()}
+    try:
+        return tuple(sorted(map(check_topic, names or {""})))
+    except TopicError as error:
+        raise SparkOptionError(f"The option {name} is {text[:80]!r}: {error}") from None
 
 
 def _table(name: str, text: str) -> Table:

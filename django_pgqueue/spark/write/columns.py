@@ -167,9 +167,10 @@ def _check_given_once(found: Mapping[str, str], options: WriteOptions) -> None:
         constant = "run_after" if name == "run_at" else name
         # The option topic says whose messages the names are.
         if constant in options.constants and name != "name":
+            whole = "payload" if options.is_messages else "kwargs"
             raise SparkOptionError(
                 f"There is a column {name}, and an option for it: drop one of them. "
-                f"An argument of that name goes into a struct column kwargs."
+                f"An argument of that name goes into a struct column {whole}."
             )
     if "run_at" in found and options.per_second:
         raise SparkOptionError(
