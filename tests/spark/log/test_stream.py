@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.exceptions import MessagesLost, SparkError, SparkOptionError
 from django_pgqueue.log.generations import repartition
-from tests.spark.conftest import require
+from tests.spark.conftest import ROOT, require
 
 pytestmark = pytest.mark.spark
 
@@ -112,6 +114,27 @@ def test_a_stream_starts_where_it_is_told_to(stream, publish, cursor):
     cursor.execute("SELECT partition FROM pgqueue_message WHERE id = %s", [first[0]])
     of_a = {str(cursor.fetchone()[0]): second[1]}
     assert [second[2:]] == read(starting=json.dumps({"orders": of_a}))
+
+
+def test_a_role_with_the_documented_rights_reads_the_log(
+    stream, publish, cursor, dsn, monkeypatch
+):
+    """From a time on, which asks for all that a stream or a read may ask for."""
+    page = (ROOT / "docs/reference/spark.md").read_text()
+    (told,) = re.findall(r"The role needs `SELECT` on (.*)\.\n", page)
+    ids = publish(3)
+    cursor.execute("CREATE ROLE log_reader LOGIN PASSWORD 'r'")
+    try:
+        for name in re.findall(r"`(\w+)`", told):
+            cursor.execute(f"GRANT SELECT ON {name} TO log_reader")
+        role = make_conninfo(dsn, user="log_reader", password="r")
+        monkeypatch.setenv("PGQUEUE_DSN", role)
+        reader = stream(starting="2026-01-01T00:00:00+00:00")
+
+        assert [ids] == drained(reader, reader.initialOffset())[0]
+    finally:
+        cursor.execute("DROP OWNED BY log_reader")
+        cursor.execute("DROP ROLE log_reader")
 
 
 def test_a_time_passes_over_nothing_that_is_not_committed_yet(
