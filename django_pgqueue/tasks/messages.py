@@ -96,7 +96,8 @@ def _fetched(
     if text is None:
         raise Reject(
             f"message {message_id} of {published_at} is gone: the retention of its "
-            f"topic has removed it. Keep messages for longer with topic(…, retain=…)."
+            f"topic has removed it, or somebody has erased it. Keep messages for "
+            f"longer with topic(…, retain=…)."
         )
     return _made(Message, decode(text))
 

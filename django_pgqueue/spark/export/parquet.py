@@ -23,7 +23,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Files
-from django_pgqueue.spark.export.parquet_files import Writer, read
+from django_pgqueue.spark.export.parquet_files import Writer, read, schema_of
 from django_pgqueue.spark.export.place import DayRefused, Place, Published, Written
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.reader import arrow_schema
@@ -156,12 +156,9 @@ class ParquetPlace(Place):
 
     def schema(self, files: Files) -> Any:
         """Return the columns of the contract, and then those that *files* have too."""
-        arrow, parquet = extra("pyarrow"), extra("pyarrow.parquet")
-        schemas = [arrow_schema(ARCHIVE.columns)]
-        for file in files:
-            with self._store.reads(str(file["path"])) as opened:
-                schemas.append(parquet.read_schema(opened).remove_metadata())
-        return arrow.unify_schemas(schemas)
+        of_files = [schema_of(self._store, str(file["path"])) for file in files]
+        ours = arrow_schema(ARCHIVE.columns)
+        return extra("pyarrow").unify_schemas([ours, *of_files])
 
     def rows(
         self, day: date, files: Files, columns: Sequence[str] | None = None

@@ -2,15 +2,19 @@
 Parquet files: batches of any order to a file or more for each queue, and back.
 
 Where there are more queues than files may be open, the one that has waited longest is
-closed, and its queue gets another file. `compact` makes one of them.
+closed, and its queue gets another file. `compact` makes one of them. What is said of
+queues here holds for any column that is a folder, such as the day of messages.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Any
 
 from django_pgqueue.extras import extra
+from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.spark.export.store import Store
 
 # What is in memory until it is written: a group of rows for each queue.
@@ -40,15 +44,24 @@ class Writer:
         name: What the files' names begin with.
         schema: Of the batches; a file has all of it but the queue, which is a folder.
         file_bytes: A file that has grown so large is followed by another.
+        by: The column that is a folder.
     """
 
     def __init__(
-        self, store: Store, folder: str, name: str, schema: Any, *, file_bytes: int
+        self,
+        store: Store,
+        folder: str,
+        name: str,
+        schema: Any,
+        *,
+        file_bytes: int,
+        by: str = QUEUE,
     ) -> None:
         self._store = store
         self._folder = folder
         self._name = name
-        self._schema = schema.remove(schema.get_field_index(QUEUE))
+        self._by = by
+        self._schema = schema.remove(schema.get_field_index(by))
         self._file_bytes = file_bytes
         self._batches: list[Any] = []
         self._rows = self._bytes = 0
@@ -84,12 +97,12 @@ class Writer:
         arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
         table = arrow.Table.from_batches(self._batches)
         self._batches, self._rows, self._bytes = [], 0, 0
-        counted = compute.value_counts(table.column(QUEUE)).to_pylist()
+        counted = compute.value_counts(table.column(self._by)).to_pylist()
         if len(counted) > 1:
-            table = table.take(compute.sort_indices(table.column(QUEUE)))
+            table = table.take(compute.sort_indices(table.column(self._by)))
         first = 0
         for found in sorted(counted, key=lambda count: str(count["values"])):
-            rows = table.slice(first, found["counts"]).drop_columns([QUEUE])
+            rows = table.slice(first, found["counts"]).drop_columns([self._by])
             self._write(str(found["values"]), rows)
             first += int(found["counts"])
 
@@ -100,7 +113,7 @@ class Writer:
                 self._close(next(iter(self._open)))
             number = self._numbers.get(queue, 0)
             self._numbers[queue] = number + 1
-            path = f"{QUEUE}={queue}/{self._name}-{number}.parquet"
+            path = f"{self._by}={queue}/{self._name}-{number}.parquet"
             file = _File(self._store, self._folder, path, self._schema)
         self._open[queue] = file
         file.write(rows)
@@ -151,17 +164,32 @@ class _File:
 
 
 def read(
-    store: Store, path: str, columns: Sequence[str] | None = None
+    store: Store, path: str, columns: Sequence[str] | None = None, *, by: str = QUEUE
 ) -> Iterator[Any]:
     """Yield the rows of a file, or some columns, and the queue that its path names."""
     arrow, parquet = extra("pyarrow"), extra("pyarrow.parquet")
-    queue = arrow.scalar(queue_of(path), arrow.string())
+    named = path.rpartition("/")[0].rpartition(f"{by}=")[2]
+    queue = arrow.scalar(named, arrow.string())
     with store.reads(path) as opened:
         file = parquet.ParquetFile(opened, page_checksum_verification=True)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
-            yield batch.append_column(QUEUE, arrow.repeat(queue, batch.num_rows))
+            yield batch.append_column(by, arrow.repeat(queue, batch.num_rows))
 
 
-def queue_of(path: str) -> str:
-    """Return the queue that the folder of a file names."""
-    return path.rpartition("/")[0].rpartition(f"{QUEUE}=")[2]
+def schema_of(store: Store, path: str) -> Any:
+    """Return the columns that a file has."""
+    with store.reads(path) as opened:
+        return extra("pyarrow.parquet").read_schema(opened).remove_metadata()
+
+
+def many(files: Files, size: int) -> Files:
+    """Return the files of those folders that have more than they need."""
+    of_folder = defaultdict(list)
+    for file in files:
+        of_folder[str(file["path"]).rpartition("/")[0]].append(file)
+    return [
+        file
+        for some in of_folder.values()
+        if len(some) > ceil(sum(int(file["bytes"]) for file in some) / size)
+        for file in some
+    ]

@@ -1,5 +1,5 @@
 """
-Theirs: which rows of a batch belong to one customer, by an argument.
+Theirs: which rows of a batch belong to one customer, by an argument or a payload.
 
 What the files have in JSON is compared as PostgreSQL compares jsonb: 42 is 42.0, and
 neither is "42".
@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline.erasures import Sought
+from django_pgqueue.pipeline.erasures import PAYLOAD, Sought
 from django_pgqueue.redaction.json_text import redact_json
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.spark.redact import Redaction
 
 PATH = re.compile(
-    r"(args(?=\[)|kwargs(?=\.))((?:\.[A-Za-z_][\w-]*|\[\d{1,4}\])+)", re.ASCII
+    r"(args(?=\[)|kwargs(?=\.)|payload(?=[.\[]))((?:\.[A-Za-z_][\w-]*|\[\d{1,4}\])+)",
+    re.ASCII,
 )
 STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]", re.ASCII)
 
@@ -43,7 +45,8 @@ def sought(path: str, value: str, task: str, redaction: Redaction) -> Sought:
     if found is None:
         raise SparkOptionError(
             f"The option path is {path[:PATH_CHARACTERS_MAX]!r}; it must be an "
-            f"argument such as kwargs.customer_id, or args[0] with a task, of at most "
+            f"argument such as kwargs.customer_id, or args[0] with a task, or of "
+            f"messages a part of the payload such as payload.customer_id; of at most "
             f"{PATH_CHARACTERS_MAX} characters."
         )
     if not value:
@@ -54,6 +57,11 @@ def sought(path: str, value: str, task: str, redaction: Redaction) -> Sought:
         raise SparkOptionError(
             f"The option path is {path}, which means something else in each task: say "
             f"whose with -o task=shop.tasks.send."
+        )
+    if found[1] == PAYLOAD and task:
+        raise SparkOptionError(
+            f"The option path is {path}, which is of messages, and the option task is "
+            f"of jobs: leave it out, or name an argument."
         )
     steps = tuple(key or index for key, index in STEP.findall(found[2]))
     asked = Sought(found[1], steps, _value(value), task)
@@ -90,39 +98,82 @@ def _check_shown(path: str, asked: Sought, redaction: Redaction) -> None:
 
 
 class Theirs:
-    """Finds rows of one customer in batches of files."""
+    """
+    Finds rows of one customer in batches of files.
 
-    # What a batch must have.
-    def __init__(self, asked: Sought) -> None:
-        self._asked = asked
-        self.columns = [asked.column, "task"]
-        self._literal = _literal(asked.value)
+    Args:
+        value: What they have.
+        column: In which column.
+        paths: And where in its JSON; at one of them.
+        task: "": of any.
+        messages: Jobs of these are theirs too.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        column: str,
+        paths: Sequence[Sequence[str]],
+        *,
+        task: str = "",
+        messages: Sequence[int] = (),
+    ) -> None:
+        self._value = value
+        self._column = column
+        self._paths = paths
+        self._task = task
+        self._messages = messages
+        # What a batch must have.
+        self.columns = [
+            column,
+            *(["task"] if task else []),
+            *(["message_id"] if messages else []),
+        ]
+        self._literal = _literal(value)
+
+    @classmethod
+    def of_jobs(cls, asked: Sought, messages: Sequence[int] = ()) -> Theirs:
+        """Return what finds jobs, also those of some *messages*."""
+        column, paths = asked.in_jobs
+        return cls(asked.value, column, paths, task=asked.task, messages=messages)
+
+    @classmethod
+    def of_messages(cls, asked: Sought) -> Theirs:
+        """Return what finds messages."""
+        return cls(asked.value, PAYLOAD, [asked.path])
 
     def mask(self, batch: Any) -> Any:
         """Return which rows of a pyarrow.RecordBatch are theirs."""
         arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
-        texts = batch.column(self._asked.column).cast(arrow.string())
-        suspects = compute.is_valid(texts)
+        texts = batch.column(self._column).cast(arrow.string())
+        found = compute.is_valid(texts)
         if self._literal is not None:
             found = compute.match_substring(texts, self._literal)
-            suspects = compute.fill_null(found, False)
-        if self._asked.task:
+            found = compute.fill_null(found, False)
+        if self._task:
             tasks = batch.column("task").cast(arrow.string())
-            suspects = compute.and_(suspects, compute.equal(tasks, self._asked.task))
-        if not compute.any(suspects).as_py():
-            return suspects
-        of_suspects = [
-            self._is_theirs(text) for text in texts.filter(suspects).to_pylist()
-        ]
-        return compute.replace_with_mask(
-            suspects, suspects, arrow.array(of_suspects, arrow.bool_())
-        )
+            found = compute.and_(found, compute.equal(tasks, self._task))
+        if compute.any(found).as_py():
+            of_suspects = [
+                self._is_theirs(text) for text in texts.filter(found).to_pylist()
+            ]
+            found = compute.replace_with_mask(
+                found, found, arrow.array(of_suspects, arrow.bool_())
+            )
+        if self._messages:
+            wanted = arrow.array(self._messages, arrow.int64())
+            of_theirs = compute.is_in(batch.column("message_id"), value_set=wanted)
+            found = compute.or_(found, of_theirs)
+        return found
 
     def _is_theirs(self, text: str) -> bool:
-        found: Any = json.loads(text, parse_float=Decimal)
-        for step in self._asked.path:
+        whole: Any = json.loads(text, parse_float=Decimal)
+        return any(self._has(whole, path) for path in self._paths)
+
+    def _has(self, found: Any, path: Sequence[str]) -> bool:
+        for step in path:
             found = _below(found, step)
-        value = self._asked.value
+        value = self._value
         if isinstance(value, str) or isinstance(found, (str, bool)):
             return type(found) is type(value) and bool(found == value)
         return isinstance(found, (int, Decimal)) and found == Decimal(repr(value))

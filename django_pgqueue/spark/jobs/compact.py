@@ -10,9 +10,7 @@ A queue's files are many where fewer of the given size would do.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from datetime import date
-from math import ceil
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError
@@ -26,7 +24,7 @@ from django_pgqueue.spark.export.day import (
     opened,
     replace_day,
 )
-from django_pgqueue.spark.export.parquet_files import FILE_MB, queue_of
+from django_pgqueue.spark.export.parquet_files import FILE_MB, many
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import FilesDay
 from django_pgqueue.spark.export.sums import PREFIX
@@ -67,7 +65,7 @@ def compact(
                 continue
             with run.reading() as cursor:
                 details = exports.details(cursor, target, day)
-            if details is not None and _many(details.files, lake.place.file_bytes):
+            if details is not None and many(details.files, lake.place.file_bytes):
                 due.append(day)
         return each_day(lake, due, lambda day: _compact(lake, day), "rewritten in")
 
@@ -98,22 +96,9 @@ def _compact(lake: Lake, day: date) -> int:
 
 def _rewritten(lake: Lake, details: Details) -> Files:
     """Return the files that are to be replaced; all of a day, where one has to be."""
-    many = _many(details.files, lake.place.file_bytes)
+    some = many(details.files, lake.place.file_bytes)
     is_known = (details.content or "").startswith(PREFIX) and all(
         "rows" in file for file in details.files
     )
     # A manifest of a release before gets its checksum only of the whole day.
-    return many if lake.place.replaces_files and is_known else many and details.files
-
-
-def _many(files: Files, size: int) -> Files:
-    """Return the files of those queues that have more than they need."""
-    of_queue = defaultdict(list)
-    for file in files:
-        of_queue[queue_of(str(file["path"]))].append(file)
-    return [
-        file
-        for some in of_queue.values()
-        if len(some) > ceil(sum(int(file["bytes"]) for file in some) / size)
-        for file in some
-    ]
+    return some if lake.place.replaces_files and is_known else some and details.files

@@ -1,5 +1,5 @@
 """
-Erase: one customer's jobs, out of the archive, dead letters and exported files.
+Erase: one customer's jobs and messages, out of tables, the log and files.
 
 The archive comes first: whoever exports a day afterwards does not find them there, and
 whoever was exporting it before is waited for, since the day is his until he ends. Then
@@ -12,13 +12,15 @@ one erases the rest, with a receipt of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import erasures, exports
-from django_pgqueue.pipeline.erasures import LETTERS, LIVE, Sought
+from django_pgqueue.pipeline.erasures import ARCHIVE, LETTERS, LIVE, LOG, Page, Sought
 from django_pgqueue.pipeline.exports import IDENTITY, Content, Details, Files
 from django_pgqueue.spark.export.day import (
     TAKEN,
@@ -41,14 +43,16 @@ def erase(
     run: Any, *, path: str = "", value: str = "", task: str = "", apply: bool = False
 ) -> int:
     """
-    Erase the ended jobs of one customer, by an argument that names him.
+    Erase the ended jobs, or the messages, of one customer, by a value that names him.
 
-    Options: path, the argument, such as kwargs.customer_id or args[0]; value, his, as
-    JSON or as text; task, only of this task; apply, do it: otherwise it only counts.
+    Options: path, an argument such as kwargs.customer_id or args[0], or of messages a
+    part of the payload such as payload.customer_id; value, his, as JSON or as text;
+    task, only of this task; apply, do it: otherwise it only counts.
     """
     asked = sought(path, value, task, run.redaction)
+    messages = _messages(run, asked)
     if not apply:
-        return _preview(run, asked)
+        return _preview(run, asked, messages)
     if run.sign is None:
         raise SparkError("The run has no key to sign a receipt with: use the command.")
     with run.transaction(is_brief=True) as cursor:
@@ -59,11 +63,11 @@ def erase(
             task=task,
             value_hash=run.sign(f"{path}\0{task}\0{asked.values()['value']}"),
         )
-    rows = _from_tables(run, asked, receipt)
+    rows = _from_tables(run, asked, messages, receipt)
     problems: dict[date, str] = {}
     for target in _targets(run):
         with opened(run, target, format_of(run, target)) as lake:
-            theirs = _Days(lake, asked, receipt)
+            theirs = _Days(lake, asked, messages, receipt)
             try:
                 rows += each_day(lake, theirs.due(), theirs.erase, "erased from")
             except Unfinished as error:
@@ -72,69 +76,157 @@ def erase(
             lake.place.forget()
     if problems:
         raise Unfinished(problems, rows, "erased, run it again")
+    # After the jobs, which are found by them.
+    rows += _from_log(run, messages, receipt)
     with run.transaction(is_brief=True) as cursor:
         erasures.finish(cursor, receipt)
     run.note(f"Receipt {receipt}: {rows:,} rows are gone, those of files included.")
-    _note_live(run, asked)
+    _note_waiting(run, asked, messages)
     return rows
 
 
-def _preview(run: Any, asked: Sought) -> int:
+def _preview(run: Any, asked: Sought, messages: Messages) -> int:
     """Tell what would go; return 0, since nothing has."""
     with run.reading() as cursor:
-        tables = erasures.archive_tables(cursor)
-        archive = sum(_counted(run, cursor, table, asked) for table in tables)
-        letters = _counted(run, cursor, LETTERS, asked)
+        tables = erasures.day_tables(cursor, ARCHIVE)
+        archive = sum(_counted(run, cursor, table, asked, messages) for table in tables)
+        letters = _counted(run, cursor, LETTERS, asked, messages)
     run.note(
         f"Preview: {archive:,} rows of the archive and {letters:,} dead letters would "
         f"be erased. -o apply=true does it."
     )
+    if asked.is_of_messages:
+        rows = sum(map(len, messages.going.values()))
+        run.note(f"Preview: {rows:,} messages of the log as well.")
     for target in _targets(run):
         with opened(run, target, format_of(run, target)) as lake:
-            found = _Days(lake, asked, 0)
+            found = _Days(lake, asked, messages, 0)
             days = found.due()
             rows = sum(found.counted(day) for day in days)
         run.note(f"Preview: {rows:,} rows of {len(days)} days in {target} as well.")
-    _note_live(run, asked)
+    _note_waiting(run, asked, messages)
     return 0
 
 
-def _note_live(run: Any, asked: Sought) -> None:
+def _note_waiting(run: Any, asked: Sought, messages: Messages) -> None:
     with run.reading() as cursor:
-        live = _counted(run, cursor, LIVE, asked)
+        live = _counted(run, cursor, LIVE, asked, messages)
+        later = erasures.count_scheduled(cursor, asked) if asked.is_of_messages else 0
     if live:
         run.note(
             f"{live:,} jobs of theirs have not ended, and stay: cancel them, or let "
             f"them end, and erase once more."
         )
+    if messages.waiting:
+        run.note(
+            f"{len(messages.waiting):,} messages of theirs wait for a consumer group "
+            f"or a job, and stay: let them be read, or skip them, and erase once more."
+        )
+    if later:
+        run.note(
+            f"{later:,} messages of theirs are to be published later, and stay: cancel "
+            f"them, and erase once more."
+        )
 
 
-def _counted(run: Any, cursor: Any, table: str, asked: Sought) -> int:
-    rows, after = 0, 0
-    while True:
+def _counted(
+    run: Any, cursor: Any, table: str, asked: Sought, messages: Messages
+) -> int:
+    pages = _pages(run, cursor, table, asked, messages.ids)
+    return sum(page.rows for page in pages)
+
+
+def _pages(
+    run: Any, cursor: Any, table: str, asked: Sought, ids: Sequence[int]
+) -> Iterator[Page]:
+    after: int | None = 0
+    while after is not None:
         run.check()
-        last, found = erasures.count_page(cursor, table, asked, after=after)
-        rows += found
-        if last is None:
-            return rows
-        after = last
+        page = erasures.count_page(cursor, table, asked, after=after, messages=ids)
+        yield page
+        after = page.last
 
 
-def _from_tables(run: Any, asked: Sought, receipt: int) -> int:
+def _from_tables(run: Any, asked: Sought, messages: Messages, receipt: int) -> int:
     """Delete rows of the archive and dead letters, and count them in the receipt."""
     with run.reading() as cursor:
-        tables = erasures.archive_tables(cursor)
+        tables = erasures.day_tables(cursor, ARCHIVE)
     rows = 0
     for table in (*tables, LETTERS):
         counts = "letters" if table == LETTERS else "archive"
         after: int | None = 0
         while after is not None:
             with run.transaction(is_brief=True) as cursor:
-                after, gone = erasures.delete_page(cursor, table, asked, after=after)
-                if gone:
-                    erasures.add_rows(cursor, receipt, **{counts: gone})
-            rows += gone
+                page = erasures.delete_page(
+                    cursor, table, asked, after=after, messages=messages.ids
+                )
+                if page.rows:
+                    erasures.add_rows(cursor, receipt, **{counts: page.rows})
+            after = page.last
+            rows += page.rows
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """
+    The messages of theirs in the log.
+
+    Attributes:
+        ids: All of them.
+        going: Those that nobody waits for, by the table of their day.
+        waiting: The others: a group has not read them, or a job of them has not ended.
+    """
+
+    ids: Sequence[int]
+    going: Mapping[str, Sequence[int]]
+    waiting: frozenset[int]
+
+
+def _messages(run: Any, asked: Sought) -> Messages:
+    """Find the messages of theirs, a page of the log at a time."""
+    if not asked.is_of_messages:
+        return Messages((), {}, frozenset())
+    found: dict[str, list[int]] = {}
+    waiting: set[int] = set()
+    with run.reading() as cursor:
+        for table in erasures.day_tables(cursor, LOG):
+            after: int | None = 0
+            while after is not None:
+                run.check()
+                after, theirs, unread = erasures.find_messages(
+                    cursor, table, asked, after=after
+                )
+                found.setdefault(table, []).extend(theirs)
+                waiting.update(unread)
+        ids = [id_ for some in found.values() for id_ in some]
+        if ids:
+            for page in _pages(run, cursor, LIVE, asked, ids):
+                waiting.update(page.messages)
+    going = {
+        table: [id_ for id_ in some if id_ not in waiting]
+        for table, some in found.items()
+    }
+    return Messages(ids, going, frozenset(waiting))
+
+
+def _from_log(run: Any, messages: Messages, receipt: int) -> int:
+    """Delete messages, and note in the receipt how many of each topic."""
+    gone: dict[str, tuple[int, int, int]] = {}
+    for table, ids in messages.going.items():
+        for start in range(0, len(ids), erasures.DELETE_ROWS):
+            some = ids[start : start + erasures.DELETE_ROWS]
+            with run.transaction(is_brief=True) as cursor:
+                now = erasures.delete_messages(cursor, table, some)
+                for topic, (rows, first, last) in now.items():
+                    before = gone.get(topic, (0, first, last))
+                    gone[topic] = (
+                        before[0] + rows,
+                        min(before[1], first),
+                        max(before[2], last),
+                    )
+                erasures.set_messages(cursor, receipt, gone)
+    return sum(rows for rows, _first, _last in gone.values())
 
 
 def _targets(run: Any) -> list[str]:
@@ -145,9 +237,11 @@ def _targets(run: Any) -> list[str]:
 class _Days:
     """The days of one target in whose files a customer's rows are."""
 
-    def __init__(self, lake: Lake, asked: Sought, receipt: int) -> None:
+    def __init__(
+        self, lake: Lake, asked: Sought, messages: Messages, receipt: int
+    ) -> None:
         self._lake = lake
-        self._theirs = Theirs(asked)
+        self._theirs = Theirs.of_jobs(asked, messages.ids)
         self._receipt = receipt
 
     def due(self) -> list[date]:

@@ -25,12 +25,18 @@ from django_pgqueue.spark.slices import moment
 FAIL, CONTINUE = "fail", "continue"
 ON_DATA_LOSS = (FAIL, CONTINUE)
 
-# Locks: ACCESS SHARE. One look at the primary key of one day for each topic.
+# Locks: ACCESS SHARE. One look at the primary key of one day for each topic; and, for
+# one that is not there, at the receipts of what was erased: the log had it.
 MARKED = """
 SELECT asked.topic_id::int AS topic_id,
        EXISTS (SELECT FROM pgqueue_message m
                 WHERE m.id = asked.id AND m.published_at = asked.at
-                  AND m.topic_id = asked.topic_id) AS is_there
+                  AND m.topic_id = asked.topic_id)
+       OR EXISTS (SELECT FROM pgqueue_erasure e
+                    JOIN pgqueue_topic t ON t.id = asked.topic_id
+                   WHERE asked.id >= (e.messages #>> ARRAY[t.name, 'first_id'])::bigint
+                     AND asked.id <= (e.messages #>> ARRAY[t.name, 'last_id'])::bigint
+       ) AS is_there
   FROM (VALUES {marks}) AS asked (topic_id, id, at)
 """
 
@@ -109,9 +115,9 @@ def check_log(
         ):
             raise SparkError(
                 f"The checkpoint has seen message {mark.id:,} of {name!r}, of "
-                f"{mark.at}, which is not in the log, and was not removed by "
-                f"retention: an older dump was restored, and the ids were drawn again. "
-                f"To go on, {ANEW}."
+                f"{mark.at}, which is not in the log, and was neither erased nor "
+                f"removed by retention: an older dump was restored, and the ids were "
+                f"drawn again. To go on, {ANEW}."
             )
 
 
