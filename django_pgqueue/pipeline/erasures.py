@@ -116,6 +116,14 @@ UPDATE pgqueue_erasure
 ADD_EXPORT = """
 UPDATE pgqueue_erasure SET exports = exports || %(day)s::jsonb WHERE id = %(erasure)s
 """
+# Of a place that is not in it yet: a commit of Delta is noted again by who comes next.
+ADD_INGESTED = """
+UPDATE pgqueue_erasure
+   SET ingested = ingested || jsonb_build_array(
+           %(place)s::jsonb || jsonb_build_object('rows', %(rows)s::bigint,
+                                                  'files', %(files)s::int))
+ WHERE id = %(erasure)s AND NOT ingested @> jsonb_build_array(%(place)s::jsonb)
+"""
 SET_MESSAGES = """
 UPDATE pgqueue_erasure SET messages = %(messages)s::jsonb WHERE id = %(erasure)s
 """
@@ -256,6 +264,16 @@ def add_rows(
 def add_export(cursor: Cursor, erasure: int, day: Mapping[str, Any]) -> None:
     """Note in a receipt what has gone from the files of a day."""
     cursor.execute(ADD_EXPORT, {"erasure": erasure, "day": json.dumps([dict(day)])})
+
+
+def add_ingested(
+    cursor: Cursor, erasure: int, place: Mapping[str, Any], *, rows: int, files: int
+) -> None:
+    """Note once in a receipt what has gone from files of ingest in some place."""
+    cursor.execute(
+        ADD_INGESTED,
+        {"erasure": erasure, "place": json.dumps(place), "rows": rows, "files": files},
+    )
 
 
 def set_messages(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from deltalake import DeltaTable
 from django.db import connection
+from pyarrow import dataset
 
 from django_pgqueue import topic
 from django_pgqueue.exceptions import SparkError
@@ -18,9 +20,17 @@ from django_pgqueue.models import (
     Message,
     ScheduledMessage,
 )
-from django_pgqueue.pipeline import erasures
+from django_pgqueue.pipeline import erasures, ingest_batches
+from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.run import run_job
-from tests.harness.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_live_run,
+)
+from tests.pipeline.test_ingest import ids as ids_of_log
+from tests.spark.conftest import require
 from tests.spark.log.conftest import cursor, publish, stream
 from tests.spark.log.test_stream import drained
 
@@ -180,3 +190,112 @@ def test_a_stream_goes_on_where_the_message_that_it_has_seen_last_is_erased(
     others(publish)
     with pytest.raises(SparkError, match="was neither erased nor"):
         drained(stream(starting="earliest"), offset)
+
+
+# Files of ingest ----------------------------------------------------------------------
+
+
+def messages_in(target, form):
+    """Return the ids of messages that a plain reader finds, in order."""
+    return ids_of_log(target) if form == "parquet" else ids_of_delta(target)
+
+
+def ids_of_delta(target):
+    table = DeltaTable(target).to_pyarrow_table(columns=["id"])
+    return sorted(table.column("id").to_pylist())
+
+
+def files_in(target):
+    return sorted(
+        str(path.relative_to(target))
+        for path in target.rglob("*.parquet")
+        if "_pgqueue_ingest" not in path.parts
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_files_of_ingest_lose_what_is_erased_and_become_few(
+    run, publish, spark, tmp_path, form
+):
+    """ingest goes on as if nothing was: each other message is there once. The receipt
+    counts what has gone from files, and the older versions of a Delta table are gone
+    too. compact leaves a file for each topic and day, and then has nothing to do."""
+    require("deltalake")
+    target = tmp_path / "log"
+    given = {"topic": "orders,mail", "path": str(target), "format": form}
+    kept = others(publish, 2)
+    gone = theirs(publish, 2) + publish(1, "mail", payload={"customer": 42})
+    run("ingest", **given)
+    gone += theirs(publish, 1)
+    kept += others(publish, 1) + publish(1, "mail")
+    run("ingest", **given)
+    before = files_in(target)
+    assert sorted(kept + gone) == messages_in(target, form)
+
+    assert f"4 messages in {target}" in run("erase", **THEIRS).notes[2]
+    assert before == files_in(target)
+    ended = run("erase", **THEIRS, apply="true")
+
+    assert 8 == ended.rows_out
+    assert sorted(kept) == messages_in(target, form)
+    receipt = Erasure.objects.get()
+    assert 4 == sum(place["rows"] for place in receipt.ingested)
+    assert {str(target)} == {place["target"] for place in receipt.ingested}
+    found = dataset.dataset(
+        [target / path for path in files_in(target)], format="parquet"
+    ).to_table(columns=["id"])
+    assert sorted(kept) == sorted(found.column("id").to_pylist())
+    assert 0 == run("erase", **THEIRS, apply="true").rows_out
+
+    kept += others(publish, 1)
+    run("ingest", **given)
+    assert sorted(kept) == messages_in(target, form)
+    assert len(kept) >= run("compact", path=str(target)).rows_out > 0
+    assert sorted(kept) == messages_in(target, form)
+    if form == "parquet":
+        assert 2 == len(files_in(target))
+        frame = spark.read.parquet(str(target))
+        assert sorted(kept) == sorted(row.id for row in frame.select("id").collect())
+        assert "timestamp" == dict(frame.dtypes)["published_at"]
+    assert 0 == run("compact", path=str(target)).rows_out
+    run("ingest", **given)
+    assert sorted(kept) == messages_in(target, form)
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_not_in_its_place_is_waited_for(
+    run, plan, publish, tmp_path, monkeypatch
+):
+    """erase says what to do, and so it does while ingest runs; what a run has left that
+    can never be in its place is removed. compact leaves the batch alone."""
+    target = tmp_path / "log"
+    given = {"topic": "orders", "path": str(target)}
+    kept = others(publish, 2)
+    run("ingest", **given)
+    publish(1, payload={"customer": 42})
+    kept += others(publish, 1)
+
+    def broken(*arguments, **named):
+        raise OSError("It dies.")
+
+    for module, name in ((ingest_batches, "decide"), (Folder, "move")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, broken)
+            assert "It dies." in run_job(plan("ingest", **given)).error
+    of_runs = (target / "_pgqueue_ingest").rglob
+    assert 2 == len([*of_runs("batch-1/run-*/_whole")])
+    live = make_live_run(job="ingest", options={"path": f"{target}/"})
+    assert f"Run {live.id} of ingest writes there" in (
+        run_job(plan("erase", **THEIRS, apply="true")).error
+    )
+    live.delete()
+
+    refused = run_job(plan("erase", **THEIRS, apply="true")).error
+    assert "is not in its place yet: run ingest" in refused
+    assert 1 == len([*of_runs("batch-1/run-*/_whole")])
+    run("compact", path=str(target))
+    run("ingest", **given)
+    assert 1 == run("erase", **THEIRS, apply="true").rows_out
+
+    assert sorted(kept) == ids_of_log(target)

@@ -394,6 +394,8 @@ SPECIAL = {
     "erasures.ADD_ROWS": {"erasure": 1, "archive": 1, "letters": 1},
     "erasures.ADD_EXPORT": {"erasure": 1, "day": "[{}]"},
     "erasures.SET_MESSAGES": {"erasure": 1, "messages": "{}"},
+    "erasures.ADD_INGESTED": {"erasure": 1, "place": "{}", "rows": 1, "files": 1},
+    "ingest_rewrites.DECIDE": {"put": "[]", "replaced": "[]"},
     "erasures.FINISH": {"erasure": 1},
     "ticks.NOTE_JOB": {"job": 1},
     "ticks.OWN_JOB": {"job": 1},
@@ -684,7 +686,12 @@ EXPLAINED = {
     *("edit.MOVE_DEAD_LETTER", "edit.MOVE_JOB"),
     *("enqueue.STORE", "enqueue.PIN", "gather.GATHER"),
     *(f"erasures.{name}" for name in ("DAY_TABLES", "BEGIN", "ADD_ROWS")),
-    *("erasures.SET_MESSAGES", "erasures.COUNT_SCHEDULED"),
+    *(
+        f"erasures.{name}"
+        for name in ("SET_MESSAGES", "COUNT_SCHEDULED", "ADD_INGESTED")
+    ),
+    *(f"ingest_rewrites.{name}" for name in ("TAKE", "DECIDE", "END", "LEFT")),
+    *("ingest_rewrites.TARGETS", "ingest_rewrites.LIVE_INGEST"),
     *("erasures.ADD_EXPORT", "erasures.FINISH", "erasures.TARGETS"),
     *(f"exports.{name}" for name in ("ENDED", "WRITERS", "TAKE", "KNOWN", "DEPARTED")),
     *(f"exports.{name}" for name in ("BEGIN", "PUBLISH", "RECORD", "FAIL", "SPOIL")),

@@ -214,6 +214,7 @@ SMALL_MODULES = {
     "ingest_batches",
     "erasures",
     "ingest_positions",
+    "ingest_rewrites",
     "label_hours",
     "lane_horizon",
     "limits",

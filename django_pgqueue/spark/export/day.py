@@ -127,13 +127,11 @@ def each_day(
 
 
 class Unfinished(SparkError):
-    """Some days were refused; *problems* says why, by day."""
+    """Some days were refused; *problems* says why, by day, or by place."""
 
-    def __init__(self, problems: Mapping[date, str], rows: int, what: str) -> None:
+    def __init__(self, problems: Mapping[Any, str], rows: int, what: str) -> None:
         told = " ".join(f"{day}: {told}" for day, told in sorted(problems.items()))
-        super().__init__(
-            f"Of other days, {rows:,} rows were {what}; not of these. {told}"
-        )
+        super().__init__(f"Of others, {rows:,} rows were {what}; not of these. {told}")
         self.problems = problems
         self.rows = rows
 

@@ -69,7 +69,7 @@ class ParquetPlace:
             # A run that is no longer live goes no further.
             with self._run.transaction(is_brief=True) as cursor:
                 ingest_batches.decide(cursor, stream, number, run=self._run.id)
-        self._move_all(folder, f"{stream[:ID_CHARACTERS]}-{number:06d}")
+        self._move_all(folder, stream, number)
         self._clear(state, number)
         return rows
 
@@ -103,12 +103,12 @@ class ParquetPlace:
         self._folder.touch(f"{batch}/{WHOLE}")
         return int(rows())
 
-    def _move_all(self, batch: str, prefix: str) -> None:
+    def _move_all(self, batch: str, stream: str, number: int) -> None:
         for name in sorted(self._folder.files(batch)):
             place, _, file = name.rpartition("/")
             if not place or file.startswith(("_", ".")):
                 continue
-            to = f"{place}/{prefix}-{file}"
+            to = place_of(stream, number, name)
             # An object store copies and then deletes: a crash may come in between.
             if self._folder.exists(to):
                 self._folder.remove(f"{batch}/{name}")
@@ -120,6 +120,12 @@ class ParquetPlace:
         for name in self._folder.names(state):
             if int(name.removeprefix(BATCH)) < number:
                 self._folder.remove(f"{state}/{name}")
+
+
+def place_of(stream: str, number: int, name: str) -> str:
+    """Return where a file of a batch is moved to."""
+    place, _, file = name.rpartition("/")
+    return f"{place}/{stream[:ID_CHARACTERS]}-{number:06d}-{file}"
 
 
 @contextmanager

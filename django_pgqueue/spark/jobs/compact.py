@@ -14,7 +14,7 @@ from datetime import date
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.pipeline import exports
+from django_pgqueue.pipeline import exports, ingest_rewrites
 from django_pgqueue.pipeline.exports import Details, Files
 from django_pgqueue.spark.export.day import (
     TAKEN,
@@ -29,13 +29,14 @@ from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import FilesDay
 from django_pgqueue.spark.export.sums import PREFIX
 from django_pgqueue.spark.export.target import checked_day, checked_target
+from django_pgqueue.spark.ingest.files import ingested
 from django_pgqueue.spark.job import pipeline_job
 
 MEGABYTE = 2**20
 FILE_MB_MAX = 4_096
 
 
-@pipeline_job(name="compact", chooses=("path",), takes_out=("archive",))
+@pipeline_job(name="compact", chooses=("path",), takes_out=("archive", "log"))
 def compact(
     run: Any,
     *,
@@ -45,7 +46,7 @@ def compact(
     file_mb: int = FILE_MB,
 ) -> int:
     """
-    Rewrite exported days that are in many small files into few.
+    Rewrite days of jobs, or of messages, that are in many small files into few.
 
     Options: path, where they are; since and until, the first and the last day; file_mb,
     megabytes (2**20 bytes) of a file, at most about.
@@ -57,6 +58,8 @@ def compact(
         raise SparkOptionError(
             f"The option file_mb is {file_mb:,}; it must be from 1 to {FILE_MB_MAX:,}."
         )
+    if _is_ingested(run, target):
+        return ingested(run, target).compact(first, last, file_mb * MEGABYTE)
     with opened(run, target, format_of(run, target)) as lake:
         lake.place.file_bytes = file_mb * MEGABYTE
         due = []
@@ -68,6 +71,14 @@ def compact(
             if details is not None and many(details.files, lake.place.file_bytes):
                 due.append(day)
         return each_day(lake, due, lambda day: _compact(lake, day), "rewritten in")
+
+
+def _is_ingested(run: Any, target: str) -> bool:
+    """Whether messages are there, and no exported days."""
+    with run.reading() as cursor:
+        return not exports.known(cursor, target) and target in (
+            ingest_rewrites.targets(cursor)
+        )
 
 
 def _compact(lake: Lake, day: date) -> int:

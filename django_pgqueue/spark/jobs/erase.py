@@ -19,7 +19,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline import erasures, exports
+from django_pgqueue.pipeline import erasures, exports, ingest_rewrites
 from django_pgqueue.pipeline.erasures import ARCHIVE, LETTERS, LIVE, LOG, Page, Sought
 from django_pgqueue.pipeline.exports import IDENTITY, Content, Details, Files
 from django_pgqueue.spark.export.day import (
@@ -35,6 +35,7 @@ from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import FilesDay
 from django_pgqueue.spark.export.sums import PREFIX, Sums
 from django_pgqueue.spark.export.theirs import Theirs, sought
+from django_pgqueue.spark.ingest.files import ingested
 from django_pgqueue.spark.job import pipeline_job
 
 
@@ -78,6 +79,8 @@ def erase(
         raise Unfinished(problems, rows, "erased, run it again")
     # After the jobs, which are found by them.
     rows += _from_log(run, messages, receipt)
+    if asked.is_of_messages:
+        rows += _from_ingested(run, asked, receipt, rows)
     with run.transaction(is_brief=True) as cursor:
         erasures.finish(cursor, receipt)
     run.note(f"Receipt {receipt}: {rows:,} rows are gone, those of files included.")
@@ -104,6 +107,9 @@ def _preview(run: Any, asked: Sought, messages: Messages) -> int:
             days = found.due()
             rows = sum(found.counted(day) for day in days)
         run.note(f"Preview: {rows:,} rows of {len(days)} days in {target} as well.")
+    for target in _ingested(run) if asked.is_of_messages else ():
+        rows = ingested(run, target).counted(Theirs.of_messages(asked))
+        run.note(f"Preview: {rows:,} messages in {target} as well.")
     _note_waiting(run, asked, messages)
     return 0
 
@@ -227,6 +233,25 @@ def _from_log(run: Any, messages: Messages, receipt: int) -> int:
                     )
                 erasures.set_messages(cursor, receipt, gone)
     return sum(rows for rows, _first, _last in gone.values())
+
+
+def _from_ingested(run: Any, asked: Sought, receipt: int, before: int) -> int:
+    """Take messages of theirs out of files of ingest; return how many those were."""
+    problems: dict[str, str] = {}
+    rows = 0
+    for target in _ingested(run):
+        try:
+            rows += ingested(run, target).erase(Theirs.of_messages(asked), receipt)
+        except DayRefused as error:
+            problems[target] = str(error)
+    if problems:
+        raise Unfinished(problems, before + rows, "erased")
+    return rows
+
+
+def _ingested(run: Any) -> list[str]:
+    with run.reading() as cursor:
+        return ingest_rewrites.targets(cursor)
 
 
 def _targets(run: Any) -> list[str]:
