@@ -116,6 +116,11 @@ UPDATE pgqueue_erasure
 ADD_EXPORT = """
 UPDATE pgqueue_erasure SET exports = exports || %(day)s::jsonb WHERE id = %(erasure)s
 """
+# Locks: none.
+HAS_EXPORT = """
+SELECT exports @> %(day)s::jsonb FROM pgqueue_erasure WHERE id = %(erasure)s
+"""
+# Locks: a row lock on the receipt, here and below.
 # Of a place that is not in it yet: a commit of Delta is noted again by who comes next.
 ADD_INGESTED = """
 UPDATE pgqueue_erasure
@@ -264,6 +269,13 @@ def add_rows(
 def add_export(cursor: Cursor, erasure: int, day: Mapping[str, Any]) -> None:
     """Note in a receipt what has gone from the files of a day."""
     cursor.execute(ADD_EXPORT, {"erasure": erasure, "day": json.dumps([dict(day)])})
+
+
+def has_export(cursor: Cursor, erasure: int, day: Mapping[str, Any]) -> bool:
+    """Return whether a receipt notes so of a day; also if there is no such receipt."""
+    cursor.execute(HAS_EXPORT, {"erasure": erasure, "day": json.dumps([dict(day)])})
+    row = cursor.fetchone()
+    return row is None or bool(row[0])
 
 
 def add_ingested(

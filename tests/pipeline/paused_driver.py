@@ -5,7 +5,8 @@ A driver of the pipeline that stops itself at a place that a test names.
 
 Each line of its input is a run, as JSON: [job, options, place, call]. At its *call*th
 call of *place*, "module:Class.function", it stops as by SIGSTOP, until the test lets it
-go on. Its answer is a line, [state, error]. Spark's Java process is not stopped.
+go on. Its answer is a line, [state, error]. Spark's Java process, which is started by
+the first job that asks for it, is not stopped.
 """
 
 from __future__ import annotations
@@ -56,12 +57,16 @@ def stopping(place: str, call: int) -> Iterator[None]:
 
 def main(dsn: str, config: dict[str, str]) -> None:
     """Answer until the input ends."""
-    spark = open_session("paused", master="local[1]", dsn=dsn, config=config)
-    spark.sparkContext.setLogLevel("OFF")
+    opened: list[Any] = []
 
     @contextmanager
     def sessions() -> Iterator[Any]:
-        yield spark
+        if not opened:
+            opened.append(
+                open_session("paused", master="local[1]", dsn=dsn, config=config)
+            )
+            opened[0].sparkContext.setLogLevel("OFF")
+        yield opened[0]
 
     for line in sys.stdin:
         name, options, place, call = json.loads(line)
@@ -78,7 +83,8 @@ def main(dsn: str, config: dict[str, str]) -> None:
             ended = run_job(plan, beat_seconds=0.2)
         sys.stdout.write(f"\n{ANSWER}{json.dumps([ended.state, ended.error])}\n")
         sys.stdout.flush()
-    spark.stop()
+    for spark in opened:
+        spark.stop()
 
 
 if __name__ == "__main__":

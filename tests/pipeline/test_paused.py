@@ -108,6 +108,7 @@ class Paused:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.communicate(timeout=30 * patience())
+        self._is_held = False
 
     def kill_a_python(self) -> None:
         """Kill -9 what its executors run; who starts those, and it, go on."""

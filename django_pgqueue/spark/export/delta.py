@@ -12,7 +12,7 @@ anything, that of a run which was paused is refused by Delta.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from itertools import chain
 from typing import Any
@@ -105,6 +105,12 @@ class DeltaPlace(Place):
                 retention_hours=0, enforce_retention_duration=False, dry_run=False
             )
 
+    def said(self, name: str) -> list[Mapping[str, Any]]:
+        """Return what commits say that say *name*, with their `version`."""
+        table = self._found()
+        history = [] if table is None else table.history()
+        return [commit for commit in history if name in commit]
+
     def look(self, day: date, files: Files, rows: int) -> Files | None:
         """Return the day's files of the present version, if these have its rows."""
         table = self._found()
@@ -148,7 +154,11 @@ class DeltaPlace(Place):
 
     def _commit(self, day: date) -> Any:
         return self._delta.CommitProperties(
-            custom_metadata={"pgqueue.day": str(day), "pgqueue.run": str(self._run.id)},
+            custom_metadata={
+                "pgqueue.day": str(day),
+                "pgqueue.run": str(self._run.id),
+                **self.says,
+            },
             app_transactions=[self._delta.Transaction(APPLICATION, self._run.id)],
         )
 

@@ -13,7 +13,7 @@ run has given up. Who is no longer live writes no manifest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Protocol
@@ -65,10 +65,12 @@ class Place(Protocol):
     replaces_files: bool = False
     # A file that has grown so large is followed by another.
     file_bytes: int = FILE_MB * 2**20
+    # What a commit that replaces a day says besides, where there are commits.
+    says: Mapping[str, str]
     _run: Any
 
     def __init__(self, run: Any) -> None:
-        self._run = run
+        self._run, self.says = run, {}
 
     def clear(self, live: Sequence[int]) -> None:
         """Remove what runs have left that are not among the *live* ones."""
@@ -107,6 +109,10 @@ class Place(Protocol):
 
     def forget(self) -> None:
         """Delete for good what was replaced, and can be read as it was before."""
+
+    def said(self, name: str) -> list[Mapping[str, Any]]:
+        """Return what commits say that say *name*, with their `version`."""
+        return []
 
     def strays(self, day: date) -> list[str]:
         """Return the files in the place of *day*, of which some may not be listed."""

@@ -12,6 +12,7 @@ one erases the rest, with a receipt of its own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -35,8 +36,11 @@ from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import FilesDay
 from django_pgqueue.spark.export.sums import PREFIX, Sums
 from django_pgqueue.spark.export.theirs import Theirs, sought
-from django_pgqueue.spark.ingest.files import ingested
+from django_pgqueue.spark.ingest.files import OF_RECEIPT, ingested
 from django_pgqueue.spark.job import pipeline_job
+
+# What a commit of Delta says of a day that was erased from.
+OF_DAY = "pgqueue.erased"
 
 
 @pipeline_job(name="erase", in_queue=False, takes_out=(), hides=("value",))
@@ -70,6 +74,7 @@ def erase(
         with opened(run, target, format_of(run, target)) as lake:
             theirs = _Days(lake, asked, messages, receipt)
             try:
+                theirs.recover()
                 rows += each_day(lake, theirs.due(), theirs.erase, "erased from")
             except Unfinished as error:
                 rows += error.rows
@@ -294,6 +299,42 @@ class _Days:
                     found[number] = found.get(number, 0) + theirs
         return found
 
+    def recover(self) -> None:
+        """
+        Note what commits have erased whose run died before it said so.
+
+        The manifests of their days get new sums: nobody has those of what is gone.
+        """
+        run, target, place = self._lake.run, self._lake.target, self._lake.place
+        for commit in place.said(OF_RECEIPT):
+            receipt = int(commit[OF_RECEIPT])
+            gone = {"target": target, **json.loads(commit[OF_DAY])}
+            day = date.fromisoformat(gone["day"])
+            with run.reading() as cursor:
+                if erasures.has_export(cursor, receipt, gone):
+                    continue
+            with run.transaction(is_brief=True) as cursor:
+                if not exports.take(cursor, target, day, run=run.id):
+                    told = f"{TAKEN} Run erase again."
+                    raise Unfinished({day: told}, 0, "erased")
+            kept, sums = _Gone(run, self._theirs, sums_kept=True), Sums()
+            for batch in place.rows(day, ()):
+                kept.kept(batch)
+                sums.add(batch)
+            with run.transaction(is_brief=True) as cursor:
+                exports.publish(cursor, target, day, run=run.id)
+                exports.record(
+                    cursor,
+                    target,
+                    day,
+                    run=run.id,
+                    found=Content(sums.rows, kept.of_kept.checksum),
+                    content=sums.content,
+                    files=place.look(day, (), sums.rows) or (),
+                    version=int(commit["version"]),
+                )
+                erasures.add_export(cursor, receipt, gone)
+
     def erase(self, day: date) -> int:
         """Rewrite the files of a day without their rows; return how many those were."""
         lake = self._lake
@@ -312,6 +353,8 @@ class _Days:
             files = [*details.files]
         kept = [file for file in details.files if file not in files]
         gone = _Gone(run, self._theirs, sums_kept=not is_known)
+        told = {"day": str(day), "rows": sum(found.values()), "files": len(files)}
+        place.says = {OF_RECEIPT: str(self._receipt), OF_DAY: json.dumps(told)}
         rows = FilesDay(run, place, day, files, details, gone.kept)
 
         def manifest() -> tuple[Content, str | None]:
@@ -322,16 +365,7 @@ class _Days:
             return details.found.without(gone.content), left.content
 
         def with_it(cursor: Any, published: Any) -> None:
-            erasures.add_export(
-                cursor,
-                self._receipt,
-                {
-                    "target": target,
-                    "day": str(day),
-                    "rows": gone.sums.rows,
-                    "files": len(files),
-                },
-            )
+            erasures.add_export(cursor, self._receipt, {"target": target, **told})
 
         replace_day(lake, day, rows, manifest, kept=kept, with_it=with_it)
         return gone.sums.rows
