@@ -396,7 +396,11 @@ SPECIAL = {
     "erasures.HAS_EXPORT": {"erasure": 1, "day": "[{}]"},
     "erasures.SET_MESSAGES": {"erasure": 1, "messages": "{}"},
     "erasures.ADD_INGESTED": {"erasure": 1, "place": "{}", "rows": 1, "files": 1},
-    "ingest_rewrites.DECIDE": {"put": "[]", "replaced": "[]"},
+    "erasures.COUNT_SCHEDULED": {"path": ["a"], "value": "1"},
+    **{
+        f"ingest_rewrites.{name}": {"folder": "a", "put": "[]", "replaced": "[]"}
+        for name in ("TAKE", "DECIDE", "END")
+    },
     "erasures.FINISH": {"erasure": 1},
     "ticks.NOTE_JOB": {"job": 1},
     "ticks.OWN_JOB": {"job": 1},

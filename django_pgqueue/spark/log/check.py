@@ -25,19 +25,24 @@ from django_pgqueue.spark.slices import moment
 FAIL, CONTINUE = "fail", "continue"
 ON_DATA_LOSS = (FAIL, CONTINUE)
 
-# Locks: ACCESS SHARE. One look at the primary key of one day for each topic; and, for
-# one that is not there, at the receipts of what was erased: the log had it.
+# Locks: ACCESS SHARE. One look at the primary key of one day for each topic.
 MARKED = """
 SELECT asked.topic_id::int AS topic_id,
        EXISTS (SELECT FROM pgqueue_message m
                 WHERE m.id = asked.id AND m.published_at = asked.at
                   AND m.topic_id = asked.topic_id)
-       OR EXISTS (SELECT FROM pgqueue_erasure e
-                    JOIN pgqueue_topic t ON t.id = asked.topic_id
-                   WHERE asked.id >= (e.messages #>> ARRAY[t.name, 'first_id'])::bigint
-                     AND asked.id <= (e.messages #>> ARRAY[t.name, 'last_id'])::bigint
-       ) AS is_there
+       OR asked.id <= (SELECT t.removed_to FROM pgqueue_topic t
+                        WHERE t.id = asked.topic_id) AS is_there
   FROM (VALUES {marks}) AS asked (topic_id, id, at)
+"""
+
+# Locks: ACCESS SHARE on receipts of what was erased: the log had it. Asked for a mark
+# that is not there, so that a role which may not read them needs no more than before.
+ERASED = """
+SELECT EXISTS (
+       SELECT FROM pgqueue_erasure e JOIN pgqueue_topic t ON t.id = {topic_id}
+        WHERE {id} >= (e.messages #>> ARRAY[t.name, 'first_id'])::bigint
+          AND {id} <= (e.messages #>> ARRAY[t.name, 'last_id'])::bigint) AS is_erased
 """
 
 # Locks: ACCESS SHARE, in a task that has read what it was to read.
@@ -54,7 +59,7 @@ logger = logging.getLogger("django_pgqueue.spark")
 
 
 def marked(session: Any, offset: Offset) -> dict[int, bool]:
-    """Return whether each topic's mark is in the log, for those that have one."""
+    """Return whether the log has, or had, each topic's mark, for those with one."""
     marks = [
         f"({topic.id}, {topic.mark.id}::bigint, {moment(topic.mark.time)})"
         for topic in offset.topics.values()
@@ -63,7 +68,12 @@ def marked(session: Any, offset: Offset) -> dict[int, bool]:
     if not marks:
         return {}
     rows = session.rows(MARKED.format(marks=", ".join(marks)))
-    return {row["topic_id"]: row["is_there"] for row in rows}
+    found = {row["topic_id"]: row["is_there"] for row in rows}
+    for topic in offset.topics.values():
+        if topic.mark is not None and not found[topic.id]:
+            look = ERASED.format(topic_id=topic.id, id=topic.mark.id)
+            found[topic.id] = session.rows(look)[0]["is_erased"]
+    return found
 
 
 def check_installation(offset: Offset, installation: str) -> None:
