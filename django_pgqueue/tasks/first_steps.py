@@ -8,12 +8,11 @@ where DATABASES, such as that of tests, has no PostgreSQL.
 from __future__ import annotations
 
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 from django.utils.connection import ConnectionDoesNotExist
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import SchemaError
-from django_pgqueue.postgres.engine import check_alias, check_engine
+from django_pgqueue.exceptions import SchemaError, did_you_mean
 
 # What Django raises for these.
 FIRST_ERRORS = (SynchronousOnlyOperation, DatabaseError, ConnectionDoesNotExist)
@@ -45,6 +44,43 @@ def name_way_out(error: Exception, call: str, async_call: str) -> None:
             f"The database of the jobs lacks what {call} needs ({first}): run "
             f"python manage.py migrate."
         ) from error
+
+
+def check_alias(key: str, alias: str) -> None:
+    """
+    Verify that DATABASES has an alias, without a connection.
+
+    Args:
+        key: That of PGQUEUE which names it.
+        alias: What it names.
+
+    Raises:
+        SchemaError: It lacks the alias.
+    """
+    if alias not in connections.settings:
+        known = list(connections.settings)
+        near = did_you_mean(alias, known) or f" Known are: {', '.join(known)}."
+        raise SchemaError(
+            f"PGQUEUE[{key!r}] is {alias!r}, which is not in DATABASES.{near}"
+        )
+
+
+def check_engine(alias: str) -> None:
+    """
+    Verify that a database is PostgreSQL's, without a connection.
+
+    Args:
+        alias: One of DATABASES.
+
+    Raises:
+        SchemaError: It is of another kind.
+    """
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":
+        raise SchemaError(
+            f"Database {alias!r} is {vendor}; jobs need PostgreSQL. Set its ENGINE to "
+            f"'django.db.backends.postgresql', or PGQUEUE['DATABASE'] to another alias."
+        )
 
 
 def _lacks_ours(error: Exception) -> bool:

@@ -33,7 +33,7 @@ from django_pgqueue.operators.human import shown
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.engine import check_engine
+from django_pgqueue.tasks.first_steps import check_engine
 
 HELP = "Examine server, schema, workers and jobs; say what is wrong and what to do."
 
