@@ -34,7 +34,7 @@ that storage code and Spark executors can use it without Django.
      ├── MissingExtra             an optional package is not installed
      └── SparkError               the pipeline cannot reach Java, Spark or its data
           ├── SparkOptionError        an option of format("pgqueue") is wrong
-          ├── PipelineBusy            another run of the pipeline job is live
+          ├── PipelineBusy            another run is live, and needs the same
           └── PipelineStopped         a run was told to stop, or lost its place
 """
 
@@ -424,18 +424,21 @@ class SparkOptionError(SparkError, ValueError):
 
 class PipelineBusy(SparkError):
     """
-    Another run of the pipeline job is live: there is one at a time.
+    Another run of the pipeline job is live, and needs the same.
 
     Attributes:
         job: The name of the pipeline job.
         run: The id of the live run.
     """
 
-    def __init__(self, job: str, run: int, hostname: str, pid: int) -> None:
+    def __init__(
+        self, job: str, run: int, hostname: str, pid: int, place: str | None = None
+    ) -> None:
+        both = "" if place is None else f", and both need {place}"
         super().__init__(
             f"The pipeline job {job} runs already: run {run}, process {pid} on "
-            f"{hostname}. Wait for it, or stop it: manage.py pgqueue_pipeline stop "
-            f"{job}"
+            f"{hostname}{both}. Wait for it, or stop it: manage.py pgqueue_pipeline "
+            f"stop {job} --run {run}"
         )
         self.job = job
         self.run = run

@@ -105,19 +105,25 @@ SELECT t.name, ingested.read_to IS NOT NULL,
  ORDER BY t.name
 """
 
-# The run of ingest that is to go on until it is stopped, if the latest is such a one:
-# how it is, and since when it has not told how far it has come. A look at the index of
-# runs; positions are a row for each topic and place.
+# Runs of ingest that are to go on until they are stopped, of the latest of each
+# checkpoint: how each is, and since when it has not told how far it has come. Of ingest
+# a thousand runs are kept; positions are a row for each topic and place.
 STALLED_INGEST = """
 SELECT r.id, r.state, (r.options ->> 'trigger') AS trigger,
        extract(epoch FROM clock_timestamp() - coalesce(p.at, r.started_at))::float8,
        extract(epoch FROM (r.options ->> 'trigger')::interval)::float8
-  FROM (SELECT id, state, options, started_at FROM pgqueue_pipeline_run
-         WHERE job = 'ingest' ORDER BY id DESC LIMIT 1) r
+  FROM (SELECT DISTINCT ON (options ->> 'path', options ->> 'checkpoint')
+               id, state, options, started_at
+          FROM pgqueue_pipeline_run WHERE job = 'ingest'
+         ORDER BY options ->> 'path', options ->> 'checkpoint', id DESC) r
  CROSS JOIN LATERAL (
-       SELECT max(read_at) AS at FROM pgqueue_ingest_position
-        WHERE target = rtrim(r.options ->> 'path', '/')) p
+       SELECT max(p.read_at) AS at
+         FROM pgqueue_ingest_position p JOIN pgqueue_topic t ON t.id = p.topic_id
+        WHERE p.target = rtrim(r.options ->> 'path', '/')
+          AND t.name = ANY(string_to_array(
+                  replace(r.options ->> 'topic', ' ', ''), ','))) p
  WHERE r.options ->> 'trigger' ~ '^[0-9]+[smh]$' AND r.state <> 'cancelled'
+ ORDER BY r.id
 """
 # The first that is due, and how many have failed of the first thousand that are tried
 # again: by the index of the moments.
@@ -339,11 +345,10 @@ def uningested(
     return [Uningested(*row) for row in cursor.fetchall()]
 
 
-def stalled_ingest(cursor: Cursor) -> StalledIngest | None:
-    """Return the run of the pipeline job ingest that is to go on, or None."""
+def stalled_ingest(cursor: Cursor) -> list[StalledIngest]:
+    """Return the runs of the pipeline job ingest that are to go on."""
     cursor.execute(STALLED_INGEST)
-    row = cursor.fetchone()
-    return None if row is None else StalledIngest(*row)
+    return [StalledIngest(*row) for row in cursor.fetchall()]
 
 
 def halted(cursor: Cursor) -> list[Halted]:

@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_OBJECT
+from django_pgqueue.models.columns import CLOCK, JSON_OBJECT, TextArray
 
 
 class RunState(models.TextChoices):
@@ -27,11 +27,13 @@ class PipelineRun(models.Model):
 
     A running one is alive until lease_until, which its process moves on every two
     seconds. Past that the process has died, though nobody has said so yet: the next
-    run of the job marks it as lost.
+    run that needs a place of it marks it as lost.
     """
 
     id = models.BigAutoField(_("id"), primary_key=True)
     job = models.CharField(_("pipeline job"), max_length=100)
+    # What no other live run of the job may have; none: it has the whole job.
+    places: Any = TextArray(_("places"), db_default="{}")
     state = models.CharField(
         _("state"), max_length=9, choices=RunState.choices, db_default="running"
     )
@@ -70,15 +72,16 @@ class PipelineRun(models.Model):
         verbose_name_plural = _("pipeline runs")
         default_permissions = ("view",)
         indexes = [
-            # Serves the latest run of a job, and the deletion of its oldest ones.
-            models.Index(fields=["job", "-id"], name="pgqueue_pipeline_run_job"),
-        ]
-        constraints = [
-            models.UniqueConstraint(
+            # Serves those that ask for live runs.
+            models.Index(
                 name="pgqueue_pipeline_run_live",
                 fields=["job"],
                 condition=Q(state="running"),
             ),
+            # Serves the latest run of a job, and the deletion of its oldest ones.
+            models.Index(fields=["job", "-id"], name="pgqueue_pipeline_run_job"),
+        ]
+        constraints = [
             models.CheckConstraint(
                 name="pgqueue_pipeline_run_state",
                 condition=Q(state__in=RunState.values),

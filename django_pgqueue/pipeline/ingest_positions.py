@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: a row lock on each position until the caller's transaction ends; one run at a
-# time comes here, since it holds its own row.
+# time comes here with a topic and a target, since it holds its own row.
 NOTE = """
 INSERT INTO pgqueue_ingest_position AS p (topic_id, target, read_to, run_id)
 SELECT t.id, %(target)s, asked.read_to, %(run)s

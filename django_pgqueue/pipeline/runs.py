@@ -1,9 +1,10 @@
 """
-Pipelines: the runs of pipeline jobs, one live at a time for each job.
+Pipelines: the runs of pipeline jobs, one live at a time for each job, or place of it.
 
 A run is its process's as long as its row says "running". The process moves lease_until
-on, by the database's clock; past that, the next run of the job marks it as lost and
-takes its place. Whoever writes results locks the row first (HOLD), so that a process
+on, by the database's clock; past that, the next run that needs its place marks it as
+lost and takes that. Which places a run needs, the job says; one without any needs the
+whole job. Whoever writes results locks the row first (HOLD), so that a process
 that was away for longer than its lease writes nothing any more.
 """
 
@@ -16,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.keys import PIPELINE_RUNS
 
 # The database is asked so often whether the run was told to stop, and a process that
 # died is noticed after so long: it may be away for fourteen beats.
@@ -25,22 +27,38 @@ LEASE_SECONDS = 30.0
 # Finished runs of a job that are kept.
 RUNS_KEPT_MAX = 1_000
 
-# Locks: a row lock on the run that is lost; a second starter waits for it here, or at
-# the unique index in START, and then finds the first one's run.
-LOSE = """
+# Locks: the job's advisory lock, until the caller's transaction ends: of two starters
+# the second finds the first one's run. A statement of its own: what follows it sees
+# what was committed by whoever had the lock before.
+ALONE = f"""
+SELECT pg_advisory_xact_lock({PIPELINE_RUNS},
+           mod(hashtextextended(%(job)s, 'pgqueue_job'::regclass::oid::bigint),
+               2147483647)::integer)
+"""
+
+# Runs that need one place at least that the new one needs, too.
+SHARES = """
+job = %(job)s::text AND state = 'running'
+   AND (places && %(places)s::text[] OR '{}' IN (places, %(places)s::text[]))
+"""
+
+# Locks: a row lock on each run that is lost; a run that writes is waited for.
+LOSE = f"""
 UPDATE pgqueue_pipeline_run
    SET state = 'lost', finished_at = lease_until,
        error = coalesce(error, 'Its process ended without a word.')
- WHERE job = %(job)s AND state = 'running' AND lease_until < clock_timestamp()
+ WHERE {SHARES} AND lease_until < clock_timestamp()
 RETURNING id
 """
-START = """
-INSERT INTO pgqueue_pipeline_run (job, options, asked_by, queue_job_id, hostname, pid,
-                                  started_at, lease_until)
-VALUES (%(job)s, %(options)s::jsonb, nullif(%(by)s::text, ''), %(queue_job)s,
-        %(hostname)s, %(pid)s, clock_timestamp(), clock_timestamp()
-            + make_interval(secs => %(lease_seconds)s))
-ON CONFLICT (job) WHERE state = 'running' DO NOTHING
+# Locks: none that anybody waits for.
+START = f"""
+INSERT INTO pgqueue_pipeline_run (job, places, options, asked_by, queue_job_id,
+                                  hostname, pid, started_at, lease_until)
+SELECT %(job)s::text, %(places)s::text[], %(options)s::jsonb,
+       nullif(%(by)s::text, ''), %(queue_job)s::bigint,
+       %(hostname)s, %(pid)s::integer, clock_timestamp(),
+       clock_timestamp() + make_interval(secs => %(lease_seconds)s)
+ WHERE NOT EXISTS (SELECT FROM pgqueue_pipeline_run WHERE {SHARES})
 RETURNING id, started_at
 """
 # Locks: row locks on the deleted rows.
@@ -51,9 +69,11 @@ DELETE FROM pgqueue_pipeline_run
                WHERE job = %(job)s ORDER BY id DESC OFFSET %(kept)s LIMIT 1)
 """
 
-LIVE = """
-SELECT id, asked_by, hostname, pid, started_at FROM pgqueue_pipeline_run
- WHERE job = %(job)s AND state = 'running'
+LIVE = f"""
+SELECT id, asked_by, hostname, pid, started_at,
+       (SELECT min(place) FROM unnest(places) place
+         WHERE place = ANY(%(places)s::text[]))
+  FROM pgqueue_pipeline_run WHERE {SHARES} ORDER BY id LIMIT 1
 """
 
 # Locks: a row lock on the run, for the statement.
@@ -87,6 +107,13 @@ UPDATE pgqueue_pipeline_run
        ui_url = coalesce(%(ui_url)s, ui_url)
  WHERE id = %(run)s AND state = 'running'
 RETURNING id
+"""
+
+# Locks: a row lock on the run.
+LOSE_ONE = """
+UPDATE pgqueue_pipeline_run
+   SET state = 'lost', finished_at = clock_timestamp(), error = %(error)s
+ WHERE id = %(run)s AND state = 'running'
 """
 
 # Locks: a row lock on the run. The first who asks is the one who is named.
@@ -136,10 +163,12 @@ SELECT max(started_at) FROM pgqueue_pipeline_run
  WHERE job = %(job)s AND state = 'succeeded' AND jsonb_exists(options, %(name)s)
 """
 
-# Locks: none. Runs of any job whose lease is not over.
+# Locks: none. Runs of a job, or of any, whose lease is not over.
 LIVE_RUNS = """
 SELECT id FROM pgqueue_pipeline_run
  WHERE state = 'running' AND lease_until >= clock_timestamp()
+   AND (%(job)s::text IS NULL OR job = %(job)s)
+ ORDER BY id
 """
 
 # What one run, which a queue's job started, has reached.
@@ -148,6 +177,15 @@ SELECT id, state, rows_in, rows_out, progress, error,
        cancel_requested_at IS NOT NULL AS was_asked_to_stop
   FROM pgqueue_pipeline_run
  WHERE queue_job_id = %(queue_job)s AND pid = %(pid)s AND id > %(after)s
+ ORDER BY id DESC LIMIT 1
+"""
+
+# What the process of a host has reached with a job, in its latest run. Locks: none.
+OF_PROCESS = """
+SELECT id, state, rows_in, rows_out, progress, error,
+       state = 'running' AND lease_until < clock_timestamp() AS is_late
+  FROM pgqueue_pipeline_run
+ WHERE job = %(job)s AND hostname = %(hostname)s AND pid = %(pid)s AND id > %(after)s
  ORDER BY id DESC LIMIT 1
 """
 
@@ -169,6 +207,8 @@ class Live:
     hostname: str
     pid: int
     started_at: datetime
+    # One that both need; None: one of them needs the whole job.
+    place: str | None
 
 
 def start(
@@ -180,24 +220,28 @@ def start(
     queue_job: int | None,
     hostname: str,
     pid: int,
+    places: Sequence[str] = (),
     lease_seconds: float = LEASE_SECONDS,
 ) -> Started | Live:
     """
     Begin a run of *job*, unless one is alive; a run whose process died is lost.
 
     Args:
-        cursor: An open cursor, in autocommit: a lost run is lost in any case.
+        cursor: In a transaction, which is committed whatever is returned.
         job: The name of the pipeline job.
         options: What it was told; JSON values without secrets.
         by: Who asks, at most 150 characters; "": nobody is named.
         queue_job: The queue's job that runs it, if one does.
         hostname: Where it runs.
         pid: Its process.
+        places: What it needs for itself; (): the whole job.
         lease_seconds: Until it counts as dead, unless it beats.
     """
-    cursor.execute(LOSE, {"job": job})
+    needed = {"job": job, "places": list(places)}
+    cursor.execute(ALONE, needed)
+    cursor.execute(LOSE, needed)
     values = {
-        "job": job,
+        **needed,
         "options": json.dumps(dict(options)),
         "by": by,
         "queue_job": queue_job,
@@ -211,7 +255,7 @@ def start(
         if row is not None:
             cursor.execute(FORGET_OLD, {"job": job, "kept": RUNS_KEPT_MAX})
             return Started(*row)
-        cursor.execute(LIVE, {"job": job})
+        cursor.execute(LIVE, needed)
         row = cursor.fetchone()
         if row is not None:
             return Live(*row)
@@ -292,6 +336,11 @@ def finish(
     return cursor.fetchone() is not None
 
 
+def lose(cursor: Cursor, run: int, error: str) -> None:
+    """Say that the process of *run* is dead, and why, if the run has not ended."""
+    cursor.execute(LOSE_ONE, {"run": run, "error": error})
+
+
 def request_stop(
     cursor: Cursor, job: str, *, by: str, run: int | None = None
 ) -> tuple[int, bool] | None:
@@ -339,9 +388,9 @@ def latest_success(cursor: Cursor, job: str, option: str) -> datetime | None:
     return at
 
 
-def live_runs(cursor: Cursor) -> list[int]:
-    """Return the runs of all jobs whose lease is not over."""
-    cursor.execute(LIVE_RUNS)
+def live_runs(cursor: Cursor, job: str | None = None) -> list[int]:
+    """Return the runs of *job*, or of all, whose lease is not over; oldest first."""
+    cursor.execute(LIVE_RUNS, {"job": job})
     return [int(row[0]) for row in cursor.fetchall()]
 
 
@@ -350,6 +399,16 @@ def of_queue_job(
 ) -> dict[str, Any] | None:
     """Return what the process *pid* of a queue's job has reached, or None."""
     cursor.execute(OF_QUEUE_JOB, {"queue_job": queue_job, "pid": pid, "after": after})
+    row = cursor.fetchone()
+    return None if row is None else _by_name(cursor, row)
+
+
+def of_process(
+    cursor: Cursor, job: str, *, hostname: str, pid: int, after: int
+) -> dict[str, Any] | None:
+    """Return what a process has reached in its latest run after *after*, or None."""
+    values = {"job": job, "hostname": hostname, "pid": pid, "after": after}
+    cursor.execute(OF_PROCESS, values)
     row = cursor.fetchone()
     return None if row is None else _by_name(cursor, row)
 

@@ -32,6 +32,8 @@ QUEUE_LIMITS = 706_707
 # Who looks for what is wrong. Key: INSTALLATION; the function pgqueue_watch() has the
 # number, too.
 WATCH = 706_708
+# Who begins a run of a pipeline job. Key: of the job's name and the installation.
+PIPELINE_RUNS = 706_709
 # Which topics a transaction publishes to, shared. Class: this and the topic's id, so no
 # class of ours is higher; key: the low 32 bits of the highest message id that was drawn
 # before. Of which installation, another lock of the transaction says: that of the

@@ -41,6 +41,7 @@ POSITIONAL = (
 )
 
 OptionValue = str | int | float | bool | None
+Places = Callable[[Mapping[str, Any]], Sequence[str]]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,6 +67,7 @@ class PipelineJob:
         takes_out: The tables of the queue whose rows it takes out; None: any.
         in_queue: Whether a job of the queue may run it.
         hides: The options whose values no run keeps.
+        places: What a run needs for itself, of its options; None: the whole job.
     """
 
     name: str
@@ -75,6 +77,7 @@ class PipelineJob:
     takes_out: tuple[str, ...] | None = None
     in_queue: bool = True
     hides: tuple[str, ...] = ()
+    places: Places | None = None
 
     @property
     def summary(self) -> str:
@@ -136,6 +139,7 @@ def pipeline_job(
     takes_out: Sequence[str] | None = None,
     in_queue: bool = True,
     hides: Sequence[str] = (),
+    places: Places | None = None,
 ) -> Callable[[F], F]:
     """
     Declare the function below as a pipeline job; it stays the function that it is.
@@ -156,6 +160,9 @@ def pipeline_job(
             them. (): what it writes stays in the database.
         in_queue: False: the task run_pipeline refuses it, since whoever may edit jobs
             would choose its options.
+        hides: The options whose values no run keeps.
+        places: Returns what a run needs for itself, for its options: of two runs that
+            need the same place, the second is refused. None: one run at a time.
 
     Raises:
         DeclarationError: It cannot be declared so, or another function has the name.
@@ -199,6 +206,7 @@ def pipeline_job(
             None if takes_out is None else tuple(takes_out),
             in_queue,
             tuple(hides),
+            places,
         )
         return function
 

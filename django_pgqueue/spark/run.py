@@ -96,6 +96,7 @@ class Snapshot:
     tasks_done: int = 0
     tasks: int = 0
     rows_per_second: float = 0.0
+    turns: int = 0
     ui_url: str | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -106,6 +107,7 @@ class Snapshot:
             "tasks_done": self.tasks_done,
             "tasks": self.tasks,
             "rows_per_second": round(self.rows_per_second, 1),
+            **({"turns": self.turns} if self.turns else {}),
             **({"notes": self.notes} if self.notes else {}),
         }
 
@@ -167,6 +169,8 @@ class Run:
         dsn: The database that has the run's row; it is shown nowhere.
         rows_in: How many rows were read, as far as the job says: it adds to it.
         rows_out: How many were written; for a job that returns no number at its end.
+        turns: A job that goes on until it is stopped adds to it while it has nothing to
+            do, once it has done something: so it is told from one that hangs.
         read_options: Options of format("pgqueue").
         patterns: Names whose values are hidden in what is noted.
         known_task, redaction, sign: As Plan has them.
@@ -192,6 +196,7 @@ class Run:
         self.sign = plan.sign
         self.rows_in = 0
         self.rows_out = 0
+        self.turns = 0
         self.notes: list[str] = []
         self._plan = plan
         # Called with the session as soon as there is one.
@@ -528,13 +533,14 @@ def run_job(
         lease_seconds: Without a beat, after which the run counts as dead.
 
     Raises:
-        PipelineBusy: Another run of the job is live; nothing was done.
+        PipelineBusy: Another run is live that needs the same; nothing was done.
         SparkOptionError: The job has refused its options before it asked for Spark;
             the run has failed with that.
         psycopg.Error: The database cannot be used: nothing was done, or the end of the
             run could not be noted, and it is lost when its lease runs out.
     """
-    with connected(plan.dsn) as connection:
+    places = () if plan.job.places is None else plan.job.places(plan.options)
+    with connected(plan.dsn) as connection, connection.transaction():
         started = pipelines.start(
             connection.cursor(),
             plan.job.name,
@@ -543,10 +549,13 @@ def run_job(
             queue_job=plan.queue_job,
             hostname=socket.gethostname(),
             pid=os.getpid(),
+            places=places,
             lease_seconds=lease_seconds,
         )
     if isinstance(started, pipelines.Live):
-        raise PipelineBusy(plan.job.name, started.id, started.hostname, started.pid)
+        raise PipelineBusy(
+            plan.job.name, started.id, started.hostname, started.pid, started.place
+        )
     work = _Work(plan, started, lease_seconds)
     ended = work.watch(stop or StopFlag(), tell, beat_seconds)
     if ended.state == "failed" and work.refused is not None:
@@ -662,6 +671,7 @@ class _Work:
     def _look(self) -> None:
         snapshot = self._snapshot
         snapshot.rows_in, snapshot.rows_out = self._run.rows_in, self._run.rows_out
+        snapshot.turns = self._run.turns
         seconds = time.monotonic() - (self._read_since or self._began)
         snapshot.rows_per_second = snapshot.rows_in / max(seconds, 0.001)
         if self._tracker is not None:

@@ -185,7 +185,8 @@ def test_an_ingest_that_is_to_go_on_and_does_not(
     """Since any run has told how far it is; not if somebody stopped it."""
     make_topic()
     note(cursor, "/srv/log", {"orders": 1}, run=1)
-    options = {"path": "/srv/log/", "trigger": "1m"} | columns.pop("options", {})
+    options = {"topic": "mail, orders", "path": "/srv/log/", "checkpoint": ""}
+    options |= {"trigger": "1m"} | columns.pop("options", {})
     make_run(job="ingest", options=options, started_at=timedelta(0), **columns)
     assert "ok" == found("ingest_behind")["severity"]
 
@@ -196,6 +197,8 @@ def test_an_ingest_that_is_to_go_on_and_does_not(
     assert severity == finding["severity"]
     if severity == "warning":
         assert f"trigger=1m, is {columns['state']}" in finding["what"]
+    make_run(job="ingest", options=options | {"path": "/srv/other"})
+    assert severity == found("ingest_behind")["severity"]
 
 
 def test_halted_groups(transactional_db):

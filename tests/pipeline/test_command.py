@@ -75,6 +75,11 @@ def locked(cursor, table):
 @pytest.fixture
 def environment(transactional_db, tmp_path):
     """What a process needs to share the test's database."""
+    return environment_of(tmp_path)
+
+
+def environment_of(folder):
+    """Return the same, with a ledger in *folder*."""
     told = {"databases": _databases({}), "pgqueue": {}}
     return {
         **os.environ,
@@ -83,9 +88,38 @@ def environment(transactional_db, tmp_path):
             [str(REPOSITORY), str(REPOSITORY / "django_pgqueue/spark/toplevel")]
         ),
         "PGQUEUE_TEST_WORKER": json.dumps(told),
-        PATH: str(tmp_path / "ledger"),
+        PATH: str(folder / "ledger"),
         **QUICK,
     }
+
+
+def test_of_several_live_runs_one_is_to_be_named(transactional_db, cursor):
+    """None is stopped else; which there are is said."""
+    first, second = (
+        pipelines.start(
+            cursor,
+            "ingest",
+            options={},
+            by="",
+            queue_job=None,
+            hostname="h",
+            pid=1,
+            places=(place,),
+        ).id
+        for place in "ab"
+    )
+
+    with pytest.raises(CommandError, match=f"live: {first}, {second}. Say which"):
+        call("stop", "ingest", "--no-wait")
+    status, text = call("stop", "ingest", "--no-wait", "--run", str(second))
+
+    assert (0, f"Run {second} of ingest was asked to stop.\n") == (status, text)
+    assert [second] == list(
+        PipelineRun.objects.exclude(cancel_requested_at=None).values_list(
+            "id", flat=True
+        )
+    )
+    assert "is not live" in call("stop", "ingest", "--run", "1000000")[1]
 
 
 def test_list_names_the_jobs_and_how_their_last_run_went(transactional_db, cursor):

@@ -8,12 +8,13 @@ import shutil
 import pytest
 from pyarrow import dataset
 
-from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.exceptions import PipelineBusy, SparkOptionError
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.parquet import ParquetPlace
 from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.stop_flag import StopFlag
 from tests.harness.waiting import wait_for
 from tests.spark.log.conftest import cursor, publish
 
@@ -187,3 +188,31 @@ def test_a_run_with_a_trigger_goes_on_until_it_is_stopped(
     again = run("ingest", **given)
     assert 0 == again.rows_in
     assert everything == ids(tmp_path)
+
+
+@pytest.mark.slow
+def test_two_topics_are_ingested_side_by_side(run, plan, publish, tmp_path):
+    """Into one place, by a checkpoint for each. A topic that a live run writes there,
+    or its checkpoint, is refused to another one, which is told whose it is."""
+    orders, mail, beside = publish(3), publish(2, "mail"), []
+    given, other = {"path": str(tmp_path)}, str(tmp_path / "_pgqueue_ingest" / "mail")
+    stop = StopFlag()
+
+    def look(snapshot):
+        if beside or ids(tmp_path) != orders:
+            return
+        for refused, told in (
+            ({"topic": "mail, orders", "checkpoint": other}, "topic orders at"),
+            ({"topic": "mail"}, "the checkpoint .*_pgqueue_ingest/checkpoint"),
+        ):
+            with pytest.raises(PipelineBusy, match=f"both need {told}"):
+                run_job(plan("ingest", **given, **refused))
+        beside.append(run("ingest", **given, topic="mail", checkpoint=other))
+        stop.set()
+
+    goes_on = plan("ingest", **given, topic="orders", trigger="1s")
+    ended = run_job(goes_on, stop=stop, tell=look)
+
+    assert ("cancelled", 3) == (ended.state, ended.rows_out)
+    assert [2] == [each.rows_out for each in beside]
+    assert sorted(orders + mail) == ids(tmp_path)

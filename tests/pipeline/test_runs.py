@@ -23,7 +23,8 @@ def start(cursor, job="metrics", **changes):
         "pid": 42,
         **changes,
     }
-    return pipelines.start(cursor, job, **values)
+    with cursor.connection.transaction():
+        return pipelines.start(cursor, job, **values)
 
 
 def beat(cursor, run):
@@ -57,7 +58,7 @@ def test_a_job_has_one_live_run(cursor):
     assert finish(cursor, first.id)
     next_one = start(cursor)
 
-    assert Live(first.id, "anna", "web-1", 42, first.at) == live
+    assert Live(first.id, "anna", "web-1", 42, first.at, None) == live
     assert isinstance(other, Started)
     assert isinstance(next_one, Started)
     assert [
@@ -65,6 +66,38 @@ def test_a_job_has_one_live_run(cursor):
         ("failures", "running"),
         ("metrics", "running"),
     ] == (states())
+
+
+def test_runs_of_a_job_share_no_place(cursor):
+    """Who needs others is let in; who names none needs the whole job."""
+    first = start(cursor, places=("a", "b"))
+
+    found = [start(cursor, places=each) for each in (("c", "b"), ("c",), ())]
+    assert isinstance(found[1], Started)
+    assert [(first.id, "b"), (first.id, None)] == [
+        (each.id, each.place) for each in (found[0], found[2])
+    ]
+
+    finish(cursor, first.id)
+    whole = start(cursor)
+    assert (found[1].id, None) == (whole.id, whole.place)
+    finish(cursor, found[1].id)
+    whole = start(cursor)
+    assert isinstance(whole, Started)
+    assert Live(whole.id, "anna", "web-1", 42, whole.at, None) == start(
+        cursor, places=("a",)
+    )
+
+
+def test_a_run_whose_process_died_is_lost_by_who_needs_its_place(cursor):
+    """Whoever needs another one leaves it: it may have been away."""
+    start(cursor, places=("a",), lease_seconds=-1)
+
+    start(cursor, places=("b",))
+    assert [("metrics", "running")] * 2 == states()
+
+    start(cursor, places=("a", "c"))
+    assert [("metrics", "lost"), *[("metrics", "running")] * 2] == states()
 
 
 def test_a_run_without_a_beat_has_its_address_at_its_end(cursor):
@@ -77,12 +110,17 @@ def test_a_run_without_a_beat_has_its_address_at_its_end(cursor):
     assert "http://127.0.0.1:4040" == PipelineRun.objects.get().ui_url
 
 
-def test_of_two_that_start_at_once_one_gets_it(cursor, other_cursor, new_cursor):
+@pytest.mark.parametrize("second", [(), ("a", "b")])
+def test_of_two_that_start_at_once_one_gets_it(
+    cursor, other_cursor, new_cursor, second
+):
     """The second waits for the first one's transaction, and then finds its run."""
     found = []
     with cursor.connection.transaction():
-        first = start(cursor)
-        thread = threading.Thread(target=lambda: found.append(start(other_cursor)))
+        first = start(cursor, places=("b", "c"))
+        thread = threading.Thread(
+            target=lambda: found.append(start(other_cursor, places=second))
+        )
         thread.start()
         wait_until_blocked(new_cursor(), other_cursor)
     thread.join(10)

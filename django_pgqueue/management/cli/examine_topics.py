@@ -176,22 +176,24 @@ def _uningested(found: list[doctor.Uningested]) -> Finding:
     )
 
 
-def _stalled_ingest(found: doctor.StalledIngest | None) -> Finding:
-    most, seconds, said = INGEST_SECONDS_MAX, 0.0, ""
-    if found is not None:
-        most = max(most, INGEST_TRIGGERS_MAX * found.trigger_seconds)
-        seconds = found.seconds
-        said = f"run {found.run}, with trigger={found.trigger}, is {found.state}"
+def _stalled_ingest(found: list[doctor.StalledIngest]) -> Finding:
+    told = [
+        f"run {each.run}, with trigger={each.trigger}, is {each.state} and has not for "
+        f"{age(each.seconds)}"
+        for each in found
+        if each.seconds
+        > max(INGEST_SECONDS_MAX, INGEST_TRIGGERS_MAX * each.trigger_seconds)
+    ]
     return finding(
         check="ingest_behind",
-        wrong=seconds > most,
-        what=f"The pipeline job ingest is to go on all the time, and has not told for "
-        f"{age(seconds)} how far it is: {said}.",
+        wrong=told,
+        what=f"The pipeline job ingest is to go on all the time, and to tell how far "
+        f"it is: {named(told)}.",
         right="The pipeline job ingest goes on, or was not asked to.",
-        value=round(seconds),
-        limit=round(most),
+        value=len(told),
+        limit=0,
         way_out="manage.py pgqueue_pipeline status ingest has its error; start it "
-        "again, or let a service or a schedule do so. If it is to end, "
+        "again with --restarts 10. If it is to end, "
         "pgqueue_pipeline stop ingest.",
     )
 

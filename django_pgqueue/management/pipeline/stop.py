@@ -5,12 +5,20 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
+from django.core.management import CommandError
+
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Output,
+)
+from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.management.pipeline.plan import this_account
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.tasks import database
 
-HELP = "Stop the live run of a pipeline job."
+HELP = "Stop a live run of a pipeline job."
 
 # A run hears of it within two seconds, and Spark ends within some more.
 WAIT_SECONDS = 60.0
@@ -21,6 +29,12 @@ def add_arguments(parser: Any) -> None:
     """Declare whose run is stopped."""
     parser.add_argument("job", metavar="JOB", help="A pipeline job.")
     parser.add_argument(
+        "--run",
+        type=whole_number("--run", 1, 2**63 - 1),
+        metavar="ID",
+        help="This one, where several are live.",
+    )
+    parser.add_argument(
         "--no-wait", action="store_true", help="Ask, and do not wait for its end."
     )
 
@@ -29,7 +43,9 @@ def run(options: dict[str, Any], out: Output) -> int:
     """Ask, and wait; status 1 if no run is live, or it has not ended."""
     job = options["job"]
     with database.cursor() as cursor:
-        asked = pipelines.request_stop(cursor, job, by=this_account())
+        asked = pipelines.request_stop(
+            cursor, job, by=this_account(), run=options["run"] or _only(cursor, job)
+        )
         state = None
         if asked is not None:
             run_id, is_dead = asked
@@ -45,7 +61,8 @@ def run(options: dict[str, Any], out: Output) -> int:
     if out.as_json:
         out.json({"job": job, "run": asked and asked[0], "state": state})
     elif asked is None:
-        out.line(f"No run of {job} is live.")
+        which = f"Run {options['run']}" if options["run"] else "No run"
+        out.line(f"{which} of {job} is {'not ' if options['run'] else ''}live.")
     elif state == "running":
         out.line(f"Run {asked[0]} of {job} was asked to stop.")
     else:
@@ -53,3 +70,15 @@ def run(options: dict[str, Any], out: Output) -> int:
     if asked is None:
         return EXIT_NOTHING
     return EXIT_DONE if state != "running" or options["no_wait"] else EXIT_NOTHING
+
+
+def _only(cursor: Any, job: str) -> int | None:
+    """Return the live run of *job*; None: there is none. Of several, one is asked."""
+    live = pipelines.live_runs(cursor, job)
+    if len(live) > 1:
+        raise CommandError(
+            f"{len(live)} runs of {job} are live: {', '.join(map(str, live))}. Say "
+            f"which is to stop, such as --run {live[0]}.",
+            returncode=EXIT_USAGE,
+        )
+    return live[0] if live else None

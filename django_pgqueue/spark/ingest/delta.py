@@ -9,6 +9,7 @@ paused, Delta refuses the second.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.extras import extra
@@ -30,9 +31,18 @@ class DeltaPlace:
         self._target = target
         self._delta = extra("deltalake")
 
-    def is_empty(self) -> bool:
-        """Whether there is no table yet."""
-        return not self._delta.DeltaTable.is_deltatable(self._target)
+    def is_empty(self, topics: Sequence[str]) -> bool:
+        """Whether no message of these topics was ever put there."""
+        table = self._table()
+        return table is None or not any(
+            part["topic"] in topics for part in table.partitions()
+        )
+
+    def _table(self) -> Any:
+        """Return the table as it is now; None: there is none."""
+        if not self._delta.DeltaTable.is_deltatable(self._target):
+            return None
+        return self._delta.DeltaTable(self._target)
 
     def positions(self) -> list[Any]:
         """Return topic, partition and highest id of what is there, as dicts."""
@@ -44,7 +54,7 @@ class DeltaPlace:
     def write(self, frame: Any, stream: str, number: int) -> int:
         """Commit a batch; return its messages, 0 if an earlier run wrote them."""
         application = f"{APPLICATION}.{stream}"
-        table = None if self.is_empty() else self._delta.DeltaTable(self._target)
+        table = self._table()
         if table is not None and _has(table, application, number):
             return 0
         f = extra("pyspark.sql.functions")

@@ -14,7 +14,7 @@ one, which counts from 0, never takes its batches for those of another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,9 +45,9 @@ class ParquetPlace:
         self._run = run
         self._folder = Folder(run.session, target)
 
-    def is_empty(self) -> bool:
-        """Whether no message was ever put there."""
-        return not any(name.startswith("topic=") for name in self._folder.names(""))
+    def is_empty(self, topics: Sequence[str]) -> bool:
+        """Whether no message of these topics was ever put there."""
+        return not any(self._folder.exists(f"topic={name}") for name in topics)
 
     def positions(self) -> list[Any]:
         """Return topic, partition and highest id of what is there, as rows."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -56,8 +56,8 @@ class Place(Protocol):
     # Messages of a batch, at most; None: as many as the option says.
     rows_max: int | None
 
-    def is_empty(self) -> bool:
-        """Whether no message was ever put there."""
+    def is_empty(self, topics: Sequence[str]) -> bool:
+        """Whether no message of these topics was ever put there."""
 
     def positions(self) -> list[Any]:
         """Return topic, partition and highest id of what is there."""
@@ -112,7 +112,7 @@ class Asked:
         return cls(
             target,
             checked_format(given["format"]),
-            given["checkpoint"].rstrip("/") or f"{target}/{ASIDE}/checkpoint",
+            _checkpoint(given["checkpoint"], target),
             source,
             topics,
             bool(given["starting"]),
@@ -133,7 +133,23 @@ def _every_seconds(trigger: str) -> int | None:
     )
 
 
-@pipeline_job(name="ingest", chooses=("path", "checkpoint"), takes_out=("log",))
+def places(given: Mapping[str, Any]) -> list[str]:
+    """Return what a run needs for itself: its checkpoint, and topics at its path."""
+    target = given["path"].rstrip("/")
+    topics = sorted({name.strip() for name in given["topic"].split(",")})
+    return [
+        f"the checkpoint {_checkpoint(given['checkpoint'], target)}",
+        *(f"topic {name} at {target}" for name in topics),
+    ]
+
+
+def _checkpoint(said: str, target: str) -> str:
+    return said.rstrip("/") or f"{target}/{ASIDE}/checkpoint"
+
+
+@pipeline_job(
+    name="ingest", chooses=("path", "checkpoint"), takes_out=("log",), places=places
+)
 def ingest(
     run: Run,
     *,
@@ -185,6 +201,8 @@ def ingest(
             # A batch that is under way looks by itself, before it begins.
             if not query.status["isTriggerActive"]:
                 run.check()
+                # It has written what there was, and waits for its time.
+                run.turns += told is not None
             if asked.every_seconds is not None:
                 told = _tell_on(run, query, told, asked.target)
     except Exception:
@@ -238,13 +256,14 @@ def _dsn_of(run: Run) -> str | None:
 
 def _check_checkpoint(run: Any, asked: Asked, place: Place) -> None:
     """Raise SparkError where messages are there, and no checkpoint knows of them."""
-    if asked.starts or place.is_empty():
+    if asked.starts or place.is_empty(asked.topics):
         return
     if Folder(run.session, asked.checkpoint).exists("metadata"):
         return
     positions: dict[str, dict[str, int]] = {}
     for row in place.positions():
-        positions.setdefault(row["topic"], {})[str(row["partition"])] = row["id"]
+        if row["topic"] in asked.topics:
+            positions.setdefault(row["topic"], {})[str(row["partition"])] = row["id"]
     told = json.dumps(positions, sort_keys=True)
     raise SparkError(
         f"There are messages at {asked.target}, and no checkpoint at "
