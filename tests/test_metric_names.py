@@ -9,6 +9,7 @@ from django.db import connection
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_pgqueue.operators import overview
+from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.prometheus.families import ENDS, of_fleet, of_worker
 from django_pgqueue.prometheus.text import answer
 from django_pgqueue.worker.supervise.health_table import State
@@ -39,6 +40,7 @@ def told(db, settings):
     make_dead_letter()
     make_position(make_group(make_topic()))
     with connection.cursor() as cursor:
+        note(cursor, "/srv/log", {"orders": 1}, run=1)
         seen = overview.read(cursor)
     states = {state.name.lower(): 1 for state in State}
     _, text = answer([*of_worker(tally, states), *of_fleet(seen)], "")

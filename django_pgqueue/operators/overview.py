@@ -16,6 +16,7 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.doctor import Halted
 from django_pgqueue.log.groups import GroupRow, find_all
+from django_pgqueue.log.ingest_lag import IngestLag, ingest_lag
 from django_pgqueue.log.lag import PartitionLag, lags
 from django_pgqueue.operators import workers
 from django_pgqueue.operators.findings import SEVERITIES, Finding
@@ -45,7 +46,10 @@ from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import WORKERS_MAX, plans_of
 
 # What can be asked for.
-PARTS = ("jobs", "dead_letters", "workers", "groups", "schedules", "workflows")
+PARTS = (
+    *("jobs", "dead_letters", "workers", "groups", "schedules", "workflows"),
+    "ingests",
+)
 
 # Jobs counted, per queue and state; with many queues, so many of a state in all.
 COUNTED_JOBS_MAX = 10_000
@@ -57,8 +61,9 @@ COUNTED_MESSAGES_MAX = 1_000
 COUNTED_MESSAGES_OF_ALL_MAX = 10_000
 COUNTED_MESSAGES_LEAST = 100
 
-# Groups whose lag is read, and schedules that are looked at.
-GROUPS_MAX, SCHEDULES_MAX = 50, 50
+# Groups whose lag is read, schedules that are looked at, and topics by where they are
+# ingested to whose lag is read.
+GROUPS_MAX, SCHEDULES_MAX, INGESTS_MAX = 50, 50, 50
 
 # Of the jobs that workers hold, those held longest.
 HELD_JOBS_MAX = 10
@@ -79,6 +84,8 @@ class Overview:
         groups_left_out: How many more there are.
         schedules: SCHEDULES_MAX of those that have the next ticks, and those that
             cannot have any.
+        ingests: How far topics are behind where they are ingested to, INGESTS_MAX of
+            those that were written to last.
         findings: What is not as it should be, the worst first.
     """
 
@@ -90,6 +97,7 @@ class Overview:
     groups: Sequence[tuple[GroupRow, Behind]] | None
     groups_left_out: int
     schedules: Sequence[ScheduleRow] | None
+    ingests: Sequence[IngestLag] | None
     findings: Sequence[Finding]
 
 
@@ -97,7 +105,7 @@ def read(
     cursor: Cursor, parts: Collection[str] = PARTS, *, tells_keys: bool = True
 ) -> Overview:
     """
-    Return the overview, or some *parts* of it, in fourteen short statements.
+    Return the overview, or some *parts* of it, in seventeen short statements.
 
     Args:
         cursor: Django's, on the primary, in READ COMMITTED.
@@ -111,7 +119,7 @@ def read(
     clock = in_utc(rows[0].clock) if rows else database_now(cursor)
     seen = list(map(workers.seen, rows))
     plans = plans_of(seen)
-    queues = died = held = groups = schedules = None
+    queues = died = held = groups = schedules = ingests = None
     left_out = 0
     if "workers" in parts:
         found += of_workers(seen)
@@ -138,6 +146,10 @@ def read(
         schedules = _schedules(cursor)
         by_name = sorted(schedules, key=lambda row: row.name)
         found += of_schedules(by_name, clock)
+    if "ingests" in parts:
+        ingests = ingest_lag(
+            cursor, places=INGESTS_MAX, limit=_messages_each(INGESTS_MAX)
+        )
     return Overview(
         clock=clock,
         queues=queues,
@@ -147,6 +159,7 @@ def read(
         groups=groups,
         groups_left_out=left_out,
         schedules=schedules,
+        ingests=ingests,
         findings=sorted(
             (each for each in found if each.severity != "ok"),
             key=lambda each: -SEVERITIES.index(each.severity),
@@ -178,8 +191,7 @@ def _groups(
     """Return the groups with their lag, and what is wrong with them."""
     if not rows:
         return [], []
-    share = COUNTED_MESSAGES_OF_ALL_MAX // len(rows)
-    limit = max(min(COUNTED_MESSAGES_MAX, share), COUNTED_MESSAGES_LEAST)
+    limit = _messages_each(len(rows))
     found = lags(cursor, [row.id for row in rows], limit=limit)
     behind = [(row, behind_of(row, found[row.id], plans, limit=limit)) for row in rows]
     unserved = {
@@ -189,6 +201,12 @@ def _groups(
     }
     halted = [each for row in rows for each in _halted(row, found[row.id], clock)]
     return behind, [*of_unserved(unserved, limit=limit), of_halted(halted)]
+
+
+def _messages_each(rows: int) -> int:
+    """Return how many messages are counted in a partition, for each of so many."""
+    share = COUNTED_MESSAGES_OF_ALL_MAX // rows
+    return max(min(COUNTED_MESSAGES_MAX, share), COUNTED_MESSAGES_LEAST)
 
 
 def _halted(

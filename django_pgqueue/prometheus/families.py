@@ -2,8 +2,8 @@
 Families: numbers by name, unit and label, as prometheus_client writes them.
 
 Names and labels are a contract: dashboards and alerts are written by them, and
-docs/reference/metrics.md lists them. Labels are names of the code, of topics and of
-queues, never keys of lanes, arguments or words of errors.
+docs/reference/metrics.md lists them. Labels are names of the code, of topics, of queues
+and of where topics are ingested to, never keys of lanes, arguments or words of errors.
 """
 
 from __future__ import annotations
@@ -185,6 +185,7 @@ def of_fleet(seen: Overview | None) -> Iterator[Any]:
     )
     yield from _workers(seen, gauge)
     yield from _groups(seen, gauge)
+    yield from _ingests(seen, gauge)
     findings = Counter((each.check, each.severity) for each in seen.findings)
     yield gauge(
         "pgqueue_findings",
@@ -253,4 +254,21 @@ def _groups(seen: Overview, gauge: Any) -> Iterator[Any]:
         "Partitions that nobody reads until somebody resumes them.",
         labels,
         (Sample(key, len(behind.halted)) for key, behind in groups),
+    )
+
+
+def _ingests(seen: Overview, gauge: Any) -> Iterator[Any]:
+    ingests = [((each.topic, each.target), each) for each in seen.ingests or ()]
+    labels = ("topic", "target")
+    yield gauge(
+        "pgqueue_ingest_lag_messages",
+        "Messages of a topic that are not ingested yet, counted up to a bound.",
+        labels,
+        (Sample(key, each.messages) for key, each in ingests),
+    )
+    yield gauge(
+        "pgqueue_ingest_lag_seconds",
+        "How long ago the oldest of them was published; 0: everything is ingested.",
+        labels,
+        (Sample(key, each.seconds or 0.0) for key, each in ingests),
     )

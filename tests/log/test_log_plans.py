@@ -5,9 +5,20 @@ import json
 import pytest
 from django.db import connection
 
-from django_pgqueue.log import generations, lag, merge, positions, pull, read, seek
+from django_pgqueue.log import (
+    generations,
+    ingest_lag,
+    lag,
+    merge,
+    positions,
+    pull,
+    read,
+    seek,
+)
 from django_pgqueue.models import Generation, Topic
+from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.limits import Plans, limit
 from tests.log.log import LEASE, make_group
 from tests.queues.test_plans import explain
 
@@ -35,6 +46,7 @@ BUFFERS_MAX = {
     "read where": 4_000,
     "pull": 700,
     "lag": 8_000,
+    "lag of ingest": 8_000,
     "before": 4_000,
     "first": 2_000,
     "unread": 500,
@@ -63,7 +75,7 @@ def used(plan):
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
-def test_readers_touch_few_pages_of_a_large_log(log):
+def test_readers_touch_few_pages_of_a_large_log(log, cursor):
     """Neither a claim nor a batch, a lag or a seek walks over the log."""
     group, topic, low, high = log
     with connection.cursor() as plain:
@@ -94,6 +106,8 @@ def test_readers_touch_few_pages_of_a_large_log(log):
         "since": "-infinity",
         "limit": 100,
     }
+    note(cursor, "/srv/log", {"clicks": low}, run=1)
+    ingested = {"given_up": "7d", "places": 50, "limit": 100, "since": "-infinity"}
     time = "2000-01-01T00:00Z"
     halves = {"low": 0, "high": high, "time": time, "disorder": 10.0}
     first = {"topic_id": topic, "partitions": [3], "low": low, "time": time}
@@ -129,6 +143,11 @@ def test_readers_touch_few_pages_of_a_large_log(log):
             name: used(explain(cursor, statement, params, how=how))
             for name, (statement, params) in asked.items()
         }
+        with cursor.connection.transaction():
+            # As who reads it does.
+            limit(cursor, seconds=60, plans=Plans.IN_ORDER)
+            plan = explain(cursor, ingest_lag.LAG, ingested, how=how)
+            found["lag of ingest"] = used(plan)
         cursor.execute("UPDATE pgqueue_consumer_group SET task = ''")
         asks = {"group": "clicks/g", "limit": 100}
         # Once for the plans of the function's statements.

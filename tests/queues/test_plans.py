@@ -505,6 +505,8 @@ SPECIAL = {
         }
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },
+    "log.ingest_lag.LAG": {"given_up": LEASE, "since": NOON, "places": 50},
+    "log.ingest_lag.LEAST": {"given_up": LEASE},
     "log.doctor.BEHIND": {"firsts": [date(2026, 1, 1)]},
     "log.sizes.NOTE_DAY": {"bytes": "{}"},
     "log.sizes.NOTE_TOPICS": {"bytes": [1]},
@@ -838,7 +840,7 @@ EXPLAINED = {
     *(f"log.backfill_begin.{name}" for name in ("READ_TO", "MADE_AT")),
     *(f"log.groups.{name}" for name in ("FORGET", "AGO", "DECLARE_AGAIN")),
     *(f"log.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
-    "log.lag.LAG",
+    *("log.lag.LAG", "log.ingest_lag.LAG", "log.ingest_lag.LEAST"),
     "log.first_id.FIRST_ID",
     *(f"log.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
     *(f"log.publish.{name}" for name in ("STORE", "STORE_ONE", "JOBS", "ADMIT")),

@@ -1,0 +1,78 @@
+"""
+Ingest lag: how far the files that the pipeline job ingest writes are behind the log.
+
+Derived from the rows when somebody asks; nothing is kept.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+# A place that was not written to for so long is given up: nobody waits for it.
+GIVEN_UP = timedelta(days=7)
+
+# Locks: none; so has the next one.
+LEAST = """
+SELECT coalesce(min(read_to), 0) FROM pgqueue_ingest_position
+ WHERE read_at > clock_timestamp() - %(given_up)s::interval
+"""
+
+# A look at the index for each partition, and a bounded count; of places those that were
+# written to last. The partition is asked for as the first of two in an order: by m.id
+# alone, a plan walks over the primary key, and for a partition with nothing new over
+# all that others have.
+LAG = """
+SELECT t.name, p.target, ahead.messages,
+       extract(epoch FROM clock_timestamp() - ahead.oldest)::float8
+  FROM (SELECT topic_id, target, read_to FROM pgqueue_ingest_position
+         WHERE read_at > clock_timestamp() - %(given_up)s::interval
+         ORDER BY read_at DESC LIMIT %(places)s) p
+  JOIN pgqueue_topic t ON t.id = p.topic_id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS messages, min(m.published_at) AS oldest
+         FROM (SELECT t.first_partition AS first, t.partitions
+                UNION ALL
+               SELECT e.first_partition, e.partitions FROM pgqueue_generation e
+                WHERE e.topic_id = t.id) made
+        CROSS JOIN generate_series(
+                  made.first::int, made.first + made.partitions - 1) part
+        CROSS JOIN LATERAL (
+              SELECT m.published_at FROM pgqueue_message m
+               WHERE m.topic_id = t.id AND m.partition <= part::smallint
+                 AND (m.partition, m.id) > (part::smallint, p.read_to)
+                 AND m.published_at >= %(since)s::timestamptz
+               ORDER BY m.partition, m.id LIMIT %(limit)s) m) ahead
+ ORDER BY t.name, p.target
+"""
+
+
+class IngestLag(NamedTuple):
+    """How far the files at a target are behind a topic."""
+
+    topic: str
+    target: str
+    # Messages that are not there yet; exact below the limit of each partition.
+    messages: int
+    # Since the oldest of them was published; None: all are there.
+    seconds: float | None
+
+
+def ingest_lag(cursor: Cursor, *, places: int, limit: int) -> list[IngestLag]:
+    """
+    Return how far each topic is behind at each target, in three short statements.
+
+    Args:
+        cursor: On the primary, in a transaction with Plans.IN_ORDER.
+        places: So many of them, those that were written to last; none that is GIVEN_UP.
+        limit: Count no more messages than that in each partition.
+    """
+    params = {"given_up": GIVEN_UP, "places": places, "limit": limit}
+    cursor.execute(LEAST, params)
+    (least,) = one_row(cursor)
+    since = closed_days(cursor).since(least)
+    cursor.execute(LAG, params | {"since": since})
+    return [IngestLag(*row) for row in cursor.fetchall()]
