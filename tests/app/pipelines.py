@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from pathlib import Path
 
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.job import pipeline_job
@@ -38,5 +41,34 @@ def price_orders(
 def wait_to_be_stopped(run: Run) -> None:
     """Do nothing, until it is stopped."""
     while True:
+        run.check()
+        time.sleep(0.05)
+
+
+@pipeline_job(takes_out=())
+def follow_a_plan(run: Run, *, folder: str = "") -> None:
+    """Do what the first file of a folder is called, which is taken away before."""
+    first = min(Path(folder).iterdir(), default=None)
+    if first is None:
+        return
+    first.unlink()
+    what = first.name.partition("-")[2]
+    if what == "fail":
+        raise ValueError("It was planned.")
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    changes = {
+        "freeze": "lease_until = now() - interval '1s'",
+        "stop": "cancel_requested_at = now()",
+    }
+    if what in changes:
+        with run.transaction() as cursor:
+            cursor.execute(
+                f"UPDATE pgqueue_pipeline_run SET {changes[what]} WHERE id = %s",
+                [run.id],
+            )
+    if what == "freeze":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    while what != "succeed":
         run.check()
         time.sleep(0.05)

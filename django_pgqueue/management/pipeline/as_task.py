@@ -7,10 +7,7 @@ and the worker is as slim afterwards as it was before.
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -22,8 +19,10 @@ from django.db import connections
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.cli.output import EXIT_USAGE
+from django_pgqueue.management.pipeline import child
 from django_pgqueue.management.pipeline.plan import plan_of
-from django_pgqueue.management.pipeline.run import EXIT_BUSY, EXIT_STOPPED
+from django_pgqueue.management.pipeline.run import EXIT_BUSY
+from django_pgqueue.management.pipeline.supervise import EXIT_STOPPED
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import find_job_for_queue
@@ -34,9 +33,6 @@ LOOK_SECONDS = 1.0
 
 # Another run of the job is live: time and again, until it ends.
 BUSY_SECONDS = 30.0
-
-# What a process may take to end that was told to; it gives Spark some of it.
-END_SECONDS_MAX = 60.0
 
 # Characters of its output that are kept: the end.
 OUTPUT_CHARACTERS_MAX = 4_000
@@ -59,23 +55,15 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
         check_destinations(plan.job, plan.options, get_settings().destinations)
     except SparkOptionError as error:
         raise Reject(str(error)) from error
-    command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", job]
-    for name, value in options.items():
-        command += ["--option", f"{name}={value}"]
-    command += ["--asked-by", f"job {ctx.id}", "--queue-job", str(ctx.id)]
+    said = ("--asked-by", f"job {ctx.id}", "--queue-job", str(ctx.id))
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(  # noqa: S603  # Our own command.
-            command,
-            # manage.py may be in another folder than the one that we are in.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+        process = child.start(
+            job, options, *said, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             is_cancelled = _watch(ctx, process)
         finally:
-            _end(process)
+            child.end(process)
         output.seek(0)
         told = output.read().decode(errors="replace")[-OUTPUT_CHARACTERS_MAX:]
     if process.returncode == 0:
@@ -121,15 +109,3 @@ def _row_of(queue_job: int, pid: int) -> dict[str, Any] | None:
         # The run beats by itself; what it does is told a second later.
         connection.close()
         return None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Stop the process if it runs, as an operator would; in the end, by force."""
-    if process.poll() is not None:
-        return
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(END_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -12,10 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.core.management import CommandError
+
 from django_pgqueue.exceptions import PipelineBusy
-from django_pgqueue.management.cli.output import EXIT_DONE, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_USAGE, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.management.pipeline.plan import plan_of, this_account
+from django_pgqueue.management.pipeline.supervise import (
+    EXIT_FAILED,
+    EXIT_STOPPED,
+    RESTARTS_MAX,
+    STUCK_SECONDS,
+    STUCK_SECONDS_MAX,
+    STUCK_SECONDS_MIN,
+    Supervisor,
+)
 from django_pgqueue.operators.human import duration
 from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
 from django_pgqueue.spark.run import Ended, Snapshot, run_job
@@ -23,7 +34,7 @@ from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
 HELP = "Run a pipeline job."
 
-EXIT_FAILED, EXIT_BUSY, EXIT_STOPPED = 1, 4, 130
+EXIT_BUSY = 4
 
 # Where standard error is no terminal: a line so often.
 LINE_SECONDS = 10.0
@@ -55,12 +66,33 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument(
         "--asked-by", metavar="WHO", help="Noted with the run (default: the account)."
     )
-    # The job of the queue that runs this.
+    parser.add_argument(
+        "--restarts",
+        type=whole_number("--restarts", 1, RESTARTS_MAX),
+        metavar="N",
+        help="Begin it again when it dies or hangs; not after N failures in a row.",
+    )
+    parser.add_argument(
+        "--stuck-seconds",
+        type=whole_number("--stuck-seconds", STUCK_SECONDS_MIN, STUCK_SECONDS_MAX),
+        metavar="N",
+        help="With --restarts: how long a run may stand still before it is ended "
+        f"(default {STUCK_SECONDS}).",
+    )
+    # The job of the queue that runs this; and that a supervisor does.
     parser.add_argument("--queue-job", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Run it to its end."""
+    if options["restarts"]:
+        return _supervise(options, out)
+    if options["stuck_seconds"]:
+        raise CommandError(
+            "--stuck-seconds is for runs that are begun again: give --restarts, too.",
+            returncode=EXIT_USAGE,
+        )
     read_options = {}
     if options["max_rows_per_second"]:
         read_options["maxRowsPerSecond"] = str(options["max_rows_per_second"])
@@ -73,7 +105,8 @@ def run(options: dict[str, Any], out: Output) -> int:
         queue_job=options["queue_job"],
         read_options=read_options,
     )
-    stop = StopFlag() if options["queue_job"] is None else _OfWorker()
+    is_child = options["supervised"] or options["queue_job"] is not None
+    stop = _OfParent() if is_child else StopFlag()
     shown = _Shown(options["job"], out)
     try:
         with _signals_set(stop):
@@ -89,8 +122,30 @@ def run(options: dict[str, Any], out: Output) -> int:
     return EXIT_STOPPED if ended.state == "cancelled" else EXIT_FAILED
 
 
-class _OfWorker(StopFlag):
-    """Set as well when the worker is gone that has started this process."""
+def _supervise(options: dict[str, Any], out: Output) -> int:
+    """Let processes run it, one after the other, until it ends."""
+    given = dict(options["option"])
+    # What is wrong is said once, and nothing is begun.
+    plan_of(options["job"], given)
+    said = ["--asked-by", options["asked_by"] or this_account()]
+    for name in ("max_rows_per_second", "dsn_env"):
+        if options[name]:
+            said += [f"--{name.replace('_', '-')}", str(options[name])]
+    stop = StopFlag()
+    with _signals_set(stop):
+        return Supervisor(
+            options["job"],
+            given,
+            (*said, *(["--json"] if out.as_json else [])),
+            restarts=options["restarts"],
+            stuck_seconds=options["stuck_seconds"] or STUCK_SECONDS,
+            stop=stop,
+            tell=out.note,
+        ).run()
+
+
+class _OfParent(StopFlag):
+    """Set as well when the worker or supervisor is gone that has started this."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +153,7 @@ class _OfWorker(StopFlag):
 
     def is_set(self) -> bool:
         """Whether the run is to stop."""
-        # Its job is handed back or rescued, and has a run of its own then.
+        # Its job is handed back or rescued, or it is begun again, and has another run.
         return super().is_set() or os.getppid() != self._parent
 
 
