@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -104,22 +104,36 @@ class Paused:
 
     def kill(self) -> None:
         """Kill -9 all that the driver is, its Java process and executors as well."""
-        for pid in [*descendants(self._process.pid), self._process.pid]:
+        self._kill(descendants(self._process.pid))
+
+    def _kill(self, pids: Iterable[int]) -> None:
+        for pid in [*pids, self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.communicate(timeout=30 * patience())
         self._is_held = False
 
-    def kill_a_python(self) -> None:
+    def kill_pythons(self) -> None:
         """Kill -9 what its executors run; who starts those, and it, go on."""
-        killed = 0
+        for pid in self._pythons():
+            os.kill(pid, signal.SIGKILL)
+
+    def kill_beside_frozen(self) -> list[int]:
+        """Freeze what its executors run, kill -9 all else; return what is frozen."""
+        frozen = self._pythons()
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        self._kill(set(descendants(self._process.pid)) - set(frozen))
+        return frozen
+
+    def _pythons(self) -> list[int]:
+        found = []
         for starter in descendants(self._process.pid):
             with suppress(FileNotFoundError, ProcessLookupError):
                 if b"pyspark.daemon" in Path(f"/proc/{starter}/cmdline").read_bytes():
-                    for pid in children(starter):
-                        os.kill(pid, signal.SIGKILL)
-                        killed += 1
-        assert killed
+                    found += children(starter)
+        assert found
+        return found
 
     def go_on(self) -> list[Any]:
         """Let it go on, and return how its run has ended: its state and its error."""
@@ -383,23 +397,37 @@ def test_a_killed_driver_and_a_killed_python_lose_nothing(
     run, driver, cursor, new_cursor, backlog, publish, tmp_path
 ):
     """kill -9 in the middle of a batch: of an executor's Python, which ends the run;
-    and of the driver with its Java. The next run writes each message once."""
+    and of the driver with its Java, while that Python is frozen. The next run writes
+    each message once, and the Python that wakes up adds nothing."""
     given = {"topic": "orders", "path": str(tmp_path), "trigger": "1s"}
     rows = backlog(160_000)
 
     driver.begin("ingest", given)
     with held_halfway(new_cursor(), tmp_path):
-        driver.kill_a_python()
+        driver.kill_pythons()
     state, error = driver.go_on()
     assert "failed" == state, error
     assert [] == ids_of_log(tmp_path)
 
     driver.begin("ingest", given)
     with held_halfway(new_cursor(), tmp_path):
-        driver.kill()
+        frozen = driver.kill_beside_frozen()
     take_over(cursor)
     del given["trigger"]
     run("ingest", **given)
+    for pid in frozen:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: not any(map(is_alive, frozen)), 60, "the Pythons have ended")
 
     found = ids_of_log(tmp_path)
     assert rows == len(found) == len(set(found))
+
+
+def is_alive(pid):
+    """Whether a process runs, or is stopped: it is not yet over."""
+    with suppress(FileNotFoundError):
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
+    return False
