@@ -1,7 +1,9 @@
 """
-A Spark driver of its own, which a test may kill: write 20,000 jobs.
+A Spark driver of its own, which a test may kill: write 20,000 rows.
 
-    python -m tests.spark.write.driver DSN_FILE FOLDER
+    python -m tests.spark.write.driver DSN_FILE FOLDER JAVA_OPTIONS WHAT
+
+WHAT is an option of the writer that says what they become, such as task=a.b.
 
 Each of its two tasks says in FOLDER that it is half through, and its first attempt goes
 on once there is a file "go". A task is tried three times.
@@ -20,7 +22,7 @@ ROWS = 20_000
 PADDING = 2_000
 
 
-def main(dsn_file: str, folder: str, java_options: str) -> None:
+def main(dsn_file: str, folder: str, java_options: str, what: str) -> None:
     """Write, and say so."""
     from pyspark import TaskContext
 
@@ -54,7 +56,8 @@ def main(dsn_file: str, folder: str, java_options: str) -> None:
     )
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1_000)
     writer = frame.write.format("pgqueue").mode("append")
-    writer.options(dsnFile=dsn_file, task="a.b", name="driver").save()
+    option, _, value = what.partition("=")
+    writer.options(dsnFile=dsn_file, name="driver", **{option: value}).save()
     Path(folder, "done").write_text("")
     spark.stop()
 

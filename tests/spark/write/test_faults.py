@@ -22,12 +22,15 @@ from django_pgqueue.spark.write import staged
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.reap import main, reap
 from tests.faults.server import Server
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import patience, wait_for
 from tests.spark.conftest import ROOT, quick_start
 from tests.spark.write.conftest import Held, jobs, journal, stages
 from tests.spark.write.driver import ROWS
+from tests.spark.write.test_messages import messages, topic
 
 pytestmark = pytest.mark.spark
+
+__all__ = ["topic"]
 
 
 class Driver:
@@ -63,15 +66,15 @@ class Driver:
 @pytest.fixture
 def start_driver(
     dsn_file: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[[], Driver]]:
-    """``start_driver()`` starts one that writes."""
+) -> Iterator[Callable[..., Driver]]:
+    """``start_driver()`` starts one that writes jobs, or what it is told."""
     started: list[Driver] = []
 
-    def start() -> Driver:
+    def start(what: str = "task=a.b") -> Driver:
         options = quick_start(request.config.cache.mkdir("spark"), __version__)
         toplevel = ROOT / "django_pgqueue" / "spark" / "toplevel"
         module = "tests.spark.write.driver"
-        told = [str(dsn_file), str(tmp_path), options]
+        told = [str(dsn_file), str(tmp_path), options, what]
         stderr = stack.enter_context((tmp_path / "stderr").open("a"))
         process = subprocess.Popen(
             [sys.executable, "-m", module, *told],
@@ -117,6 +120,33 @@ def test_a_driver_killed_while_its_tasks_write_leaves_no_job(
     assert [] == stages(database)
     assert [] == jobs(database)
     assert [("rolled_back",)] == journal(database, "state")
+
+
+@pytest.mark.slow
+def test_a_driver_killed_while_it_stages_messages_publishes_none(
+    start_driver, server, database, topic
+):
+    """Nor has a subscriber any job. Written again, each is published once, with one job
+    for who subscribes to it."""
+    driver = start_driver(f"topic={topic}")
+    driver.wait_halfway(attempt=0)
+    wait_for(lambda: stages(database), 10, "a stage")
+    driver.kill()
+    wait_for(lambda: writers(database) == 0, 30, "its sessions are gone")
+    assert ["driver: open, rolled back"] == reap(server.url, stale_seconds=0)
+    assert [[], []] == [messages(database, "id"), jobs(database)]
+
+    driver = start_driver(f"topic={topic}")
+    driver.go_on()
+
+    assert 0 == driver.process.wait(60 * patience())
+    assert [(ROWS, ROWS)] == database.execute(
+        "SELECT count(*), count(DISTINCT payload ->> 'id') FROM pgqueue_message"
+    ).fetchall()
+    assert [("shop.count", ROWS, ROWS)] == database.execute(
+        "SELECT task, count(*), count(DISTINCT message_id) FROM pgqueue_job GROUP BY 1"
+    ).fetchall()
+    assert [] == stages(database)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from django_pgqueue.models.columns import TextArray
 class Migration(migrations.Migration):
     """A column with a constant default, and an index of live runs: a few rows."""
 
-    dependencies = [("pgqueue", "0033_no_two_phase")]
+    dependencies = [("pgqueue", "0034_erase_messages")]
 
     operations = [
         migrations.AddField(
