@@ -47,7 +47,7 @@ def check_headers(headers: object) -> Mapping[str, Any]:
                 f"{RESERVED_PREFIX!r} are reserved."
             )
         if key in RESERVED:
-            way_out = ": say it by tags" if key == "tags" else "; take another"
+            way_out = ": give tags=[…] instead" if key == "tags" else "; take another"
             raise InvalidOption(
                 f"headers has the key {key!r}, which is reserved{way_out}."
             )

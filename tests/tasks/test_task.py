@@ -227,7 +227,7 @@ REFUSED = {
     "reserved tags": Refused(
         lambda: noop.using(headers={"tags": ["a"]}).delay(),
         InvalidOption,
-        r"the key 'tags', which is reserved: say using\(tags=\[…\]\)",
+        r"the key 'tags', which is reserved: give tags=\[…\] instead",
     ),
     "reserved trace": Refused(
         lambda: noop.using(headers={"trace": "t"}).delay(), InvalidOption, "'trace', w"

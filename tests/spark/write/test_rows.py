@@ -438,7 +438,7 @@ def test_columns_that_make_no_job_are_refused(columns, given_options, problem):
         ({"lanePolicy": "halt"}, "must be one of skip, dead-letter, fair"),
         ({"tags": "a,,b"}, "a tag is text of 1 to 63"),
         ({"headers": "[]"}, "it must be a dict"),
-        ({"headers": '{"tags": []}'}, "reserved: say it by tags"),
+        ({"headers": '{"tags": []}'}, "reserved: give tags="),
         ({"refusedPath": "x/y"}, "it must be a whole path"),
         ({"refusedPath": "s3://k:secret@b/p"}, "has a password in it"),
         ({"name": ""}, "name has 0 characters"),
