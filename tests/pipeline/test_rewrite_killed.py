@@ -54,7 +54,9 @@ OF_DAY = [
 # The first call is for what others have left to do, and so there is a second one.
 OF_FOLDER = [
     *((f"{DECISIONS}:take", 1), (f"{REWRITES}._write", 1), (f"{DECISIONS}:decide", 2)),
-    *((MOVE, 1), (f"{DECISIONS}:end", 1), (f"{DECISIONS}:take", 2)),
+    # Moved, and what it replaces is not deleted yet.
+    *((MOVE, 1), ("django_pgqueue.spark.export.store:Store.remove", 1)),
+    *((f"{DECISIONS}:end", 1), (f"{DECISIONS}:take", 2)),
 ]
 OF_COMMIT = [
     *(("deltalake:DeltaTable.delete", 1), (f"{IN_DELTA}._note_commits", 2)),
