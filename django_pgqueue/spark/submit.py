@@ -24,7 +24,8 @@ from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.redact import Redaction
-from django_pgqueue.spark.run import Plan, run_job
+from django_pgqueue.spark.run import Plan
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.spark.session import open_session
 from django_pgqueue.spark.stop_flag import StopFlag
 

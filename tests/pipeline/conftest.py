@@ -12,7 +12,8 @@ import pytest
 from django_pgqueue.management.pipeline.known_task import known_task
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.job import find_job
-from django_pgqueue.spark.run import Ended, Plan, run_job
+from django_pgqueue.spark.run import Plan
+from django_pgqueue.spark.running import Ended, run_job
 from tests.spark.conftest import _packages, dsn, spark, start_spark
 from tests.spark.one_session import ONE
 

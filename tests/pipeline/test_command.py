@@ -20,7 +20,7 @@ from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.models import ArchivedJob, DeadLetter, PipelineRun, TaskHour
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipelines import run_pipeline
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.tasks.raised import Reject
 from tests.harness.factories import make_archived_job
 from tests.harness.ledger import PATH

@@ -22,7 +22,7 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.pipeline import erasures, ingest_batches
 from django_pgqueue.spark.folders import Folder
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,

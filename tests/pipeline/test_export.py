@@ -21,7 +21,7 @@ from django_pgqueue.pipeline import exports
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.jobs import export
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from tests.harness.factories import make_archived_job
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import REPOSITORY

@@ -23,7 +23,7 @@ from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.spark.fanout import fan_out
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.jobs.fanout import _name as name_of
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.spark.write.result import read_result
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.testing import drain

@@ -13,7 +13,7 @@ from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.parquet import ParquetPlace
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.spark.stop_flag import StopFlag
 from tests.harness.waiting import wait_for
 from tests.spark.log.conftest import cursor, publish

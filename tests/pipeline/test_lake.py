@@ -24,7 +24,7 @@ from django_pgqueue.spark import pace
 from django_pgqueue.spark.export import parquet_files
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.export.sums import COLUMNS, Sums
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.worker.chores.purger import _Exported
 from tests.harness.factories import make_dead_letter, make_job
 from tests.pipeline.test_export import (

@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.timetable.offset import offset
 from tests.app.models import Order
 

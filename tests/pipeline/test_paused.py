@@ -26,7 +26,7 @@ from pyspark import __version__
 from django_pgqueue.models import Export
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.folders import Folder
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_export import archived, ids, make, of_delta

@@ -13,7 +13,7 @@ from pyarrow import dataset
 from django_pgqueue import publish as publish_one
 from django_pgqueue.log.retain import REMOVE_TO
 from django_pgqueue.models import Job, Message, ScheduledMessage, Subscription, Topic
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.tasks import payload
 from django_pgqueue.worker.chores.backfills import Backfills
 from tests.harness.factories import make_archived_job

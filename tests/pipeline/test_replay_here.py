@@ -22,7 +22,8 @@ from django_pgqueue.models import (
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.job import find_job
-from django_pgqueue.spark.run import Plan, run_job
+from django_pgqueue.spark.run import Plan
+from django_pgqueue.spark.running import run_job
 from django_pgqueue.topics.sync import sync_groups
 from django_pgqueue.worker.chores.backfills import Backfills
 from tests.harness.factories import make_archived_job

@@ -14,11 +14,11 @@ from django_pgqueue.exceptions import PipelineBusy, SparkError, SparkOptionError
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark import job as jobs
-from django_pgqueue.spark import run as runs
+from django_pgqueue.spark import running as runs
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.jdbc.snapshot import Snapshot
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.run import run_job
+from django_pgqueue.spark.running import run_job
 from tests.harness.factories import make_archived_job, make_job
 from tests.harness.waiting import wait_for
 from tests.spark.conftest import by_jdbc

@@ -8,7 +8,7 @@ from django_pgqueue.management.cli.output import EXIT_DONE, Column, Output
 from django_pgqueue.operators.human import duration
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.job import declared_jobs
-from django_pgqueue.spark.run import options_text
+from django_pgqueue.spark.running import options_text
 from django_pgqueue.tasks import database
 
 HELP = "Name the pipeline jobs, with their options."

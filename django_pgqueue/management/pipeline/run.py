@@ -29,7 +29,7 @@ from django_pgqueue.management.pipeline.supervise import (
 )
 from django_pgqueue.operators.human import duration
 from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
-from django_pgqueue.spark.run import Ended, Snapshot, run_job
+from django_pgqueue.spark.running import Ended, Snapshot, run_job
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
 HELP = "Run a pipeline job."

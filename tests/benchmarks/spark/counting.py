@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from django_pgqueue.spark.job import find_job
-from django_pgqueue.spark.run import Plan, run_job
+from django_pgqueue.spark.run import Plan
+from django_pgqueue.spark.running import run_job
 from tests.benchmarks.machine import load, machine
 from tests.benchmarks.spark.processors import seconds_of
 from tests.benchmarks.spark.server import Place, migrated_server

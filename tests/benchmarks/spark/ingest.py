@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from django_pgqueue.spark.job import find_job
-from django_pgqueue.spark.run import Plan, run_job
+from django_pgqueue.spark.run import Plan
+from django_pgqueue.spark.running import run_job
 from tests.benchmarks.spark.server import Place
 
 WARM_ROWS = 10_000
