@@ -344,7 +344,7 @@ def test_a_session_that_broke_is_opened_again(stream, publish, cursor):
 @pytest.mark.parametrize(
     "given, told",
     [
-        ({"topic": "orders.created"}, "must be a topic"),
+        ({"topic": "orders.created"}, "A topic cannot be called"),
         ({"topic": "ordres"}, "There is no topic 'ordres'. Did you mean 'orders'"),
         ({"starting": "yesterday"}, "must be earliest, latest"),
         ({"starting": "2026-01-01T00:00:00"}, "a time with its offset"),
