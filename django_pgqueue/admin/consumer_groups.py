@@ -64,7 +64,7 @@ class PartitionLine:
     partition: str
     state: Any
     position: Any
-    unread: str
+    unread: Any
     age: str
     reader: str
     until: Any
@@ -239,9 +239,11 @@ class ConsumerGroupAdmin(SeekableAdmin):
         return PartitionLine(
             partition=str(each.partition),
             state=state,
-            position=self._position(row, each),
-            unread=human.count(
-                each.unread, is_more=each.unread >= COUNTED_MESSAGES_MAX
+            position=self._unread(row, each, str(each.position)),
+            unread=self._unread(
+                row,
+                each,
+                human.count(each.unread, is_more=each.unread >= COUNTED_MESSAGES_MAX),
             ),
             age=human.age(each.seconds),
             reader=each.leased_by or "",
@@ -252,10 +254,10 @@ class ConsumerGroupAdmin(SeekableAdmin):
             else "",
         )
 
-    def _position(self, row: Any, each: PartitionLag) -> SafeString | str:
-        """Return the position, as a link to what comes after it."""
+    def _unread(self, row: Any, each: PartitionLag, text: str) -> SafeString | str:
+        """Return *text* as a link to what comes after the position."""
         asked = {"partition": each.partition, "after": each.position}
-        return self.link(Message, str(each.position), topic=row.topic, **asked)
+        return self.link(Message, text, topic=row.topic, **asked)
 
     def _letters(self, row: Any) -> SafeString | str | None:
         if not row.task or not self.has_page(DeadLetter):

@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
@@ -23,7 +24,7 @@ from django_pgqueue.admin.filter_form import FilterForm, choice_field
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import DeadLetter, Failure
+from django_pgqueue.models import ArchivedJob, DeadLetter, Failure
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.operators.error_groups import LETTERS_MAX, kind_of, letters_of
@@ -38,6 +39,9 @@ AGES = {
     "7d": (timedelta(days=7), _("in the last 7 days")),
     "30d": (timedelta(days=30), _("in the last 30 days")),
 }
+
+# What the archive, where those are that were set aside, can be narrowed to as well.
+KEPT = ("q", "queue", "tag")
 
 
 class DeadLetterFilters(GroupedFilterForm):
@@ -109,8 +113,14 @@ class DeadLetterAdmin(GroupedAdmin):
         return found if few is None else sorted({*few} & {*found})
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Lead to the groups and to failures; say which kind is shown."""
+        """Lead to groups, failures and what was set aside; say which kind is shown."""
         context = super().list_context(request)
+        if self.has_page(ArchivedJob) and may(request, "view_archivedjob"):
+            asked = {"state": "cancelled"} | {
+                name: request.GET[name] for name in KEPT if request.GET.get(name)
+            }
+            there = f"{self._url(ArchivedJob, 'changelist')}?{urlencode(asked)}"
+            context["tools"].append((there, _("Set aside or cancelled")))
         if not self._has_failures(request):
             return context
         context["tools"].insert(

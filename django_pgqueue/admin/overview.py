@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.cells import badge, link_on, name
 from django_pgqueue.admin.listeners import group_badge
+from django_pgqueue.admin.overview_link import MODELS, may_view
 from django_pgqueue.admin.task_charts import of_workers
 from django_pgqueue.admin.time_limit import STATEMENT_SECONDS_MAX, is_too_slow, limited
 from django_pgqueue.conf import get_settings
@@ -45,16 +46,6 @@ RENEWED_SECONDS, RENEWED_SECONDS_SLOW = 5, 30
 # Lines of each list: the tasks with most dead letters, the groups that are furthest
 # behind, the schedules and the messages that are next.
 LINES_MAX = 5
-
-# The parts of the overview, and whose rows they tell of.
-MODELS: Mapping[str, type[Model]] = {
-    "jobs": Job,
-    "dead_letters": DeadLetter,
-    "workers": Worker,
-    "groups": ConsumerGroup,
-    "schedules": Schedule,
-    "workflows": Workflow,
-}
 
 # Where the rows of a finding are listed, by its check, and what that list is narrowed
 # to. Those of one queue are narrowed to that as well.
@@ -148,11 +139,6 @@ def next_messages() -> list[ScheduledMessage]:
     rows = ScheduledMessage.objects.using(get_settings().database)
     shown = rows.order_by("due_at", "-id").only("id", "name", "run_after")
     return list(shown[: LINES_MAX + 1])
-
-
-def may_view(request: HttpRequest, model: type[Model]) -> bool:
-    """Whether the user may view rows of *model*."""
-    return request.user.has_perm(f"pgqueue.view_{model._meta.model_name}")
 
 
 def site_of(request: HttpRequest) -> AdminSite:
@@ -326,7 +312,7 @@ class Page:
                 (
                     self.link(ConsumerGroup, name(str(row)), row.id),
                     group_badge(behind),
-                    behind.shown,
+                    self.link(ConsumerGroup, behind.shown, row.id),
                     human.age(behind.seconds),
                 )
                 for row, behind in summary.by_lag(self.now)[:LINES_MAX]

@@ -40,6 +40,7 @@ from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Button
 from django_pgqueue.admin.cells import link_on, url_on
 from django_pgqueue.admin.keyset_list import PagedAdmin
+from django_pgqueue.admin.overview_link import link_on_index
 from django_pgqueue.admin.time_limit import (
     STATEMENT_SECONDS_MAX,
     is_too_slow,
@@ -84,6 +85,10 @@ class ReadOnlyAdmin(PagedAdmin):
     change_list_template = "admin/pgqueue/list.html"
     change_form_template = "admin/pgqueue/detail.html"
     object_history_template = "admin/pgqueue/history.html"
+
+    def __init__(self, model: type[Model], admin_site: admin.AdminSite) -> None:
+        super().__init__(model, admin_site)
+        link_on_index(admin_site)
 
     @property
     def media(self) -> forms.Media:

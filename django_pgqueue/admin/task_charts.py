@@ -35,7 +35,7 @@ from django_pgqueue.admin.filter_form import (
     queue_field,
     text_field,
 )
-from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, TaskHour
 from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import task_spans
@@ -241,7 +241,9 @@ def _line(
         "task": name(task),
         "queue": name(queue),
         "ended": link(ArchivedJob, f"{counted.ended:,}", **asked),
-        "failed": f"{counted.failed:,}",
+        "failed": link(Job, f"{counted.failed:,}", state="retrying", **asked)
+        if counted.failed
+        else "0",
         "dead": link(DeadLetter, f"{counted.dead:,}", **asked) if counted.dead else "0",
         "wait_p95": duration(counted.wait_p95),
         "run_p95": duration(counted.run_p95),

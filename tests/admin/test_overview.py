@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import operators
 from django_pgqueue.admin import overview as page
 from django_pgqueue.admin import time_limit
-from django_pgqueue.models import Queue, Worker
+from django_pgqueue.models import ConsumerGroup, Queue, Worker
 from django_pgqueue.operators import overview
 from tests.browser.pages import make_rows, register
 from tests.harness.factories import (
@@ -240,12 +242,41 @@ def test_who_may_view_none_of_it_has_the_pages_alone(staff):
     assert "Needs attention" not in html
 
 
-def test_the_index_of_the_admin_leads_to_it(admin_client):
-    """First among what it has of our app."""
-    html = admin_client.get("/admin/").content.decode()
+def entries(html):
+    """Return the pages of our app in Django's list of them, each with its link."""
+    app = html[html.index('<div class="app-pgqueue ') :]
+    return re.findall(
+        r'<th scope="row"[^>]*>\s*<a href="([^"]*)"[^>]*>([^<]+)</a>',
+        app[: app.index("</table>")],
+    )
 
-    links = re.findall(r'href="(/admin/pgqueue/[^"]*)"', html)
-    assert URL == links[0]
+
+@pytest.mark.parametrize("place", ["/admin/", f"{URL}job/"])
+def test_the_index_of_the_admin_leads_to_it(admin_client, place):
+    """First among what the index, and the list beside any page, have of our app."""
+    html = admin_client.get(place).content.decode()
+
+    first, *others = entries(html)
+    assert (f"{URL}?", "Overview") == first
+    assert "Overview" not in [name for _, name in others]
+    assert "Needs attention" in html_of(admin_client)
+    # Not the overview, whose address begins that of each page.
+    current = re.findall(r'<a href="([^"]*)" aria-current="page"', html)
+    assert [place] == current or place == "/admin/"
+
+
+def test_the_index_has_it_for_who_may_view_some_of_it(staff):
+    """Once, and without a query of our tables."""
+    client = staff("view_worker")
+    with CaptureQueriesContext(connection) as queries:
+        index = client.get("/admin/").content.decode()
+    assert ["Overview", "Workers"] == [name for _, name in entries(index)]
+    assert [] == [each["sql"] for each in queries if '"pgqueue_' in each["sql"]]
+
+    client = staff("view_topic")
+    assert ["Topics"] == [
+        name for _, name in entries(client.get("/admin/").content.decode())
+    ]
 
 
 def test_all_pages_are_listed_below(admin_client):
@@ -325,6 +356,18 @@ def test_lag_is_that_of_all_groups_together(admin_client):
     html = html_of(admin_client)
 
     assert "6" == tile(html, "Unread by groups")[0]
+    unread = re.findall(
+        r'<a href="/admin/pgqueue/consumergroup/(\d+)/change/">3<', html
+    )
+    assert {str(row.pk) for row in ConsumerGroup.objects.all()} == set(unread)
+    # And there, from the messages of each partition.
+    (link,) = re.findall(
+        r'<a href="([^"]*)">3</a>',
+        unescape(
+            admin_client.get(f"{URL}consumergroup/{unread[0]}/change/").content.decode()
+        ),
+    )
+    assert 3 == len(admin_client.get(link).context["cl"].result_list)
     assert re.search(r"/consumergroup/\d+/change/\"><span[^>]*>[^<]*stats<", html)
 
 
@@ -356,6 +399,20 @@ def test_charts_tell_what_workers_have_settled(admin_client):
     ] == ended_in(html)
     assert ["Throughput", "Wait", "Run"] == re.findall(r"-title\">(\w+) <span", html)
     assert "succeeded: 1,207" in html
+
+
+def test_what_has_failed_leads_to_what_fails(admin_client):
+    """The jobs that wait for their next attempt, and dead letters; no link from 0."""
+    make_task_span(MINUTE, queue="mail", task="shop.send", failed=3, dead=1)
+    make_task_span(MINUTE, queue="mail", task="shop.pack", succeeded=7)
+    make_job(queue="mail", task="shop.send", visible_at=HOUR, attempt=1, deliveries=1)
+    make_job(queue="mail", task="shop.send", visible_at=-HOUR)
+    html = html_of(admin_client)
+
+    (link,) = re.findall(r'<a href="([^"]*\?state=retrying&[^"]*)">3</a>', html)
+    (row,) = admin_client.get(link).context["cl"].result_list
+    assert ("shop.send", 1) == (row.task, row.attempt)
+    assert 1 == html.count("state=retrying&queue")
 
 
 def test_charts_are_narrowed(admin_client):

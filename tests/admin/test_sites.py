@@ -122,6 +122,18 @@ def test_every_page_works_on_a_site_of_the_projects_own(admin_client, own_site):
         assert {link for link in found if link.startswith("ops/")}, page
 
 
+@pytest.mark.parametrize("place", ["ops", "few"])
+def test_a_site_of_the_projects_own_leads_to_its_overview(
+    admin_client, own_site, place
+):
+    """First of the app on its index, once, whatever pages of ours it has."""
+    html = admin_client.get(f"/{place}/").content.decode()
+
+    assert 1 == html.count(">Overview</a>")
+    first = html[html.index('<th scope="row"') :]
+    assert f'href="/{place}/pgqueue/?"' in first[: first.index("</a>")]
+
+
 def test_acts_work_on_a_site_of_the_projects_own(admin_client, own_site):
     """They come back to its list."""
     row = make_dead_letter()

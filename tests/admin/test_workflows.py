@@ -554,6 +554,24 @@ def test_a_saga_that_was_undone_has_no_step_that_waits(admin_client):
     assert "waiting" not in out.getvalue()
 
 
+def test_the_dead_step_of_a_saga_that_was_undone_is_among_what_was_set_aside(
+    admin_client,
+):
+    """No dead letter is left of it: their list leads on to the archive."""
+    REJECTS.add("charge")
+    result = order.start(order_id=1, amount=2)
+    drain(raise_errors=False)
+    (dead,) = Step.objects.filter(workflow_id=result.id, state="dead")
+
+    page = admin_client.get(f"{ADMIN}/deadletter/?queue=default&q={dead.task}")
+    assert [] == list(page.context["cl"].result_list)
+    html = unescape(page.content.decode())
+    (link,) = re.findall(r'<a href="([^"]*)">Set aside or cancelled</a>', html)
+    assert f"state=cancelled&q={dead.task}&queue=default" in link
+    (row,) = admin_client.get(link).context["cl"].result_list
+    assert dead.pk == row.pk
+
+
 def test_batches_lead_to_those_in_them_and_around_them(admin_client):
     """By the pages of both."""
     with batch(name="outer") as outer, outer.batch(name="inner") as inner:
