@@ -59,6 +59,13 @@ CELERY: Mapping[str, str] = {
     "shadow": "tags=[…]",
 }
 
+# What is said in another place.
+ELSEWHERE: Mapping[str, str] = {
+    "lease": "PGQUEUE['LEASE_SECONDS'] is that of every job, and is renewed while one "
+    "runs. How long it may run at most says @task(timeout=…)",
+    "rate": "a task has one, @task(rate=…), or a queue of tasks, PGQUEUE['QUEUES']",
+}
+
 
 def takes(
     where: str, error: type[PgQueueError], options: Mapping[str, Option]
@@ -67,7 +74,7 @@ def takes(
     Let a function take options of the table, and refuse others with the way out.
 
     Its signature has them in place of ``**options``, and its docstring in place of the
-    line about these.
+    line about these; without ``**options``, it takes its own keywords alone.
 
     Args:
         where: What users call it: "@task" or "using()".
@@ -77,7 +84,8 @@ def takes(
 
     def wrap(function: F) -> F:
         signature = inspect.signature(function)
-        *own, _ = signature.parameters.values()
+        parameters = signature.parameters.values()
+        own = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
         named = {each.name for each in own if each.kind is not each.POSITIONAL_ONLY}
         keywords = {each.name for each in own if each.kind is each.KEYWORD_ONLY}
 
@@ -86,12 +94,13 @@ def takes(
             unknown = kwargs.keys() - options.keys() - named
             if unknown:
                 known = sorted(keywords | options.keys())
-                told = [_about(where, name, known) for name in sorted(unknown)]
+                celery = CELERY if options else {}
+                told = [_about(where, name, known, celery) for name in sorted(unknown)]
                 raise error(" ".join(told))
             return function(*args, **kwargs)
 
-        parameters = [*own, *(_parameter(*row) for row in options.items())]
-        vars(checked)["__signature__"] = signature.replace(parameters=parameters)
+        rows = [_parameter(*row) for row in options.items()]
+        vars(checked)["__signature__"] = signature.replace(parameters=[*own, *rows])
         checked.__doc__ = _documented(function.__doc__ or "", options)
         return cast("F", checked)
 
@@ -123,8 +132,10 @@ def _documented(text: str, options: Mapping[str, Option]) -> str:
     return ALL_OPTIONS.sub(lines, text)
 
 
-def _about(where: str, name: str, known: list[str]) -> str:
-    if name in CELERY:
-        return f"{where} has no {name}, which is Celery's word. Write {CELERY[name]}."
+def _about(where: str, name: str, known: list[str], celery: Mapping[str, str]) -> str:
+    if name in celery:
+        return f"{where} has no {name}, which is Celery's word. Write {celery[name]}."
+    if name in ELSEWHERE:
+        return f"{where} has no option {name}: {ELSEWHERE[name]}."
     near = did_you_mean(name, known)
     return f"{where} has no option {name}.{near}"

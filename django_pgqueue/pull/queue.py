@@ -38,6 +38,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.options.checks import check_priority, check_queue
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.marks import check_headers
+from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.pull.message import PullMessage
 from django_pgqueue.queues import pull as storage
@@ -511,6 +512,7 @@ class PullQueue:
         wake_after_commit(connection, f"{storage.HINT}{self.name}")
 
 
+@takes("queue()", InvalidOption, {})
 def queue(
     name: str, *, visibility: Duration | None = None, max_receives: int | None = None
 ) -> PullQueue:
@@ -529,7 +531,7 @@ def queue(
     Raises:
         DeclarationError: Another declaration of it says something else, or a task uses
             it.
-        InvalidOption: A value is out of its range.
+        InvalidOption: A value is out of its range, or there is no such option.
     """
     check_queue(name)
     if name == QUEUE_DEFAULT:

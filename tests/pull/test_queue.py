@@ -227,6 +227,23 @@ def test_purge_ends_what_waits(thumbs):
 
 
 @pytest.mark.parametrize(
+    "said, words",
+    [
+        (
+            {"rate": "10/s"},
+            r"queue\(\) has no option rate: .*@task\(rate=…\), .*QUE",
+        ),
+        ({"visibilty": 60}, "no option visibilty. Did you mean 'visibility'"),
+        ({"countdown": 60}, r"queue\(\) has no option countdown\.$"),
+    ],
+)
+def test_an_option_that_there_is_not_is_told_with_the_way_out(said, words):
+    """What tasks have is said where tasks are declared."""
+    with pytest.raises(InvalidOption, match=words):
+        queue("lots", **said)
+
+
+@pytest.mark.parametrize(
     "call, words",
     [
         (lambda q: q.send(1, group="a", key="b"), "one of the two"),

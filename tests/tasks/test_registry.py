@@ -243,6 +243,7 @@ def test_with_a_name_a_nested_function_can_be_a_task():
         ({"timeout": float("inf")}, "timeout is inf"),
         ({"timeout": "soon"}, "timeout is 'soon'"),
         ({"settle": "later"}, "settle='later'"),
+        ({"lease": "5m"}, r"@task has no option lease: .*LEASE_SECONDS.*timeout=….\.$"),
         ({"takes_context": True}, "at_module_level needs a first positional parameter"),
     ],
     ids=repr,
