@@ -9,6 +9,7 @@ import sys
 import pytest
 from django.db import connection
 
+from django_pgqueue import topic
 from django_pgqueue.models import (
     ArchivedJob,
     DeadLetter,
@@ -17,6 +18,7 @@ from django_pgqueue.models import (
     Queue,
     ScheduledMessage,
 )
+from django_pgqueue.topics import registry
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
 
@@ -147,7 +149,7 @@ def test_a_message_is_published_later():
     """Its id leads to `scheduled`; a moment that cannot be is told."""
     status, out, err = run("publish", "orders.created", "1", "--run-after", "2h")
 
-    assert (DONE, "") == (status, err)
+    assert (DONE, "Topic orders is new: no code declares it.\n") == (status, err)
     waiting = ScheduledMessage.objects.get()
     assert f"Message {waiting.pk} of orders.created is published later.\n" == out
     assert waiting.pk < 0
@@ -170,6 +172,20 @@ def test_a_message_is_published():
     status, _, err = run("publish", "orders..x", "1")
     assert USAGE == status
     assert "orders..x" in err
+
+
+def test_a_topic_that_is_new_is_told(monkeypatch):
+    """A typo makes one: once, on standard error, with the name that was meant."""
+    monkeypatch.setattr(registry, "_declared", {})
+    topic("invoices", partitions=2)
+
+    status, out, err = run("publish", "invoice.sent", "1")
+    assert (DONE, 1) == (status, out.count("is published"))
+    assert err == (
+        "Topic invoice is new: no code declares it. Did you mean 'invoices'?\n"
+    )
+    assert "" == run("publish", "invoice.sent", "1")[2]
+    assert "" == run("publish", "invoices.sent", "1")[2]
 
 
 def test_what_is_done_to_jobs_is_done_to_messages():

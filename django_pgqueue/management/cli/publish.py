@@ -6,12 +6,15 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
     InvalidOption,
     PayloadTooLarge,
     TopicError,
+    did_you_mean,
 )
+from django_pgqueue.log.names import topic_of
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_USAGE, Output
 from django_pgqueue.management.cli.words import (
     json_object,
@@ -19,8 +22,10 @@ from django_pgqueue.management.cli.words import (
     moment_or_length,
     plain_text,
 )
+from django_pgqueue.models import Topic
 from django_pgqueue.operators.human import shown
 from django_pgqueue.topics.publish import publish
+from django_pgqueue.topics.registry import declared, find
 
 HELP = "Publish one message to its topic."
 
@@ -62,6 +67,9 @@ def add_arguments(parser: Any) -> None:
 def run(options: dict[str, Any], out: Output) -> int:
     """Publish it; say which id it has."""
     name = options["name"]
+    topic = topic_of(name)
+    rows = Topic.objects.using(get_settings().database)
+    is_known = find(topic) is not None or rows.filter(name=topic).exists()
     try:
         message_id = publish(
             name,
@@ -78,4 +86,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         # Below zero is one of `pgqueue scheduled`.
         when = "is published" if message_id > 0 else "is published later"
         out.line(f"Message {message_id} of {shown(name)} {when}.")
+    if not is_known:
+        near = did_you_mean(topic, [each.name for each in declared()])
+        out.note(f"Topic {shown(topic)} is new: no code declares it.{shown(near)}")
     return EXIT_DONE
