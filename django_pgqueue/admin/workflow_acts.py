@@ -11,8 +11,9 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, ReasonForm, Work
 from django_pgqueue.exceptions import WorkflowNotFound
+from django_pgqueue.live_states import LIVE_WORKFLOWS
 from django_pgqueue.models.workflow import WorkflowKind
-from django_pgqueue.operators.workflows import ID_MAX, LIVE_STATES
+from django_pgqueue.operators.workflows import ID_MAX
 
 
 class RestartForm(Confirm):
@@ -40,7 +41,7 @@ def _cancel(work: Work) -> list[list[int]]:
         with contextlib.suppress(WorkflowNotFound):
             state = operate.cancel(key, by=work.by)
             if state is not None:
-                (asked if state in LIVE_STATES else ended).append(key)
+                (asked if state in LIVE_WORKFLOWS else ended).append(key)
     return [ended, asked]
 
 

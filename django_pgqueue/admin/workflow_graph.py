@@ -16,9 +16,10 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.workflow_folds import Fold, Folded, folded
+from django_pgqueue.live_states import UNNEEDED
 from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators import human
-from django_pgqueue.operators.workflows import KINDS, UNNEEDED, label_of
+from django_pgqueue.operators.workflows import KINDS, label_of
 from django_pgqueue.queues.workflows import Alike
 
 # The fragment of the table of steps.

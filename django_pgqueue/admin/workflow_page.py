@@ -14,11 +14,11 @@ from django_pgqueue.admin import payload
 from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.workflow_graph import TABLE, graph, state_in_rows
 from django_pgqueue.admin.workflow_steps import StepList, WorkflowSteps
+from django_pgqueue.live_states import state_of_step
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.workflows import (
     label_of,
     of_id,
-    state_of_step,
 )
 from django_pgqueue.queues import workflows
 from django_pgqueue.tasks import database

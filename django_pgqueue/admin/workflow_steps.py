@@ -21,6 +21,7 @@ from django_pgqueue.admin.keyset_list import KeysetList, PagedAdmin
 from django_pgqueue.admin.read_only import column
 from django_pgqueue.admin.workflow_graph import TABLE
 from django_pgqueue.conf import get_settings
+from django_pgqueue.live_states import state_of_step
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step
 from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators.filters import Meaning
@@ -31,7 +32,6 @@ from django_pgqueue.operators.workflows import (
     STEPS,
     error_of,
     label_of,
-    state_of_step,
 )
 
 # Characters of what a step was given and has returned that the table shows, each.

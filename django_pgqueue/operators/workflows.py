@@ -11,7 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models.workflow import StepState, Workflow, WorkflowState
+from django_pgqueue.live_states import LIVE_WORKFLOWS, UNNEEDED
+from django_pgqueue.models.workflow import StepState, Workflow
 from django_pgqueue.operators.filters import (
     Meaning,
     equal,
@@ -23,8 +24,6 @@ from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.tasks import database
 
 ID_MAX = 2**63 - 1
-
-LIVE_STATES = (WorkflowState.RUNNING, WorkflowState.COMPENSATING)
 
 WORKFLOWS: Mapping[str, Meaning] = {
     "name": part_of("name"),
@@ -44,9 +43,8 @@ CALLBACKS = {
 }
 KINDS = {**CALLBACKS, "compensation": gettext_lazy("undo")}
 
-# Of these that never start, and of steps of a saga that is compensated: people read so,
-# while their rows say that they wait.
-UNNEEDED, NOT_NEEDED = "unneeded", gettext_lazy("not needed")
+# How people read UNNEEDED.
+NOT_NEEDED = gettext_lazy("not needed")
 
 # What the list of either reads: not what a job will be, and not what a step returned.
 WORKFLOW_COLUMNS = (
@@ -86,7 +84,7 @@ def batches_of(workflow: int, limit: int) -> list[int]:
 
 def is_live(row: Any) -> bool:
     """Return whether a workflow goes on: its steps run, or are undone."""
-    return row.state in LIVE_STATES
+    return row.state in LIVE_WORKFLOWS
 
 
 def is_of_other_steps(row: Any) -> bool:
@@ -107,15 +105,6 @@ def progress(row: Any) -> str:
     """Return how far a workflow is: "990 of 1,000"."""
     numbers = {"ended": f"{ended(row):,}", "steps": f"{row.steps:,}"}
     return _("%(ended)s of %(steps)s") % numbers
-
-
-def state_of_step(state: str, kind: str, *, within: str) -> str:
-    """Return the *state* of a step, or UNNEEDED; *within*: that of its workflow."""
-    if state != StepState.WAITING or within in LIVE_STATES:
-        return state
-    # A redrive lets other workflows go on, and then their steps run.
-    is_unneeded = within == WorkflowState.COMPENSATED or kind in KINDS
-    return UNNEEDED if is_unneeded else state
 
 
 def label_of(state: str) -> str:

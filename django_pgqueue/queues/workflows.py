@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.live_states import UNNEEDED, state_of_step
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues.enqueue import OF_LANE, Placement
 
@@ -63,7 +64,8 @@ SELECT e.id, s.result::text
 # else the order is that of the id alone, whose index passes the steps of all before it.
 STEPS = """
 SELECT s.id, s.name, s.kind, s.task, s.compensates, s.state, s.result::text,
-       s.error::text, s.started_at, s.finished_at
+       s.error::text, s.started_at, s.finished_at,
+       (SELECT w.state FROM pgqueue_workflow w WHERE w.id = %(workflow)s)
   FROM pgqueue_step s
  WHERE s.workflow_id BETWEEN %(workflow)s AND %(workflow)s AND s.id > %(after)s::bigint
  ORDER BY s.workflow_id, s.id LIMIT %(limit)s
@@ -363,8 +365,12 @@ class Row(NamedTuple):
     parent_id: int | None
 
 
+# The state of a step that never starts, as people read it.
+NOT_NEEDED = "not needed"
+
+
 class StepRow(NamedTuple):
-    """A step as its row has it."""
+    """A step as its row has it; but for NOT_NEEDED, of which that says waiting."""
 
     id: int
     name: str
@@ -544,7 +550,12 @@ def steps(
     """Return the steps of a workflow, those with an id above *after*."""
     params = {"workflow": workflow, "after": after, "limit": limit}
     cursor.execute(STEPS, params)
-    return [StepRow(*row) for row in cursor.fetchall()]
+    found = []
+    for *columns, within in cursor.fetchall():
+        step = StepRow(*columns)
+        is_unneeded = state_of_step(step.state, step.kind, within=within) == UNNEEDED
+        found.append(step._replace(state=NOT_NEEDED) if is_unneeded else step)
+    return found
 
 
 def lock_of(cursor: Cursor, ids: Sequence[int]) -> None:

@@ -20,7 +20,6 @@ from orders.models import EMAIL_MAX, Order, Product
 ROWS_MAX = 50
 OVER = ("succeeded", "compensated")  # No page of such a saga needs to be renewed.
 GONE = "not kept any more"
-NOT_NEEDED = "not needed"
 
 
 class Step(NamedTuple):
@@ -99,7 +98,7 @@ def _run(order: Order) -> tuple[str, list[Step]]:
         Step(
             row.name,
             names.get(row.compensates or 0, ""),
-            NOT_NEEDED if state in OVER and row.state == "waiting" else row.state,
+            row.state,
             row.started_at,
             row.finished_at,
             json.loads(row.error).get("message", "") if row.error else "",

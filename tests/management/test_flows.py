@@ -248,3 +248,17 @@ def test_a_workflow_that_there_is_not_is_told(words):
 
     assert NOTHING == status
     assert "There is no workflow 7" in out
+
+
+def test_the_job_of_a_step_that_was_undone_says_that_it_was_dead():
+    """In `show`, as in `flows`, though its dead letter went to the archive."""
+    REJECTS.add("charge")
+    result = order.start(order_id=1, amount=2)
+    drain(raise_errors=False)
+    (dead,) = [step.id for step in result.steps() if step.state == "dead"]
+
+    _, out, _ = run("show", str(dead))
+
+    first, *_ = out.splitlines()
+    by = f"set aside by saga {result.id}"
+    assert f"Job {dead} is cancelled: dead (rejected), and {by}" == first

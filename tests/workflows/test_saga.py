@@ -50,6 +50,7 @@ def test_what_has_succeeded_is_undone_in_reverse_order():
     assert ("refund", 7, "charge-7", "stock-7") == LOG[2]
     assert ("release", 7, "stock-7") == LOG[3]
     assert "compensated" == result.status
+    assert {"dead", "succeeded"} == {step.state for step in result.steps()}
     with pytest.raises(WorkflowFailed, match=r"compensated\. Step ship .* ship fails"):
         result.get()
 
@@ -57,8 +58,16 @@ def test_what_has_succeeded_is_undone_in_reverse_order():
 def test_a_step_that_has_not_succeeded_is_not_undone():
     """Nor is one that never ran."""
     FAILS["charge"] = -1
-    assert "compensated" == run().status
+    result = run()
+    assert "compensated" == result.status
     assert ["reserve", "release"] == [name for name, *_ in LOG]
+    assert {
+        "reserve": "succeeded",
+        "charge": "dead",
+        "ship": "not needed",
+        "release": "succeeded",
+        "refund": "not needed",
+    } == {step.name: step.state for step in result.steps()}
 
     LOG.clear()
     FAILS["reserve"] = -1

@@ -12,6 +12,7 @@ from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import WorkflowNotFound, did_you_mean
+from django_pgqueue.live_states import LIVE_WORKFLOWS, UNNEEDED, state_of_step
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli.acting import operator_name
 from django_pgqueue.management.cli.output import (
@@ -29,11 +30,9 @@ from django_pgqueue.operators.findings import named
 from django_pgqueue.operators.human import distance, duration, exact, last_error, shown
 from django_pgqueue.operators.paging import floor_of, in_order
 from django_pgqueue.operators.workflows import (
-    LIVE_STATES,
     NOT_NEEDED,
     STEP_COLUMNS,
     STEPS,
-    UNNEEDED,
     WORKFLOW_COLUMNS,
     WORKFLOWS,
     batches_of,
@@ -42,7 +41,6 @@ from django_pgqueue.operators.workflows import (
     is_of_other_steps,
     of_key,
     progress,
-    state_of_step,
 )
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks import operate_workflows as operate
@@ -358,7 +356,7 @@ def _cancel(workflow: int, options: dict[str, Any], out: Output) -> int:
     state = operate.cancel(workflow, by=operator_name())
     stops = (
         ": its jobs that run were asked to stop, and a saga undoes what it has done"
-        if state in LIVE_STATES
+        if state in LIVE_WORKFLOWS
         else ""
     )
     return out.answer(

@@ -145,7 +145,9 @@ def _print(told: dict[str, Any], out: Output) -> None:
     if told["state"] == "ready" and told["runs_alone"]:
         alone = ", and waits to run alone"
     why = "" if told["waits"] is None else f": {shown(told['waits'])}"
-    out.line(f"Job {told['id']} is {told['state']}{alone}{reason}{why}")
+    out.line(
+        f"Job {told['id']} is {told['state']}{alone}{reason}{why}{_set_aside(told)}"
+    )
     out.facts(_facts(told))
     for name in ("args", "kwargs", "headers", "progress", "result"):
         if told[name] is not None:
@@ -157,6 +159,18 @@ def _print(told: dict[str, Any], out: Output) -> None:
     for number, entry in enumerate(errors, start=1):
         out.line()
         _print_error(number, len(errors), entry, out)
+
+
+def _set_aside(told: dict[str, Any]) -> str:
+    """Return how a cancelled job had given up before, which a workflow goes by."""
+    errors = told["errors"]
+    last = errors[-1] if isinstance(errors, list) and errors else None
+    if told["state"] != "cancelled" or not isinstance(last, dict):
+        return ""
+    if last.get("kind") != "set_aside":
+        return ""
+    by = f" by {shown(last['by'])}" if last.get("by") else ""
+    return f": dead ({shown(last.get('dead_for'))}), and set aside{by}"
 
 
 def _facts(told: dict[str, Any]) -> dict[str, object]:
