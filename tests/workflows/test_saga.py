@@ -50,7 +50,6 @@ def test_what_has_succeeded_is_undone_in_reverse_order():
     assert ("refund", 7, "charge-7", "stock-7") == LOG[2]
     assert ("release", 7, "stock-7") == LOG[3]
     assert "compensated" == result.status
-    assert {"dead", "succeeded"} == {step.state for step in result.steps()}
     with pytest.raises(WorkflowFailed, match=r"compensated\. Step ship .* ship fails"):
         result.get()
 
