@@ -310,8 +310,8 @@ class Run:
         """
         Do something as a whole, also if the run is told to stop meanwhile.
 
-        For STOP_SECONDS_MAX of running.py from then; after that, or when the run has lost its row,
-        check() fails here as it does elsewhere. One at a time.
+        For STOP_SECONDS_MAX of running.py from then; after that, or when the run has
+        lost its row, check() fails here as it does elsewhere. One at a time.
 
         Raises:
             PipelineStopped: The run was told to stop before.

@@ -76,7 +76,9 @@ def test_offsets_survive_a_dump_and_its_restore(stream, publish, restored, monke
         with pytest.raises(SparkError, match="What is published now gets ids"):
             drained(stream(), beyond)
         more = publish(5, on=other.cursor())
-        with pytest.raises(SparkError, match="neither erased nor removed by retention: an older dump"):
+        with pytest.raises(
+            SparkError, match="neither erased nor removed by retention: an older dump"
+        ):
             drained(stream(), beyond)
         batches, _ = drained(stream(), middle)
         first, _ = drained(stream(), start)
