@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.spark import options
+from django_pgqueue.spark import jvm, options
 from django_pgqueue.spark import query as queries
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource, find_dsn
@@ -333,8 +333,7 @@ def _zone(spark: Any) -> str:
     if spark.conf.get(MOMENTS_IN_SESSION, "false") == "true":
         zone, where = spark.conf.get(TIME_ZONE), TIME_ZONE
     else:
-        java = spark.sparkContext._jvm.java.util.TimeZone
-        zone, where = java.getDefault().getID(), "The zone of the driver's Java"
+        zone, where = jvm.zone(spark), "The zone of the driver's Java"
     if not ZONE.fullmatch(zone):
         raise SparkError(
             f"{where} is {zone[:40]!r}, which PostgreSQL may read in another way: set "

@@ -25,6 +25,11 @@ def environment(session: Any, name: str) -> str:
     return ""
 
 
+def zone(session: Any) -> str:
+    """Return the name of its time zone, in which it writes moments as text."""
+    return str(session.sparkContext._jvm.java.util.TimeZone.getDefault().getID())
+
+
 def activate(session: Any) -> None:
     """
     Let this thread write by format("pgqueue").
