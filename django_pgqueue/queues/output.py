@@ -70,7 +70,8 @@ SELECT o.sequence, o.attempt, left(o.value::text, %(characters)s), o.emitted_at
 """
 
 # Locks: row locks on one batch. What a job in the queue has emitted stays: somebody may
-# come and read it from its beginning. The floor as in queues/purge.py.
+# come and read it from its beginning. Not EXISTS: that could become a join, which would
+# read the whole queue. The floor as in queues/purge.py.
 PURGE = f"""
 WITH seen AS MATERIALIZED (
     SELECT o.job_id, o.sequence, o.emitted_at FROM pgqueue_output o
@@ -81,7 +82,7 @@ WITH seen AS MATERIALIZED (
 purged AS (
     DELETE FROM pgqueue_output o USING seen
      WHERE o.job_id = seen.job_id AND o.sequence = seen.sequence
-       AND NOT EXISTS (SELECT FROM pgqueue_job j WHERE j.id = seen.job_id)
+       AND (SELECT j.id FROM pgqueue_job j WHERE j.id = seen.job_id) IS NULL
     RETURNING 1)
 SELECT (SELECT count(*) FROM purged), max(emitted_at), count(*) FROM seen
 """

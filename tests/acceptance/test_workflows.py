@@ -134,7 +134,7 @@ def test_a_cancel_asks_what_runs_and_starts_nothing_more(start_worker, the_ledge
     assert result.cancel()
     row = ended(result, "cancelled")
 
-    assert {"succeeded": 1, "cancelled": 3, "waiting": 1} == states(result)
+    assert {"succeeded": 1, "cancelled": 3, "not needed": 1} == states(result)
     assert (1, 3) == (row.succeeded, row.cancelled)
     assert not Job.objects.exists()
     assert 1 == len(the_ledger.entries("start"))
