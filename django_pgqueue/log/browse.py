@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Messages that one look goes through, over all partitions of the topic.
@@ -33,22 +34,26 @@ WITH looked AS MATERIALIZED (
                AND (%(name)s::text IS NULL OR m.name = %(name)s)
                AND (%(key)s::text IS NULL OR m.key = %(key)s) AS matches
           FROM pgqueue_message m
-         WHERE m.topic_id = %(topic)s AND m.partition = part.partition
-           AND m.id > %(above)s AND m.id < %(below)s
-         ORDER BY m.id {order} LIMIT %(rows)s) m
+         WHERE m.topic_id = %(topic)s AND {inside}
+         {along} LIMIT %(rows)s) m
 ), ends AS (
     SELECT {nearest}(last) AS id
       FROM (SELECT {farthest}(id) AS last FROM looked GROUP BY partition
             HAVING count(*) >= %(rows)s) full_ones
 )
 SELECT ARRAY(SELECT id FROM looked
-              WHERE matches AND (id {within} (SELECT id FROM ends)) IS NOT FALSE
+              WHERE matches AND (id {end} (SELECT id FROM ends)) IS NOT FALSE
               ORDER BY id {order} LIMIT %(limit)s),
        (SELECT id FROM ends)
 """
-NEWEST = PAGE.format(order="DESC", nearest="max", farthest="min", within=">=")
-OLDEST = PAGE.format(order="ASC", nearest="min", farthest="max", within="<=")
-del PAGE
+INSIDE = within("part.partition", after="%(above)s", up_to="%(below)s::bigint - 1")
+NEWEST = PAGE.format(
+    inside=INSIDE, along=FALLING, order="DESC", nearest="max", farthest="min", end=">="
+)
+OLDEST = PAGE.format(
+    inside=INSIDE, along=RISING, order="ASC", nearest="min", farthest="max", end="<="
+)
+del INSIDE, PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from django_pgqueue.log import days, overview, sizes
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
+from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.log.lag import Holder, holders
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import today
@@ -24,7 +25,7 @@ CLOSED_LATE = timedelta(hours=3)
 # little of its retention is left, or whose topic has a bound of bytes that will soon be
 # reached: a look at the index for each position. Those that retention has halted
 # already have nothing more to lose by waiting.
-BEHIND = """
+BEHIND = f"""
 SELECT g.topic, g.name,
        extract(epoch FROM clock_timestamp() - min(oldest.published_at))::float8,
        extract(epoch FROM keep.log)::float8,
@@ -38,9 +39,9 @@ SELECT g.topic, g.name,
    AND p.halted_for IS DISTINCT FROM 'retention'
  CROSS JOIN LATERAL (
        SELECT m.published_at FROM pgqueue_message m
-        WHERE m.topic_id = g.topic_id AND m.partition = p.partition
-          AND m.id > p.position
-        ORDER BY m.id LIMIT 1) oldest
+        WHERE m.topic_id = g.topic_id
+          AND {within("p.partition", after="p.position")}
+        {RISING} LIMIT 1) oldest
  WHERE oldest.published_at < clock_timestamp() - keep.log * %(share)s::float8
     OR oldest.published_at < going.first AT TIME ZONE 'UTC'
  GROUP BY g.topic, g.name, keep.log
@@ -73,7 +74,7 @@ SELECT id, name, retain_bytes, coalesce(log_bytes, 0) FROM pgqueue_topic ORDER B
 # enough to go, for how long it waits, and whether some is removed that it has not read.
 # A look at the index for each partition. A place that was not written to for all of
 # that time is given up, as in retain.py.
-UNINGESTED = """
+UNINGESTED = f"""
 SELECT t.name, ingested.read_to IS NOT NULL,
        extract(epoch FROM clock_timestamp() - said.log - oldest.at)::float8,
        extract(epoch FROM said.wait)::float8,
@@ -96,9 +97,9 @@ SELECT t.name, ingested.read_to IS NOT NULL,
                   made.first::int, made.first + made.partitions - 1) part
         CROSS JOIN LATERAL (
               SELECT m.published_at FROM pgqueue_message m
-               WHERE m.topic_id = t.id AND m.partition = part
-                 AND m.id > coalesce(ingested.read_to, 0)
-               ORDER BY m.id LIMIT 1) m) oldest
+               WHERE m.topic_id = t.id
+                 AND {within("part", after="coalesce(ingested.read_to, 0)")}
+               {RISING} LIMIT 1) m) oldest
  WHERE said.wait IS NOT NULL
    AND (t.wait_for_ingest IS NOT NULL OR ingested.read_to IS NOT NULL)
    AND (oldest.at < clock_timestamp() - said.log OR t.removed_to > ingested.read_to)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.log.names import PARTITION_MAX
 from django_pgqueue.log.snapshots import has_older
 from django_pgqueue.postgres.cursor import Cursor, one_row
@@ -139,7 +140,7 @@ SELECT EXISTS (SELECT FROM pgqueue_generation WHERE last_id IS NULL)
 # Locks: row locks on positions, for the statement; what others have locked has its turn
 # in the next round. Of those that have nothing to read in a generation that is closed,
 # up to the horizon, which the caller has fetched in a statement before this one.
-FINISH = """
+FINISH = f"""
 DELETE FROM pgqueue_position WHERE id = ANY(ARRAY(
     SELECT p.id
       FROM pgqueue_generation e
@@ -151,16 +152,16 @@ DELETE FROM pgqueue_position WHERE id = ANY(ARRAY(
        AND p.halted_at IS NULL
        AND (p.leased_until IS NULL OR p.leased_until <= statement_timestamp())
        AND (SELECT m.id FROM pgqueue_message m
-             WHERE m.topic_id = e.topic_id AND m.partition = p.partition
-               AND m.id > p.position AND m.id <= e.last_id
-             ORDER BY m.id LIMIT 1) IS NULL
+             WHERE m.topic_id = e.topic_id
+               AND {within("p.partition", after="p.position", up_to="e.last_id")}
+             {RISING} LIMIT 1) IS NULL
      ORDER BY p.id FOR UPDATE OF p SKIP LOCKED))
 RETURNING partition
 """
 
 # Locks: row locks on what is deleted. Generations without a position, and without a
 # message that is not removed.
-DROP = """
+DROP = f"""
 DELETE FROM pgqueue_generation e USING pgqueue_topic t
  WHERE t.id = %(topic_id)s AND e.topic_id = t.id AND e.last_id IS NOT NULL
    AND NOT EXISTS (
@@ -173,8 +174,8 @@ DELETE FROM pgqueue_generation e USING pgqueue_topic t
                                    e.first_partition + e.partitions - 1) n
              CROSS JOIN LATERAL (
                    SELECT m.id FROM pgqueue_message m
-                    WHERE m.topic_id = t.id AND m.partition = n AND m.id > t.removed_to
-                    ORDER BY m.id LIMIT 1) m
+                    WHERE m.topic_id = t.id AND {within("n", after="t.removed_to")}
+                    {RISING} LIMIT 1) m
              LIMIT 1) IS NULL)
 RETURNING e.first_partition, e.partitions
 """

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # A place that was not written to for so long is given up: nobody waits for it.
@@ -22,10 +23,8 @@ SELECT coalesce(min(read_to), 0) FROM pgqueue_ingest_position
 """
 
 # A look at the index for each partition, and a bounded count; of places those that were
-# written to last. The partition is asked for as the first of two in an order: by m.id
-# alone, a plan walks over the primary key, and for a partition with nothing new over
-# all that others have.
-LAG = """
+# written to last.
+LAG = f"""
 SELECT t.name, p.target, ahead.messages,
        extract(epoch FROM clock_timestamp() - ahead.oldest)::float8
   FROM (SELECT topic_id, target, read_to FROM pgqueue_ingest_position
@@ -42,10 +41,9 @@ SELECT t.name, p.target, ahead.messages,
                   made.first::int, made.first + made.partitions - 1) part
         CROSS JOIN LATERAL (
               SELECT m.published_at FROM pgqueue_message m
-               WHERE m.topic_id = t.id AND m.partition <= part::smallint
-                 AND (m.partition, m.id) > (part::smallint, p.read_to)
+               WHERE m.topic_id = t.id AND {within("part", after="p.read_to")}
                  AND m.published_at >= %(since)s::timestamptz
-               ORDER BY m.partition, m.id LIMIT %(limit)s) m) ahead
+               {RISING} LIMIT %(limit)s) m) ahead
  ORDER BY t.name, p.target
 """
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from django_pgqueue.log import horizon
 from django_pgqueue.log.closed_days import unread_since
+from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.cursor import Cursor
 
@@ -21,7 +22,7 @@ COUNTED_MESSAGES_MAX = 10_000
 # Locks: none. Counts are bounded; a group's filter is not looked at. The sequence is
 # read after the positions, which are those of the snapshot. %(bounds)s: of the topics
 # that somebody publishes to.
-LAG = """
+LAG = f"""
 SELECT p.group_id, p.id, p.partition, p.position, ahead.unread, ahead.held_back,
        oldest.id,
        extract(epoch FROM clock_timestamp() - oldest.published_at)::float8,
@@ -41,14 +42,16 @@ SELECT p.group_id, p.id, p.partition, p.position, ahead.unread, ahead.held_back,
               count(*) FILTER (WHERE seen.id > coalesce(held.bound, %(highest)s))
               AS held_back
          FROM (SELECT m.id FROM pgqueue_message m
-                WHERE m.topic_id = g.topic_id AND m.partition = p.partition
-                  AND m.id > p.position AND m.published_at >= %(since)s::timestamptz
-                ORDER BY m.id LIMIT %(limit)s) seen) ahead
+                WHERE m.topic_id = g.topic_id
+                  AND {within("p.partition", after="p.position")}
+                  AND m.published_at >= %(since)s::timestamptz
+                {RISING} LIMIT %(limit)s) seen) ahead
   LEFT JOIN LATERAL (
        SELECT m.id, m.published_at FROM pgqueue_message m
-        WHERE m.topic_id = g.topic_id AND m.partition = p.partition
-          AND m.id > p.position AND m.published_at >= %(since)s::timestamptz
-        ORDER BY m.id LIMIT 1) oldest ON true
+        WHERE m.topic_id = g.topic_id
+          AND {within("p.partition", after="p.position")}
+          AND m.published_at >= %(since)s::timestamptz
+        {RISING} LIMIT 1) oldest ON true
  WHERE p.group_id = ANY(%(groups)s::bigint[])
  ORDER BY p.group_id, p.partition
 """

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Messages that are counted, per topic.
@@ -13,7 +14,7 @@ COUNTED_MESSAGES_MAX = 10_000
 
 # Counted along the index of the log from an id on, partition by partition, and no
 # further than the limit. Locks: none.
-COUNT = """
+COUNT = f"""
 SELECT t.id, (SELECT count(*)
                 FROM (SELECT
                         FROM (SELECT generate_series(
@@ -27,28 +28,29 @@ SELECT t.id, (SELECT count(*)
                                WHERE e.topic_id = t.id) part(number)
                        CROSS JOIN LATERAL (
                           SELECT FROM pgqueue_message m
-                           WHERE m.topic_id = t.id AND m.partition = part.number
-                             AND m.id >= %(first)s AND m.published_at >= %(since)s
-                           LIMIT %(limit)s) m
+                           WHERE m.topic_id = t.id
+                             AND {within("part.number", after="%(first)s::bigint - 1")}
+                             AND m.published_at >= %(since)s
+                           {RISING} LIMIT %(limit)s) m
                        LIMIT %(limit)s) counted)
   FROM pgqueue_topic t
  WHERE t.id = ANY(%(topics)s)
 """
 
 # The first and the last message of one topic: an end of each partition. Locks: none.
-ENDS = """
+ENDS = f"""
 SELECT (SELECT min(m.id)
           FROM unnest(%(partitions)s::int[]) part
          CROSS JOIN LATERAL (
             SELECT m.id FROM pgqueue_message m
-             WHERE m.topic_id = %(topic)s AND m.partition = part
-             ORDER BY m.id LIMIT 1) m),
+             WHERE m.topic_id = %(topic)s AND {within("part")}
+             {RISING} LIMIT 1) m),
        (SELECT max(m.id)
           FROM unnest(%(partitions)s::int[]) part
          CROSS JOIN LATERAL (
             SELECT m.id FROM pgqueue_message m
-             WHERE m.topic_id = %(topic)s AND m.partition = part
-             ORDER BY m.id DESC LIMIT 1) m)
+             WHERE m.topic_id = %(topic)s AND {within("part")}
+             {FALLING} LIMIT 1) m)
 """
 
 # The days of the log, those ahead too; sizes with indexes, by the files, and the pages

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, SchemaError
 from django_pgqueue.log import merge
+from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
@@ -62,12 +63,12 @@ SELECT p.id, p.ctid::text, g.topic_id, p.partition, p.position,
 # has fetched in a statement before this one. %(since)s: the first day that can have
 # one, so that older ones are not looked at. Not EXISTS: that could become a join, which
 # would read the whole log.
-HAS_NEWS = """
+HAS_NEWS = f"""
 (SELECT m.id FROM pgqueue_message m
-  WHERE m.topic_id = %(topic_id)s AND m.partition = {position}.partition
-    AND m.id > {position}.position AND m.id <= %(bound)s
+  WHERE m.topic_id = %(topic_id)s
+    AND {within("{position}.partition", after="{position}.position", up_to="%(bound)s")}
     AND m.published_at >= %(since)s::timestamptz
-  ORDER BY m.id LIMIT 1) IS NOT NULL
+  {RISING} LIMIT 1) IS NOT NULL
 """
 
 # Locks: a row lock on one position, for the statement; one that others have locked is
@@ -275,16 +276,16 @@ SELECT p.partition FROM pgqueue_position p
 # others have locked are passed over. Of partitions to which nobody has published for
 # days: what is moved on to the bound need not look into those days again. This once all
 # days are looked at, since a seek may just have gone back.
-FORWARD = """
+FORWARD = f"""
 WITH quiet AS (
     SELECT p.id
       FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
      WHERE p.group_id = %(group)s AND p.halted_at IS NULL AND p.position < %(bound)s
        AND (p.leased_until IS NULL OR p.leased_until <= statement_timestamp())
        AND (SELECT m.id FROM pgqueue_message m
-             WHERE m.topic_id = g.topic_id AND m.partition = p.partition
-               AND m.id > p.position AND m.id <= %(bound)s
-             ORDER BY m.id LIMIT 1) IS NULL
+             WHERE m.topic_id = g.topic_id
+               AND {within("p.partition", after="p.position", up_to="%(bound)s")}
+             {RISING} LIMIT 1) IS NULL
        FOR UPDATE OF p SKIP LOCKED)
 UPDATE pgqueue_position AS p SET position = %(bound)s
   FROM quiet WHERE p.id = quiet.id AND p.position < %(bound)s

@@ -33,6 +33,7 @@ from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
 from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.losses import LOST_MAX, Loss, loss_entry
 from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.log.sizes import Sizes, first_within, latest
@@ -89,13 +90,13 @@ SELECT topic.id FROM unnest(%(topics)s::int[]) topic(id)
 HOLD_TOPIC = "SELECT removed_to FROM pgqueue_topic WHERE id = %(topic)s FOR SHARE"
 
 # The last message that goes: a look at the end of each partition's index.
-HIGHEST = """
+HIGHEST = f"""
 SELECT max(message.id) FROM unnest(%(partitions)s::int[]) place(number)
  CROSS JOIN LATERAL (
        SELECT m.id FROM pgqueue_message m
-        WHERE m.topic_id = %(topic)s AND m.partition = place.number
+        WHERE m.topic_id = %(topic)s AND {within("place.number")}
           AND m.published_at >= %(since)s AND m.published_at < %(before)s
-        ORDER BY m.id DESC LIMIT 1) message
+        {FALLING} LIMIT 1) message
 """
 
 # What a group has not read of what goes, by position. One that is halted for this
@@ -106,15 +107,14 @@ _POSITIONS = """
        SELECT greatest(p.position, CASE WHEN p.halted_for = 'retention' THEN
                        (p.errors -> -1 ->> 'last_id')::bigint END) AS id) told
 """
-_UNREAD = """
+_UNREAD = f"""
   FROM pgqueue_message m
- WHERE m.topic_id = g.topic_id AND m.partition = p.partition AND m.id > told.id
+ WHERE m.topic_id = g.topic_id AND {within("p.partition", after="told.id")}
    AND m.published_at >= %(since)s AND m.published_at < %(before)s
    AND (g.payload_filter IS NULL OR m.payload @> g.payload_filter)
- ORDER BY m.id
 """
 BEHIND = f"""
-SELECT p.id {_POSITIONS} CROSS JOIN LATERAL (SELECT {_UNREAD} LIMIT 1) message
+SELECT p.id {_POSITIONS} CROSS JOIN LATERAL (SELECT {_UNREAD} {RISING} LIMIT 1) message
  WHERE g.topic_id = %(topic)s
 """
 # Locks: row locks on the positions, in the order of their ids.
@@ -127,7 +127,8 @@ SELECT p.id, g.name, g.task, p.partition, lost.* {_POSITIONS}
        SELECT count(*) AS messages, min(unread.id) AS first_id,
               max(unread.id) AS last_id, min(unread.published_at) AS first_at,
               max(unread.published_at) AS last_at
-         FROM (SELECT m.id, m.published_at {_UNREAD} LIMIT %(limit)s + 1) unread) lost
+         FROM (SELECT m.id, m.published_at {_UNREAD}
+                {RISING} LIMIT %(limit)s + 1) unread) lost
  WHERE p.id = ANY(%(ids)s::bigint[]) AND lost.messages > 0
  ORDER BY g.name, p.partition
 """
@@ -135,7 +136,7 @@ SELECT p.id, g.name, g.task, p.partition, lost.* {_POSITIONS}
 LAST_LOST = f"""
 SELECT message.id, message.published_at {_POSITIONS}
  CROSS JOIN LATERAL (
-       SELECT m.id, m.published_at {_UNREAD} DESC LIMIT 1) message
+       SELECT m.id, m.published_at {_UNREAD} {FALLING} LIMIT 1) message
  WHERE p.id = %(id)s
 """
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import generations
 from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -44,19 +45,21 @@ SELECT p.partition FROM pgqueue_position p WHERE p.group_id = %(group)s
 
 # Along the index of the log, between where a position is, or was when it was removed,
 # and where it would be; no further than the limit. Locks: none.
-BETWEEN = """
+BETWEEN = f"""
 SELECT sought.partition, was.position, sought.position,
        (SELECT count(*)
           FROM (SELECT FROM pgqueue_message m
-                 WHERE m.topic_id = %(topic)s AND m.partition = sought.partition
-                   AND m.id > least(was.position, sought.position)
-                   AND m.id <= greatest(was.position, sought.position)
-                 ORDER BY m.id LIMIT %(limit)s) counted)
+                 WHERE m.topic_id = %(topic)s
+                   AND {within("sought.partition", after="span.low", up_to="span.high")}
+                 {RISING} LIMIT %(limit)s) counted)
   FROM unnest(%(partitions)s::int[], %(positions)s::bigint[], %(lasts)s::bigint[])
        AS sought(partition, position, last)
   LEFT JOIN pgqueue_position p
        ON p.group_id = %(group)s AND p.partition = sought.partition
  CROSS JOIN LATERAL (SELECT coalesce(p.position, sought.last)) was(position)
+ CROSS JOIN LATERAL (
+       SELECT least(was.position, sought.position),
+              greatest(was.position, sought.position)) span(low, high)
  ORDER BY sought.partition
 """
 
@@ -84,12 +87,13 @@ SELECT max(low) FROM half
 
 # Locks: none. Of each partition the first message at the time or after it; NULL: none
 # so far. It looks at the messages of the few seconds by which BEFORE goes back.
-FIRST = """
+FIRST = f"""
 SELECT asked.partition,
        (SELECT m.id FROM pgqueue_message m
-         WHERE m.topic_id = %(topic_id)s AND m.partition = asked.partition
-           AND m.id > %(low)s AND m.published_at >= %(time)s::timestamptz
-         ORDER BY m.id LIMIT 1)
+         WHERE m.topic_id = %(topic_id)s
+           AND {within("asked.partition", after="%(low)s")}
+           AND m.published_at >= %(time)s::timestamptz
+         {RISING} LIMIT 1)
   FROM unnest(%(partitions)s::int[]) AS asked(partition)
 """
 
