@@ -27,6 +27,7 @@ from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.states import messages_of, step_line
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.topics import operate_groups as operate
 
 TIME, ID = "time", "id"
@@ -147,7 +148,7 @@ class SeekableAdmin(ActingAdmin):
         raise NotImplementedError
 
     def _seek(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        with limited():
+        with limited(Plans.IN_ORDER):
             key = self._key(object_id)
             row = self.rows_by_key(request, [key]).get(key) if key is not None else None
             if row is None:

@@ -316,7 +316,7 @@ def behind(
     Return the groups whose oldest unread message has outlived a share of its retention.
 
     Args:
-        cursor: An open cursor.
+        cursor: In a transaction with Plans.IN_ORDER.
         default: What topics that do not say keep; None: all.
         share: From 0 to 1.
         firsts: Of topics that near a bound of bytes, the first day that is safe.
@@ -338,7 +338,7 @@ def uningested(
     Return the topics that wait for the pipeline job ingest, or have done so in vain.
 
     Args:
-        cursor: An open cursor.
+        cursor: In a transaction with Plans.IN_ORDER.
         default: What topics that do not say keep; None: all.
         wait: For how long they wait then; None: not at all.
     """

@@ -138,7 +138,7 @@ def lag(
     Return the lag of each partition of a group.
 
     Args:
-        cursor: In READ COMMITTED, on the primary.
+        cursor: On the primary, in a transaction of READ COMMITTED with Plans.IN_ORDER.
         group_id: Of the group.
         limit: Count no more messages than that in each partition.
     """
@@ -152,7 +152,7 @@ def lags(
     Return the lag of each partition of some groups, in three short statements.
 
     Args:
-        cursor: In READ COMMITTED, on the primary.
+        cursor: On the primary, in a transaction of READ COMMITTED with Plans.IN_ORDER.
         group_ids: Of the groups.
         limit: Count no more messages than that in each partition.
     """

@@ -82,7 +82,7 @@ def count_since(
     Return how many messages each topic has had since then, up to COUNTED_MESSAGES_MAX.
 
     Args:
-        cursor: On the database of the log.
+        cursor: On the database of the log, in a transaction with Plans.IN_ORDER.
         topic_ids: Of which topics.
         first_id: What moment.first_id() says of *since*.
         since: With its zone.
@@ -102,7 +102,14 @@ def count_since(
 def ends(
     cursor: Cursor, topic_id: int, partitions: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the ids of a topic's oldest and newest message; None: it has none."""
+    """
+    Return the ids of a topic's oldest and newest message; None: it has none.
+
+    Args:
+        cursor: In a transaction with Plans.IN_ORDER.
+        topic_id: Of the topic.
+        partitions: All that it has, former ones as well.
+    """
     cursor.execute(ENDS, {"topic": topic_id, "partitions": list(partitions)})
     oldest, newest = one_row(cursor)
     return oldest, newest

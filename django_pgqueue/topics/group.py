@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import groups
 from django_pgqueue.log.groups import GroupRow
@@ -26,12 +27,17 @@ from django_pgqueue.log.seek import Sought
 from django_pgqueue.log.start import LATEST
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups
 
 if TYPE_CHECKING:
     from django_pgqueue.topics.receive import Received
     from django_pgqueue.topics.replay import Replay
+
+# How long lag() may look.
+LAG_SECONDS_MAX = 60
 
 
 class Group:
@@ -52,10 +58,16 @@ class Group:
 
         Raises:
             TopicError: There is no such group.
+            django.db.OperationalError: It takes longer than LAG_SECONDS_MAX.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise TopicError(f"lag(limit={limit!r}): it must be a whole number from 1.")
-        with database.cursor() as cursor:
+        with (
+            limited(
+                get_settings().database, seconds=LAG_SECONDS_MAX, plans=Plans.IN_ORDER
+            ),
+            database.cursor() as cursor,
+        ):
             row = self._row(cursor)
             return lag(cursor, row.id, limit=limit)
 

@@ -10,8 +10,10 @@ from django_pgqueue.log.lag import lags
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.operators.findings import Finding, finding, named
 from django_pgqueue.operators.group_findings import of_unserved
+from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
 from django_pgqueue.operators.states import has_reader
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.topics.consume import declared
 from django_pgqueue.worker.serving import living_plans
 
@@ -35,6 +37,7 @@ def _unserved(cursor: Cursor, rows: list[GroupRow]) -> Iterator[Finding]:
     unserved = [
         row for row in rows if row.paused_at is None and not has_reader(row, plans)
     ]
+    limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
     found = lags(cursor, [row.id for row in unserved], limit=UNREAD_MESSAGES_MAX)
     yield from of_unserved(
         {row: found[row.id] for row in unserved}, limit=UNREAD_MESSAGES_MAX

@@ -16,8 +16,10 @@ from django_pgqueue.operators.findings import (
 )
 from django_pgqueue.operators.group_findings import of_halted
 from django_pgqueue.operators.human import age, duration, shown, size
+from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.schedules.states import OVERDUE
 
 # A group whose oldest unread message has outlived so much of its retention.
@@ -40,6 +42,7 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     kept, share = settings.retention, RETENTION_SHARE_MAX
     bounds = doctor.bounds(cursor, bytes_max=kept.log_bytes, share=share)
     yield _full(bounds.full)
+    limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
     behind = doctor.behind(cursor, default=kept.log, share=share, firsts=bounds.firsts)
     yield _behind(behind)
     uningested = doctor.uningested(cursor, default=kept.log, wait=kept.wait_for_ingest)

@@ -15,6 +15,7 @@ from django_pgqueue.management.cli.places import chosen, group_name, partition
 from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import add_actions, add_reason
 from django_pgqueue.operators.human import age, shown
+from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.pausable import GROUP
 from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.tasks import database
@@ -66,7 +67,7 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 
 def _list(rows: list[GroupRow], out: Output) -> int:
-    with database.cursor() as cursor:
+    with in_order(), database.cursor() as cursor:
         found_lags = lags(cursor, [row.id for row in rows])
         plans = living_plans(cursor)
     found = [(row, behind_of(row, found_lags[row.id], plans)) for row in rows]

@@ -11,6 +11,7 @@ from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name
 from django_pgqueue.operators.human import age, count, shown
+from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.states import oldest
 from django_pgqueue.tasks import database
 
@@ -43,7 +44,7 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each partition."""
-    with database.cursor() as cursor:
+    with in_order(), database.cursor() as cursor:
         groups = find_all(cursor)
         if options["group"] is not None:
             row = chosen(groups, options["group"], out)

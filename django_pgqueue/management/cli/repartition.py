@@ -22,6 +22,7 @@ from django_pgqueue.management.cli.output import (
 from django_pgqueue.management.cli.places import topic_name
 from django_pgqueue.models import Topic
 from django_pgqueue.operators.human import shown
+from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_topics as operate
@@ -90,7 +91,7 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 def _preview(row: Any, partitions: int, out: Output) -> None:
     """Print who reads the topic, and how far they are behind."""
-    with database.cursor() as cursor:
+    with in_order(), database.cursor() as cursor:
         reading = [each for each in groups.find_all(cursor) if each.topic_id == row.pk]
         found = lags(cursor, [each.id for each in reading])
         plans = living_plans(cursor)

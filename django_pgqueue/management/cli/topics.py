@@ -17,6 +17,7 @@ from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column
 from django_pgqueue.management.cli.places import topic_name
 from django_pgqueue.models import Topic
 from django_pgqueue.operators.human import age, count, duration, in_utc, shown, size
+from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.states import behind_of, subscription_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.store import database_now
@@ -63,7 +64,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     name = options["topic"]
     topics = list(Topic.objects.using(get_settings().database).order_by("name"))
     rows = [row for row in topics if name in (None, row.name)]
-    with database.cursor() as cursor:
+    with in_order(), database.cursor() as cursor:
         told = [_facts(row) for row in rows]
         _add_counts(cursor, rows, told)
         _add_listeners(cursor, rows, told, with_lag=name is not None)
