@@ -21,6 +21,7 @@ from django_pgqueue.models import Generation, Position
 from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.spark.log import read, walk
 from tests.harness.factories import make_topic
 from tests.log.log import LEASE, make_group
 from tests.queues.test_plans import buffers, explain
@@ -100,6 +101,9 @@ def test_an_idle_partition_is_looked_at_by_its_own_index(topic, cursor):
         "part": None,
         "key": None,
     }
+    ranges = [
+        f"{each}, {topic.pk}, {each}, {low}::bigint, {high}::bigint" for each in every
+    ]
     no_days = {"topics": [], "firsts": []}
     idle = Position.objects.exclude(partition=BUSY).values_list("pk", flat=True)[0]
     asked = {
@@ -120,6 +124,18 @@ def test_an_idle_partition_is_looked_at_by_its_own_index(topic, cursor):
         "finish": (generations.FINISH, own),
         "drop": (generations.DROP, own),
         "forward": (positions.FORWARD, own),
+        "walk of Spark": (
+            walk.WALK.format(
+                ranges=", ".join(f"({each}, 100)" for each in ranges), condition="true"
+            ),
+            own,
+        ),
+        "ends for Spark": (
+            read.ENDS.format(
+                ranges=", ".join(f"({each})" for each in ranges), condition="true"
+            ),
+            own,
+        ),
     }
     how = "ANALYZE, BUFFERS, FORMAT JSON"
     found = {}

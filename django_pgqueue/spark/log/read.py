@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.overview import days
 from django_pgqueue.spark.log import starting
 from django_pgqueue.spark.log.bounds import (
@@ -35,17 +36,19 @@ from django_pgqueue.spark.slices import (
 ROWS_PER_TASK = 50_000
 
 # Locks: ACCESS SHARE, for the two ends of an index.
-ENDS = """
+ENDS = f"""
 SELECT asked.place::int AS place,
        (SELECT m.id FROM pgqueue_message m
-         WHERE m.topic_id = asked.topic_id AND m.partition = asked.partition
-           AND m.id > asked.after AND m.id <= asked.upto AND {condition}
-         ORDER BY m.id LIMIT 1) AS first,
+         WHERE m.topic_id = asked.topic_id
+           AND {within("asked.partition", after="asked.after", up_to="asked.upto")}
+           AND {{condition}}
+         {RISING} LIMIT 1) AS first,
        (SELECT m.id FROM pgqueue_message m
-         WHERE m.topic_id = asked.topic_id AND m.partition = asked.partition
-           AND m.id > asked.after AND m.id <= asked.upto AND {condition}
-         ORDER BY m.id DESC LIMIT 1) AS last
-  FROM (VALUES {ranges}) AS asked (place, topic_id, partition, after, upto)
+         WHERE m.topic_id = asked.topic_id
+           AND {within("asked.partition", after="asked.after", up_to="asked.upto")}
+           AND {{condition}}
+         {FALLING} LIMIT 1) AS last
+  FROM (VALUES {{ranges}}) AS asked (place, topic_id, partition, after, upto)
 """
 
 

@@ -13,19 +13,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.spark.log.bounds import since
 
 # Locks: ACCESS SHARE. Messages after a position, up to a bound, at most so many of
 # them: index entries of pgqueue_message_log, one range for each partition.
-WALK = """
+WALK = f"""
 SELECT asked.place::int AS place, found.rows, found.last
-  FROM (VALUES {ranges}) AS asked (place, topic_id, partition, after, upto, most)
+  FROM (VALUES {{ranges}}) AS asked (place, topic_id, partition, after, upto, most)
  CROSS JOIN LATERAL (
        SELECT count(*) AS rows, max(id) AS last
          FROM (SELECT m.id FROM pgqueue_message m
-                WHERE m.topic_id = asked.topic_id AND m.partition = asked.partition
-                  AND m.id > asked.after AND m.id <= asked.upto AND {condition}
-                ORDER BY m.id LIMIT asked.most) AS page) AS found
+                WHERE m.topic_id = asked.topic_id
+                  AND {within("asked.partition", after="asked.after", up_to="asked.upto")}
+                  AND {{condition}}
+                {RISING} LIMIT asked.most) AS page) AS found
 """
 
 # A range as a row of VALUES.
