@@ -9,8 +9,8 @@ nothing. Two ends in the order of (partition, id) leave it the index of the log 
 
 from __future__ import annotations
 
-# What such a look is sorted by, with a limit. In a transaction with Plans.IN_ORDER: a
-# plan may else read all of a partition by a bitmap, and sort it.
+# What such a look is sorted by, with a limit. In a transaction with Plans.IN_ORDER, and
+# in along_index() where it counts: else a plan may read all of a partition, and sort.
 RISING = "ORDER BY m.partition, m.id"
 FALLING = "ORDER BY m.partition DESC, m.id DESC"
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.limits import along_index
 
 # A place that was not written to for so long is given up: nobody waits for it.
 GIVEN_UP = timedelta(days=7)
@@ -61,7 +62,7 @@ class IngestLag(NamedTuple):
 
 def ingest_lag(cursor: Cursor, *, places: int, limit: int) -> list[IngestLag]:
     """
-    Return how far each topic is behind at each target, in three short statements.
+    Return how far each topic is behind at each target, in five short statements.
 
     Args:
         cursor: On the primary, in a transaction with Plans.IN_ORDER.
@@ -72,5 +73,6 @@ def ingest_lag(cursor: Cursor, *, places: int, limit: int) -> list[IngestLag]:
     cursor.execute(LEAST, params)
     (least,) = one_row(cursor)
     since = closed_days(cursor).since(least)
-    cursor.execute(LAG, params | {"since": since})
-    return [IngestLag(*row) for row in cursor.fetchall()]
+    with along_index(cursor):
+        cursor.execute(LAG, params | {"since": since})
+        return [IngestLag(*row) for row in cursor.fetchall()]

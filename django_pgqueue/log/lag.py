@@ -15,6 +15,7 @@ from django_pgqueue.log.closed_days import unread_since
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.limits import along_index
 
 # Messages are counted up to this many for each partition.
 COUNTED_MESSAGES_MAX = 10_000
@@ -149,7 +150,7 @@ def lags(
     cursor: Cursor, group_ids: Sequence[int], *, limit: int = COUNTED_MESSAGES_MAX
 ) -> dict[int, list[PartitionLag]]:
     """
-    Return the lag of each partition of some groups, in three short statements.
+    Return the lag of each partition of some groups, in five short statements.
 
     Args:
         cursor: On the primary, in a transaction of READ COMMITTED with Plans.IN_ORDER.
@@ -158,19 +159,19 @@ def lags(
     """
     bounds = horizon.horizons(cursor)
     since = unread_since(cursor, group_ids)
-    cursor.execute(
-        LAG,
-        {
-            "groups": list(group_ids),
-            "topics": list(bounds.held),
-            "bounds": list(bounds.held.values()),
-            "highest": bounds.highest,
-            "since": since,
-            "limit": limit,
-        },
-    )
+    params = {
+        "groups": list(group_ids),
+        "topics": list(bounds.held),
+        "bounds": list(bounds.held.values()),
+        "highest": bounds.highest,
+        "since": since,
+        "limit": limit,
+    }
+    with along_index(cursor):
+        cursor.execute(LAG, params)
+        rows = cursor.fetchall()
     found: dict[int, list[PartitionLag]] = {group: [] for group in group_ids}
-    for group, *row in cursor.fetchall():
+    for group, *row in rows:
         found[group].append(PartitionLag(*row))
     return found
 

@@ -8,6 +8,7 @@ from datetime import date, datetime
 
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.limits import along_index
 
 # Messages that are counted, per topic.
 COUNTED_MESSAGES_MAX = 10_000
@@ -87,16 +88,15 @@ def count_since(
         first_id: What moment.first_id() says of *since*.
         since: With its zone.
     """
-    cursor.execute(
-        COUNT,
-        {
-            "topics": topic_ids,
-            "first": first_id,
-            "since": since,
-            "limit": COUNTED_MESSAGES_MAX,
-        },
-    )
-    return dict(cursor.fetchall())
+    params = {
+        "topics": topic_ids,
+        "first": first_id,
+        "since": since,
+        "limit": COUNTED_MESSAGES_MAX,
+    }
+    with along_index(cursor):
+        cursor.execute(COUNT, params)
+        return dict(cursor.fetchall())
 
 
 def ends(

@@ -375,8 +375,8 @@ def test_pages_of_topics_read_a_bounded_number_of_rows(admin_client):
     day = (datetime.now(UTC) + timedelta(days=4)).date()
     for page in LOG_PAGES:
         path = f"/admin/pgqueue/{page.format(middle=ROWS // 2, day=day)}"
-        # The lag of each group that a page shows is three.
-        for statement in asked(admin_client, path, queries_max=QUERIES_MAX + 5):
+        # The lag of each group that a page shows is five.
+        for statement in asked(admin_client, path, queries_max=QUERIES_MAX + 9):
             if "pgqueue_message" in statement:
                 # Four partitions of 10,000 messages each, at most, for the lag.
                 assert_is_cheap(statement, path, blocks_max=42_000)
@@ -576,8 +576,9 @@ def test_the_overview_is_a_few_bounded_queries(admin_client):
         took.append(time.perf_counter() - began)
     assert min(took) <= OVERVIEW_SECONDS_MAX * patience()
 
-    # The transaction around this test has the limits taken back, by a query of its own.
-    statements = asked(admin_client, path, queries_max=QUERIES_MAX + 4)
+    # The transaction around this test has the limits taken back, by a query of its own;
+    # lags are read without sorts, which is set before and taken back after each.
+    statements = asked(admin_client, path, queries_max=QUERIES_MAX + 8)
     for statement in statements:
         if "pgqueue_" in statement:
             assert_is_cheap(statement, path, blocks_max=60_000, small=SMALL)

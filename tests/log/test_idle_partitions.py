@@ -20,7 +20,7 @@ from django_pgqueue.log import (
 from django_pgqueue.models import Generation, Position
 from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans, along_index, limit
 from django_pgqueue.spark.log import read, walk
 from tests.harness.factories import make_topic
 from tests.log.log import LEASE, make_group
@@ -141,8 +141,9 @@ def test_an_idle_partition_is_looked_at_by_its_own_index(topic, cursor):
     found = {}
     with cursor.connection.transaction():
         limit(cursor, seconds=60, plans=Plans.IN_ORDER)
-        for name, (statement, params) in asked.items():
-            found[name] = buffers(explain(cursor, statement, params, how=how))
+        with along_index(cursor):
+            for name, (statement, params) in asked.items():
+                found[name] = buffers(explain(cursor, statement, params, how=how))
     # A worker whose group has read the busy one asks what else there is.
     Position.objects.filter(partition=BUSY).update(position=high)
     link = Link("default", name="tests", steady=True)

@@ -24,9 +24,8 @@ SELECT asked.place::int AS place, found.rows, found.last
  CROSS JOIN LATERAL (
        SELECT count(*) AS rows, max(id) AS last
          FROM (SELECT m.id FROM pgqueue_message m
-                WHERE m.topic_id = asked.topic_id
-                  AND {within("asked.partition", after="asked.after", up_to="asked.upto")}
-                  AND {{condition}}
+                WHERE m.topic_id = asked.topic_id AND {{condition}}
+                AND {within("asked.partition", after="asked.after", up_to="asked.upto")}
                 {RISING} LIMIT asked.most) AS page) AS found
 """
 
