@@ -15,10 +15,11 @@ BEGIN
                    coalesce(made.first_partition, p.partition)::integer AS first,
                    coalesce(made.partitions, 1)::integer AS partitions,
                    (SELECT m.id FROM pgqueue_message m
-                     WHERE m.topic_id = in_topic AND m.partition = p.partition
-                       AND m.id > p.position AND m.id <= in_bound
+                     WHERE m.topic_id = in_topic
+                       AND (m.partition, m.id) > (p.partition, p.position)
+                       AND (m.partition, m.id) <= (p.partition, in_bound)
                        AND m.published_at >= in_since
-                     ORDER BY m.id LIMIT 1) AS unread
+                     ORDER BY m.partition, m.id LIMIT 1) AS unread
               FROM pgqueue_position p
               LEFT JOIN (
                    SELECT t.first_partition, t.partitions FROM pgqueue_topic t
@@ -58,7 +59,8 @@ REVOKE EXECUTE ON FUNCTION pgqueue_unread(bigint, integer, bigint, timestamptz)
 CREATE OR REPLACE FUNCTION pgqueue_read(consumer_group text, n integer DEFAULT 100)
 RETURNS TABLE (id bigint, partition integer, name text, key text, payload jsonb,
                headers jsonb, published_at timestamptz, receipt text)
-LANGUAGE plpgsql SECURITY DEFINER AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_sort = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     -- Of payloads and headers as text, together; one message always passes.
@@ -150,12 +152,13 @@ BEGIN
            AND (p.leased_until IS NULL OR p.leased_until <= at)
            AND (p.retry_at IS NULL OR p.retry_at <= at)
            AND (SELECT m.id FROM pgqueue_message m
-                 WHERE m.topic_id = of_group.topic_id AND m.partition = p.partition
-                   AND m.id > p.position
-                   AND m.id <= CASE WHEN ends IS NULL THEN bound
-                       ELSE (ends -> p.partition::text ->> 1)::bigint END
+                 WHERE m.topic_id = of_group.topic_id
+                   AND (m.partition, m.id) > (p.partition, p.position)
+                   AND (m.partition, m.id) <= (
+                       p.partition, CASE WHEN ends IS NULL THEN bound
+                       ELSE (ends -> p.partition::text ->> 1)::bigint END)
                    AND m.published_at >= since
-                 ORDER BY m.id LIMIT 1) IS NOT NULL
+                 ORDER BY m.partition, m.id LIMIT 1) IS NOT NULL
          ORDER BY p.last_read_at, p.id LIMIT 1
            FOR UPDATE OF p SKIP LOCKED;
         IF NOT FOUND THEN
@@ -175,10 +178,11 @@ BEGIN
                 SELECT pg_catalog.max(ahead.id) INTO claimed.single_to
                   FROM (SELECT m.id FROM pgqueue_message m
                          WHERE m.topic_id = of_group.topic_id
-                           AND m.partition = claimed.partition
-                           AND m.id > claimed.position AND m.id <= up_to
+                           AND (m.partition, m.id)
+                               > (claimed.partition, claimed.position)
+                           AND (m.partition, m.id) <= (claimed.partition, up_to)
                            AND m.published_at >= since
-                         ORDER BY m.id LIMIT n) ahead;
+                         ORDER BY m.partition, m.id LIMIT n) ahead;
             END IF;
         END IF;
         EXIT WHEN of_group.on_error <> 'halt'
@@ -198,10 +202,10 @@ BEGIN
                                + pg_catalog.octet_length(m.headers::text) AS size
                       FROM pgqueue_message m
                      WHERE m.topic_id = of_group.topic_id
-                       AND m.partition = claimed.partition
-                       AND m.id > claimed.position AND m.id <= up_to
+                       AND (m.partition, m.id) > (claimed.partition, claimed.position)
+                       AND (m.partition, m.id) <= (claimed.partition, up_to)
                        AND m.published_at >= since
-                     ORDER BY m.id LIMIT n) m) sized
+                     ORDER BY m.partition, m.id LIMIT n) m) sized
      WHERE sized.bytes <= bytes_max OR sized.bytes = sized.size;
     UPDATE pgqueue_position AS p
        SET fence = claimed.fence, leased_by = reader,

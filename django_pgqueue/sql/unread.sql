@@ -36,10 +36,11 @@ BEGIN
                    coalesce(made.first_partition, p.partition)::integer AS first,
                    coalesce(made.partitions, 1)::integer AS partitions,
                    (SELECT m.id FROM pgqueue_message m
-                     WHERE m.topic_id = in_topic AND m.partition = p.partition
-                       AND m.id > p.position AND m.id <= in_bound
+                     WHERE m.topic_id = in_topic
+                       AND (m.partition, m.id) > (p.partition, p.position)
+                       AND (m.partition, m.id) <= (p.partition, in_bound)
                        AND m.published_at >= in_since
-                     ORDER BY m.id LIMIT 1) AS unread
+                     ORDER BY m.partition, m.id LIMIT 1) AS unread
               FROM pgqueue_position p
               LEFT JOIN (
                    SELECT t.first_partition, t.partitions FROM pgqueue_topic t

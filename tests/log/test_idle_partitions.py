@@ -17,7 +17,7 @@ from django_pgqueue.log import (
     retain,
     seek,
 )
-from django_pgqueue.models import Generation, Position
+from django_pgqueue.models import ConsumerGroup, Generation, Position
 from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, along_index, limit
@@ -124,6 +124,10 @@ def test_an_idle_partition_is_looked_at_by_its_own_index(topic, cursor):
         "finish": (generations.FINISH, own),
         "drop": (generations.DROP, own),
         "forward": (positions.FORWARD, own),
+        "unread, of generations": (
+            "SELECT * FROM pgqueue_unread(%(group)s, %(topic)s, %(bound)s, %(since)s)",
+            own,
+        ),
         "walk of Spark": (
             walk.WALK.format(
                 ranges=", ".join(f"({each}, 100)" for each in ranges), condition="true"
@@ -148,12 +152,18 @@ def test_an_idle_partition_is_looked_at_by_its_own_index(topic, cursor):
     Position.objects.filter(partition=BUSY).update(position=high)
     link = Link("default", name="tests", steady=True)
     try:
-        cursor = link.cursor()
-        known = positions._arrays(positions.look(cursor, group))
+        steady = link.cursor()
+        known = positions._arrays(positions.look(steady, group))
         claiming = {**own, **known, "worker": "w", "lease": LEASE}
-        plan = explain(cursor, positions.CLAIM, claiming, how=how)
+        plan = explain(steady, positions.CLAIM, claiming, how=how)
         found["claim"] = buffers(plan)
     finally:
         link.drop()
+
+    ConsumerGroup.objects.update(task="")
+    reading = "SELECT * FROM pgqueue_read('clicks/g', 50)"
+    found["read without a task"] = buffers(explain(cursor, reading, {}, how=how))
+    Position.objects.filter(partition=BUSY).update(position=low)
+    found["read of a few"] = buffers(explain(cursor, reading, {}, how=how))
 
     assert {} == {name: pages for name, pages in found.items() if pages > BUFFERS_MAX}
