@@ -35,6 +35,7 @@ nitpick_ignore = [
         "IntegrityError",
         "InvalidTask",
         "InvalidTaskBackend",
+        "OperationalError",
         "TaskResultDoesNotExist",
         "TransactionManagementError",
     )

@@ -58,7 +58,7 @@ class Group:
 
         Raises:
             TopicError: There is no such group.
-            django.db.OperationalError: It takes longer than LAG_SECONDS_MAX.
+            OperationalError: Django's; it takes longer than LAG_SECONDS_MAX.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise TopicError(f"lag(limit={limit!r}): it must be a whole number from 1.")
