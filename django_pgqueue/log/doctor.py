@@ -13,7 +13,7 @@ from typing import NamedTuple
 from django_pgqueue.log import days, overview, sizes
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
-from django_pgqueue.log.in_partition import RISING, within
+from django_pgqueue.log.in_partition import ALL_PARTS, RISING, within
 from django_pgqueue.log.lag import Holder, holders
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import today
@@ -89,12 +89,7 @@ SELECT t.name, ingested.read_to IS NOT NULL,
           AND p.read_at > clock_timestamp() - said.log - said.wait) ingested ON true
  CROSS JOIN LATERAL (
        SELECT min(m.published_at) AS at
-         FROM (SELECT t.first_partition AS first, t.partitions
-                UNION ALL
-               SELECT e.first_partition, e.partitions FROM pgqueue_generation e
-                WHERE e.topic_id = t.id) made
-        CROSS JOIN generate_series(
-                  made.first::int, made.first + made.partitions - 1) part
+         FROM {ALL_PARTS}
         CROSS JOIN LATERAL (
               SELECT m.published_at FROM pgqueue_message m
                WHERE m.topic_id = t.id

@@ -14,6 +14,15 @@ from __future__ import annotations
 RISING = "ORDER BY m.partition, m.id"
 FALLING = "ORDER BY m.partition DESC, m.id DESC"
 
+# The partitions of a topic t, those of former generations as well, as numbers part.
+ALL_PARTS = """(
+              SELECT t.first_partition AS first, t.partitions
+               UNION ALL
+              SELECT e.first_partition, e.partitions FROM pgqueue_generation e
+               WHERE e.topic_id = t.id) made
+        CROSS JOIN generate_series(
+                  made.first::int, made.first + made.partitions - 1) part"""
+
 
 def within(
     partition: str, *, after: str | None = None, up_to: str | None = None

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.log.closed_days import closed_days
-from django_pgqueue.log.in_partition import RISING, within
+from django_pgqueue.log.in_partition import ALL_PARTS, RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.limits import along_index
 
@@ -34,12 +34,7 @@ SELECT t.name, p.target, ahead.messages,
   JOIN pgqueue_topic t ON t.id = p.topic_id
  CROSS JOIN LATERAL (
        SELECT count(*) AS messages, min(m.published_at) AS oldest
-         FROM (SELECT t.first_partition AS first, t.partitions
-                UNION ALL
-               SELECT e.first_partition, e.partitions FROM pgqueue_generation e
-                WHERE e.topic_id = t.id) made
-        CROSS JOIN generate_series(
-                  made.first::int, made.first + made.partitions - 1) part
+         FROM {ALL_PARTS}
         CROSS JOIN LATERAL (
               SELECT m.published_at FROM pgqueue_message m
                WHERE m.topic_id = t.id AND {within("part", after="p.read_to")}
