@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from django.db.backends.base.base import BaseDatabaseWrapper
+
 # Spark's of its first session, and pytest's own.
 OTHERS = ("SPARK_", "PYSPARK_", "PYTEST_")
 
@@ -28,6 +30,8 @@ def process_state() -> dict[str, Any]:
         "the locale": locale.setlocale(locale.LC_ALL),
         "the collector": gc.isenabled(),
         "the umask": umask,
+        # pytest-django's takes its place while a test may not connect.
+        "what connects": BaseDatabaseWrapper.ensure_connection.__qualname__,
         **variables,
     }
 

@@ -17,8 +17,13 @@ __all__ = ["start_worker", "the_ledger"]
 @pytest.fixture(scope="session")
 def one_place(django_db_setup: None, django_db_blocker: Any) -> Iterator[Place]:
     """The database, made once."""
-    with django_db_blocker.unblock(), made() as place:
+    with ExitStack() as stack:
+        # Not beyond the making: it would be open to all tests that come after.
+        with django_db_blocker.unblock():
+            place = stack.enter_context(made())
         yield place
+        with django_db_blocker.unblock():
+            stack.close()
 
 
 @pytest.fixture
