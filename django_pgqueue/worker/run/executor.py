@@ -310,9 +310,12 @@ class Executor:
             return False
         if job.accumulate_key is not None:
             self._services.collector.take_near(job, self._buffer)
-        if self._pool is not None or not self._prefetch.is_short(job.task):
+        may_take_long = self._pool is not None or not self._prefetch.is_short(job.task)
+        if may_take_long:
             self._run_token.pass_on(thread)
             self._settler.wake_up()
+        if may_take_long or is_rested:
+            self._isolation.catch_up()
         return self._perform(thread, slot, held, is_rested)
 
     def _perform(self, thread: int, slot: int, held: Held, is_rested: bool) -> bool:

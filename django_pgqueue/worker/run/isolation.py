@@ -52,7 +52,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# How often to look, at most, while several threads run jobs: a look takes 10
+# How often to look, at most, while several threads run short jobs: a look takes 10
 # microseconds. With one thread, every job is followed by one.
 LOOK_INTERVAL_SECONDS = 0.02
 
@@ -90,6 +90,8 @@ class Isolation:
         self._on_spoiled = on_spoiled
         self._is_spoiled = False
         self._look_at = 0.0
+        # The last job after which there was no look: its id and its task.
+        self._owed: tuple[int, str] | None = None
         self._umask_at = 0.0
         self._lock = threading.Lock()
         self._directory = _directory()
@@ -118,15 +120,32 @@ class Isolation:
         """
         Put back what differs; never raises.
 
+        With several threads, looks that follow one another too soon are left out; see
+        catch_up().
+
         Args:
             job_id: The job that has just ended, for the log. With several threads it
                 may have been another one's doing.
             task: Of that job.
         """
-        now = time.monotonic()
-        if now < self._look_at or not self._lock.acquire(blocking=False):
+        # First: a look that is under way may have seen it before the job changed it.
+        self._owed = (job_id, task)
+        if time.monotonic() >= self._look_at:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """
+        Make up for a look that was left out; never raises.
+
+        For whoever has the time, or begins a job that may take long and would find what
+        another has left for as long as that.
+        """
+        if self._owed is None or not self._lock.acquire(blocking=False):
             return
+        job_id, task = self._owed
         try:
+            self._owed = None
+            now = time.monotonic()
             self._look_at = now + self._interval
             for what in self._mend(now):
                 logger.warning(

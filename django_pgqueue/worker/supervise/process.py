@@ -245,6 +245,7 @@ class Process:
             len(self._slots.running()),
         )
         self._show_tally()
+        self._loops.isolation.catch_up()
         self._look_at_limits(now)
         if self._options.drain:
             return self._drain_step()

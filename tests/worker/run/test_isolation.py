@@ -155,18 +155,62 @@ def test_a_standard_file_that_was_closed_costs_the_process(
     assert ([1], [1]) == (filled, spoiled)
 
 
-def test_with_several_threads_it_looks_now_and_then(spoiled, caplog):
-    """A look costs microseconds, and a job may take no more than that."""
+@pytest.fixture
+def shared(spoiled):
+    """One for several threads, which has looked a moment ago."""
     isolation = Isolation(threads=8, on_spoiled=spoiled.append)
     isolation.look(1, "a")
+    return isolation
+
+
+def test_with_several_threads_it_looks_now_and_then(shared):
+    """A look costs microseconds, and a job may take no more than that."""
     before = Path.cwd()
     os.chdir("/")
-    isolation.look(2, "b")
+    shared.look(2, "b")
     seen_at_once = Path.cwd()
-    isolation._look_at = 0.0
-    isolation.look(3, "c")
+    shared._look_at = 0.0
+    shared.look(3, "c")
 
     assert (Path("/"), before) == (seen_at_once, Path.cwd())
+
+
+def test_a_look_that_was_left_out_is_made_up_for(shared, caplog):
+    """Once, before a job that may take long: it would find the rest for as long."""
+    before = Path.cwd()
+    os.chdir("/")
+    shared.look(2, "b")
+    shared.catch_up()
+    put_back = Path.cwd()
+    os.chdir("/")
+    shared.catch_up()
+    left = Path.cwd()
+    os.chdir(before)
+
+    assert (before, Path("/")) == (put_back, left)
+    assert ["leftover   job=2 task=b"] == [
+        record.getMessage().partition(" left behind")[0] for record in caplog.records
+    ]
+
+
+def test_a_job_that_ends_during_a_look_is_looked_after(shared, monkeypatch):
+    """What it has changed, the look may have compared before."""
+    shared._look_at = 0.0
+    looks = []
+
+    def mend(now):
+        looks.append(now)
+        if len(looks) == 1:
+            shared._look_at = 0.0
+            shared.look(3, "c")  # Another thread's, which cannot get in.
+        return []
+
+    monkeypatch.setattr(shared, "_mend", mend)
+    shared.look(2, "b")
+    shared.catch_up()
+    shared.catch_up()
+
+    assert 2 == len(looks)
 
 
 def test_a_look_never_raises(isolation, told, monkeypatch):
