@@ -45,6 +45,13 @@ UNION ALL
 SELECT id, 'dead', reason, crashes, deliveries, attempt FROM pgqueue_dead_letter
 """
 
+# By what loops of a worker are called, and PGAPPNAME what its tasks open.
+END_SESSIONS = """
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
+ WHERE datname = ANY(%(names)s) AND application_name LIKE 'pgqueue %%'
+   AND pid <> pg_backend_pid()
+"""
+
 
 class WorkerProcess:
     """A supervisor with its children, and what they print."""
@@ -198,6 +205,7 @@ def start_worker(
                     }
                 ),
                 ledger.PATH: str(the_ledger.path),
+                "PGAPPNAME": "pgqueue task",
                 **(failpoint.environment() if failpoint else {}),
                 **(environment or {}),
             },
@@ -214,6 +222,21 @@ def start_worker(
         # pytest shows it with the failure, and only then.
         print(f"--- {worker.log.name}, pid {worker.pid}, {worker.popen.returncode}")  # noqa: T201
         print(worker.log.read_text(errors="replace"))  # noqa: T201
+    if started:
+        wait_for(sessions_have_ended, what="the server is done with the workers")
+
+
+def sessions_have_ended() -> bool:
+    """
+    End those of killed workers on the server, too.
+
+    A statement that one has sent goes on: where it waits for the tables to be emptied
+    after this test, the next one would find its row.
+    """
+    names = [each.settings_dict["NAME"] for each in connections.all()]
+    with connections["default"].cursor() as cursor:
+        cursor.execute(END_SESSIONS, {"names": names})
+        return not cursor.fetchall()
 
 
 @pytest.fixture
