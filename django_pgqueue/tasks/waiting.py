@@ -1,9 +1,9 @@
 """
 Waiting: how a process hears of the end of the jobs that its callers wait for.
 
-And of messages in pull queues, of which wakes tell: whoever waits for these names the
-queue, by its hint, in place of ids. Whoever waits for the output of jobs likewise names
-their ids by a hint.
+And of messages, in pull queues and in topics, of which wakes tell: whoever waits for
+these names the queue or the topic, by its hint, in place of ids. Whoever waits for the
+output of jobs likewise names their ids by a hint.
 
     the first wait     a thread opens a connection, and LISTENs
     each wait          its ids are announced to the workers, then looked at once more
@@ -54,7 +54,8 @@ IDS_ANNOUNCED_MAX = 20_000
 RETRY_SECONDS = 1.0
 
 
-# The id of a job, or PULL_HINT and a queue, or OUTPUT_HINT and the id of a job.
+# The id of a job, or OUTPUT_HINT and the id of a job; or what wakes tell of: PULL_HINT
+# and a queue, or the hint of a topic.
 Key = int | str
 
 
@@ -63,9 +64,14 @@ def output_key(job_id: int) -> Key:
     return f"{waited.OUTPUT_HINT}{job_id}"
 
 
+def _is_output(key: str) -> bool:
+    """Whether it stands for the output of a job."""
+    return key.startswith(waited.OUTPUT_HINT)
+
+
 def _output_ids(text: str) -> set[int]:
     """Return the jobs whose output is meant; none, of any other key."""
-    if not text.startswith(waited.OUTPUT_HINT):
+    if not _is_output(text):
         return set()
     return waited.ids_of(text, hint=waited.OUTPUT_HINT)
 
@@ -75,7 +81,7 @@ class Wait:
     What one caller waits for.
 
     Args:
-        ids: Of jobs; or what is notified of pull queues.
+        ids: Of jobs; or what wakes tell of.
         wake: Ends his rest; any thread may call it, and it does not wait.
     """
 
@@ -140,7 +146,7 @@ class Ear:
         self._lock = threading.Lock()
         self._waits: dict[Wait, None] = {}
         self._by_id: dict[Key, dict[Wait, None]] = {}
-        # Whether anybody has waited for a queue.
+        # Whether anybody has waited for a message.
         self._hears_wakes = False
         # Not announced yet.
         self._fresh: list[Wait] = []
@@ -161,8 +167,8 @@ class Ear:
             self._fresh.append(wait)
             for key in wait.ids:
                 self._by_id.setdefault(key, {})[wait] = None
-                is_queue = isinstance(key, str) and key.startswith(PULL_HINT)
-                self._hears_wakes = self._hears_wakes or is_queue
+                is_message = isinstance(key, str) and not _is_output(key)
+                self._hears_wakes = self._hears_wakes or is_message
             if self._wakeup is None:
                 self._start()
             self._wake_up()
@@ -408,7 +414,7 @@ def wait_until(
     Return once *has_ended* says so, or the time is over.
 
     Args:
-        ids: Of the jobs whose ends are told; or PULL_HINT and a queue.
+        ids: Of the jobs whose ends are told; or what wakes tell of.
         timeout: A duration; 0: look once; None: without end.
         has_ended: Looks; what it raises ends the wait.
         due_in: In how many seconds there is something that nobody will tell of; None:

@@ -14,7 +14,7 @@ from asgiref.sync import async_to_sync
 from django.core import mail
 from django.db import connection, connections, transaction
 
-from django_pgqueue import JobFailed, ResultTimeout
+from django_pgqueue import JobFailed, ResultTimeout, topic
 from django_pgqueue.models import Job
 from django_pgqueue.queues import waited
 from django_pgqueue.queues.waited import ids_of, tell
@@ -24,6 +24,7 @@ from django_pgqueue.tasks.waiting import Ear, Wait, Woken
 from tests.app.tasks import noop
 from tests.harness.factories import make_archived_job, make_job
 from tests.harness.waiting import wait_for
+from tests.log.log import make_group, make_topic
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,6 +68,8 @@ def wait_on(sessions):
 
 def hears(wait):
     wait_for(lambda: wait.hears, what="the wait is announced")
+    # Which wakes him, once: whoever clears that does so afterwards.
+    assert wait.woken.wait(20)
     return wait
 
 
@@ -101,6 +104,19 @@ def test_who_waits_is_told_of_his_jobs(wait_on, other_cursor):
     assert other.woken.wait(20)
     assert {3} == other.take()
     assert not one.woken.is_set()
+
+
+def test_who_waits_for_a_topic_is_told_of_its_messages(wait_on, cursor):
+    """Also where nobody in the process has ever waited for a pull queue."""
+    make_topic()
+    make_group(cursor)
+    wait = hears(wait_on("!topic clicks"))
+    wait.take()
+    wait.woken.clear()
+    topic("clicks").publish({"n": 1})
+
+    assert wait.woken.wait(20)
+    assert {"!topic clicks"} == wait.take()
 
 
 def test_what_is_told_during_an_announcement_is_heard(
