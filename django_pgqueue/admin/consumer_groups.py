@@ -19,9 +19,10 @@ from django_pgqueue.admin.cells import Note, name
 from django_pgqueue.admin.filter_form import FilterForm, text_field
 from django_pgqueue.admin.group_seek import SeekableAdmin
 from django_pgqueue.admin.listeners import (
-    LISTED_MESSAGES_MAX,
+    LISTED_GROUPS,
     group_badge,
-    read_lag,
+    listed_behind,
+    read_lags,
     read_plans,
     resting,
     state_badge,
@@ -128,7 +129,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
 
     keyset = Keyset(("topic", "name", "id"), is_by_time=False)
     # For each of them, the messages behind its positions are counted.
-    list_per_page = 25
+    list_per_page = LISTED_GROUPS
     filter_form = GroupFilters
     acts = (*pausing(GROUP), READ_ON)
     change_form_template = "admin/pgqueue/consumer_group.html"
@@ -141,15 +142,13 @@ class ConsumerGroupAdmin(SeekableAdmin):
 
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add how far behind each is."""
-        plans = read_plans() if rows else set()
-        for row in rows:
-            lags = read_lag(row, limit=LISTED_MESSAGES_MAX)
-            row.behind = behind_of(row, lags, plans, limit=LISTED_MESSAGES_MAX)
+        for row, behind in zip(rows, listed_behind(rows), strict=True):
+            row.behind = behind
         return rows
 
     def detailed(self, row: Any) -> Any:
         """Add the lag of its partitions, counted further than in a list."""
-        row.lags = read_lag(row, limit=COUNTED_MESSAGES_MAX)
+        row.lags = read_lags([row], limit=COUNTED_MESSAGES_MAX)[row.pk]
         row.behind = behind_of(row, row.lags, read_plans())
         return row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from django_pgqueue.admin import moments
 from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import get_settings
-from django_pgqueue.log.lag import PartitionLag, lag
+from django_pgqueue.log.lag import PartitionLag, lags
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import ConsumerGroup, Subscription
 from django_pgqueue.operators import human
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 # Listeners of a topic that its page lists.
 LISTENERS_MAX = 100
 
-# Messages that lists count, per partition; the page of a group counts further.
+# Messages that lists count, per partition; the page of a group counts further. Where
+# more groups than that stand in a list, fewer of each: they are counted together.
 LISTED_MESSAGES_MAX = 1_000
+LISTED_GROUPS = 25
 
 LABELS = {
     "beyond": gettext_lazy("beyond"),
@@ -106,28 +109,33 @@ def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
     """Return the groups that read the log of *topic*, with their lag."""
     rows = list(_rows(ConsumerGroup).filter(topic_id=topic.pk)[:LISTENERS_MAX])
     rows.sort(key=lambda row: row.name)
-    plans = read_plans() if rows else set()
-    lines = []
-    for row in rows:
-        lags = read_lag(row, limit=LISTED_MESSAGES_MAX)
-        behind = behind_of(row, lags, plans, limit=LISTED_MESSAGES_MAX)
-        lines.append(
-            Line(
-                title=_link(page, ConsumerGroup, row.pk, row.name),
-                state=group_badge(behind),
-                queue=row.queue,
-                task=row.task,
-                lag=behind.shown,
-                age=human.age(behind.seconds),
-            )
+    return [
+        Line(
+            title=_link(page, ConsumerGroup, row.pk, row.name),
+            state=group_badge(behind),
+            queue=row.queue,
+            task=row.task,
+            lag=behind.shown,
+            age=human.age(behind.seconds),
         )
-    return lines
+        for row, behind in zip(rows, listed_behind(rows), strict=True)
+    ]
 
 
-def read_lag(row: Any, *, limit: int) -> list[PartitionLag]:
-    """Return how far a group is behind in each of its partitions."""
+def listed_behind(rows: Sequence[Any]) -> list[Behind]:
+    """Return how far the groups of a list are behind, in its order."""
+    if not rows:
+        return []
+    plans = read_plans()
+    limit = LISTED_MESSAGES_MAX * LISTED_GROUPS // max(len(rows), LISTED_GROUPS)
+    found = read_lags(rows, limit=limit)
+    return [behind_of(row, found[row.pk], plans, limit=limit) for row in rows]
+
+
+def read_lags(rows: Sequence[Any], *, limit: int) -> dict[int, list[PartitionLag]]:
+    """Return how far groups are behind in each of their partitions, by their ids."""
     with database.cursor() as cursor:
-        return lag(cursor, row.pk, limit=limit)
+        return lags(cursor, [row.pk for row in rows], limit=limit)
 
 
 def read_plans() -> set[QueuePlan]:

@@ -9,6 +9,8 @@ from html import unescape
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.log.seek import COUNTED_MESSAGES_MAX, Step
 from django_pgqueue.models import ConsumerGroup, Position, Topic
@@ -101,6 +103,27 @@ def test_the_list_tells_how_far_behind_groups_are(admin_client):
     page = html_of(admin_client, f"{alone.pk}/change/")
     assert "pgqueue-group-waiting" not in page
     assert "pgqueue_worker --queues slow" in page
+
+
+def test_groups_of_a_list_are_counted_together(admin_client):
+    """Ten cost as many queries as one, in the list and on the page of their topic."""
+    make_log()
+    make_group(name="first")
+    pages = (URL, f"/admin/pgqueue/topic/{Topic.objects.get().pk}/change/")
+
+    def asked():
+        found = []
+        for page in pages:
+            with CaptureQueriesContext(connection) as queries:
+                assert 200 == admin_client.get(page).status_code
+            found.append(len(queries))
+        return found
+
+    asked()  # What Django keeps in memory is asked for once.
+    before = asked()
+    for n in range(9):
+        make_group(name=f"other-{n}")
+    assert before == asked()
 
 
 def test_a_group_shows_each_partition(admin_client):

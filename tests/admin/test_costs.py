@@ -375,7 +375,7 @@ def test_pages_of_topics_read_a_bounded_number_of_rows(admin_client):
     day = (datetime.now(UTC) + timedelta(days=4)).date()
     for page in LOG_PAGES:
         path = f"/admin/pgqueue/{page.format(middle=ROWS // 2, day=day)}"
-        # The lag of each group that a page shows is five.
+        # The lag of all groups that a page shows is five.
         for statement in asked(admin_client, path, queries_max=QUERIES_MAX + 9):
             if "pgqueue_message" in statement:
                 # Four partitions of 10,000 messages each, at most, for the lag.
