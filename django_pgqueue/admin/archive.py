@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.utils.html import format_html
@@ -11,17 +12,26 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import mail, moments
 from django_pgqueue.admin.cells import badge, name
-from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
+from django_pgqueue.admin.filter_form import (
+    JobFilterForm,
+    age,
+    age_field,
+    choice_field,
+)
 from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import ArchivedJob
 from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.operators.filters import JOBS, Meaning
 
 
 class ArchiveFilters(JobFilterForm):
-    """A state besides what every list can be narrowed to."""
+    """A state and an age besides what every list can be narrowed to."""
+
+    meanings: ClassVar[Mapping[str, Meaning]] = {**JOBS, "age": age}
 
     state = choice_field(_("State"), ArchivedState.choices)
+    age = age_field(_("Ended"))
 
 
 @admin.register(ArchivedJob)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, ClassVar
 
 from django import forms
@@ -20,7 +19,13 @@ from django_pgqueue.admin import letter_acts, moments, payload
 from django_pgqueue.admin.acts import Part, may, tell
 from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE
-from django_pgqueue.admin.filter_form import FilterForm, choice_field
+from django_pgqueue.admin.filter_form import (
+    AGES,
+    FilterForm,
+    age,
+    age_field,
+    choice_field,
+)
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
@@ -33,15 +38,8 @@ from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database
 
-AGES = {
-    "1h": (timedelta(hours=1), _("in the last hour")),
-    "24h": (timedelta(days=1), _("in the last 24 hours")),
-    "7d": (timedelta(days=7), _("in the last 7 days")),
-    "30d": (timedelta(days=30), _("in the last 30 days")),
-}
-
 # What the archive, where those are that were set aside, can be narrowed to as well.
-KEPT = ("q", "queue", "tag")
+KEPT = ("q", "queue", "tag", "task")
 
 
 class DeadLetterFilters(GroupedFilterForm):
@@ -49,15 +47,13 @@ class DeadLetterFilters(GroupedFilterForm):
 
     meanings: ClassVar[Mapping[str, Meaning]] = {
         **GroupedFilterForm.meanings,
-        "age": lambda key: Q(finished_at__gte=Now() - AGES[key][0]),
+        "age": age,
         # No column holds it: few_rows() has found all of them.
         "kind": lambda fingerprint: Q(),
     }
 
     reason = choice_field(_("Reason"), Reason.choices)
-    age = choice_field(
-        _("Gave up"), [(key, label) for key, (_age, label) in AGES.items()]
-    )
+    age = age_field(_("Gave up"))
     # A fingerprint; given by links alone.
     kind = forms.RegexField(
         "[0-9a-f]{32}\\Z", required=False, empty_value="", widget=forms.HiddenInput

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django import forms
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -25,10 +25,19 @@ from django_pgqueue.operators.filters import (
     JOBS,
     TIMES,
     Meaning,
+    ended,
     is_number,
     narrow,
     part_of,
 )
+
+# How long ago a job may have ended.
+AGES = {
+    "1h": (timedelta(hours=1), _("in the last hour")),
+    "24h": (timedelta(days=1), _("in the last 24 hours")),
+    "7d": (timedelta(days=7), _("in the last 7 days")),
+    "30d": (timedelta(days=30), _("in the last 30 days")),
+}
 
 
 def text_field(
@@ -56,6 +65,23 @@ def choice_field(label: Any, choices: list[tuple[str, Any]]) -> forms.ChoiceFiel
     return forms.ChoiceField(
         label=label, required=False, choices=[("", _("all")), *choices]
     )
+
+
+def by_link() -> forms.CharField:
+    """Return a field that links alone fill in, as it stands."""
+    return forms.CharField(
+        required=False, strip=False, empty_value="", widget=forms.HiddenInput
+    )
+
+
+def age_field(label: Any) -> forms.ChoiceField:
+    """Return a field for one of AGES; age() is what it means."""
+    return choice_field(label, [(key, said) for key, (_age, said) in AGES.items()])
+
+
+def age(key: str) -> Q:
+    """The row's job ended so long ago at most; by a key of AGES."""
+    return ended("gte")(AGES[key][0])
 
 
 def period_field(periods: Mapping[str, Period]) -> forms.ChoiceField:
@@ -114,6 +140,7 @@ class JobFilterForm(FilterForm):
     q = text_field(_("Id or task"), _("4711, or part of a name"))
     queue = queue_field()
     tag = text_field(_("Tag"), _("a whole tag"), characters=63, strip=False)
+    task = by_link()
 
 
 class PeriodForm(ListForm):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
@@ -22,7 +21,12 @@ from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.bulk_acting import BulkActing
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
-from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm, text_field
+from django_pgqueue.admin.filter_form import (
+    FilterForm,
+    JobFilterForm,
+    by_link,
+    text_field,
+)
 from django_pgqueue.admin.keyset_list import PLACES
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.operators import human
@@ -39,13 +43,6 @@ from django_pgqueue.postgres.limits import Plans
 MESSAGE_CHARACTERS_MAX = 160
 
 
-def by_link() -> forms.CharField:
-    """Return a field that links alone fill in, as it stands."""
-    return forms.CharField(
-        required=False, strip=False, empty_value="", widget=forms.HiddenInput
-    )
-
-
 class GroupedFilterForm(JobFilterForm):
     """What a group has in common, besides what every list can be narrowed to."""
 
@@ -56,7 +53,6 @@ class GroupedFilterForm(JobFilterForm):
     }
 
     error_named = text_field(gettext_lazy("Error"), gettext_lazy("its class"))
-    task = by_link()
     error = by_link()
     place = by_link()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Model
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -40,6 +41,7 @@ from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import task_spans
 from django_pgqueue.queues.task_spans import OTHERS, Counted
+from django_pgqueue.worker.tally import UNKNOWN
 
 PERIODS = {
     "1h": Period(gettext_lazy("1 hour"), 1),
@@ -69,9 +71,14 @@ class ChartsForm(PeriodForm):
     )
 
     @property
+    def period_key(self) -> str:
+        """Return the key of PERIODS that is asked for; AGES has them, too."""
+        return self.value("period") or PERIOD_DEFAULT
+
+    @property
     def hours(self) -> int:
         """How far back they go."""
-        return PERIODS[self.value("period") or PERIOD_DEFAULT].hours
+        return PERIODS[self.period_key].hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +227,9 @@ def of_workers(
             times(spans, "wait", title=_("Wait"), unit=_("from due until start")),
             times(spans, "run", title=_("Run"), unit=_("from start until end")),
         ],
-        "lines": [_line(key, asked[key], link) for key in most[:LINES_MAX]],
+        "lines": [
+            _line(key, asked[key], link, form.period_key) for key in most[:LINES_MAX]
+        ],
         "lines_left_out": max(len(most) - LINES_MAX, 0),
         "queue_names": _names(queue for queue, _task in found.totals),
         "task_names": _names(task for _queue, task in found.totals),
@@ -233,18 +242,27 @@ def _names(names: Any) -> list[str]:
 
 
 def _line(
-    key: tuple[str, str], counted: Counted, link: Callable[..., SafeString | str]
+    key: tuple[str, str],
+    counted: Counted,
+    link: Callable[..., SafeString | str],
+    period: str,
 ) -> dict[str, Any]:
     queue, task = key
-    asked = {"queue": queue, "q": task}
+    # No list can be narrowed to what is not counted by its own names.
+    has_list = not {OTHERS, UNKNOWN} & {queue, task}
+
+    def number(model: type[Model], count: int, **narrowed: str) -> SafeString | str:
+        text = f"{count:,}"
+        if not count or not has_list:
+            return text
+        return link(model, text, **narrowed, queue=queue, task=task)
+
     return {
         "task": name(task),
         "queue": name(queue),
-        "ended": link(ArchivedJob, f"{counted.ended:,}", **asked),
-        "failed": link(Job, f"{counted.failed:,}", state="retrying", **asked)
-        if counted.failed
-        else "0",
-        "dead": link(DeadLetter, f"{counted.dead:,}", **asked) if counted.dead else "0",
+        "ended": number(ArchivedJob, counted.ended, age=period),
+        "failed": number(Job, counted.failed, state="retrying"),
+        "dead": number(DeadLetter, counted.dead, age=period),
         "wait_p95": duration(counted.wait_p95),
         "run_p95": duration(counted.run_p95),
     }

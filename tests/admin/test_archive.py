@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.harness.factories import make_archived_job
+from tests.harness.factories import make_archive_day, make_archived_job
 from tests.harness.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
@@ -63,6 +63,17 @@ def test_the_list_is_narrowed_to_a_state(admin_client, state):
     rows = admin_client.get(URL, {"state": state}).context["cl"].result_list
 
     assert [state] == [row.state for row in rows]
+
+
+@pytest.mark.parametrize("age, count", [("1h", 1), ("24h", 2), ("7d", 3), ("30d", 4)])
+def test_the_list_is_narrowed_to_what_ended_lately(admin_client, age, count):
+    """By the database's clock."""
+    for hours in (0.5, 3, 50, 500, 1_000):
+        ago = timedelta(hours=hours)
+        make_archive_day(-ago)
+        make_archived_job(finished_at=-ago)
+
+    assert count == len(admin_client.get(URL, {"age": age}).context["cl"].result_list)
 
 
 def test_nothing_can_be_done_with_the_archive(admin_client):

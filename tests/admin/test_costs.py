@@ -107,6 +107,8 @@ PLACES = {
         "?after={middle}",
         "?state=expired",
         "?state=expired&before={middle}",
+        "?age=1h",
+        "?age=7d&task=app.tasks.t17",
     ],
     "deadletter": [
         "?before=2026-01-01T00:00:00%2B00:00~{middle}",

@@ -20,8 +20,12 @@ from django_pgqueue.admin import overview as page
 from django_pgqueue.admin import time_limit
 from django_pgqueue.models import ConsumerGroup, Queue, Worker
 from django_pgqueue.operators import overview
+from django_pgqueue.queues.task_spans import OTHERS
+from django_pgqueue.worker.tally import UNKNOWN
 from tests.browser.pages import make_rows, register
 from tests.harness.factories import (
+    make_archive_day,
+    make_archived_job,
     make_dead_letter,
     make_job,
     make_jobs,
@@ -376,6 +380,9 @@ def test_lag_is_that_of_all_groups_together(admin_client):
 MINUTE = timedelta(minutes=1)
 
 
+ENDED = "/admin/pgqueue/archivedjob/?age=1h&queue=mail"
+
+
 def ended_in(html):
     """Return how many ended, by the lines of the table below the charts."""
     part = html[html.index('id="pgqueue-charts"') :]
@@ -394,11 +401,42 @@ def test_charts_tell_what_workers_have_settled(admin_client):
     html = html_of(admin_client)
 
     assert [
-        ("shop.send", "/admin/pgqueue/archivedjob/?queue=mail&q=shop.send", "1,200"),
-        ("shop.pack", "/admin/pgqueue/archivedjob/?queue=mail&q=shop.pack", "7"),
+        ("shop.send", f"{ENDED}&task=shop.send", "1,200"),
+        ("shop.pack", f"{ENDED}&task=shop.pack", "7"),
     ] == ended_in(html)
     assert ["Throughput", "Wait", "Run"] == re.findall(r"-title\">(\w+) <span", html)
     assert "succeeded: 1,207" in html
+
+
+@pytest.mark.parametrize("period, count", [("1h", 1), ("24h", 2), ("7d", 3)])
+def test_what_has_ended_leads_to_what_ended_in_that_period(admin_client, period, count):
+    """Of that very task, in the archive and among dead letters."""
+    for ago in (MINUTE, 3 * HOUR, 50 * HOUR, 200 * HOUR):
+        make_archive_day(-ago)
+        for task in ("shop.send", "shop.send_all"):
+            make_archived_job(queue="mail", task=task, finished_at=-ago)
+            make_dead_letter(queue="mail", task=task, finished_at=-ago)
+    for seconds in (60, 600, 3_600):
+        make_task_span(MINUTE, seconds, queue="mail", task="shop.send", dead=1)
+
+    page = admin_client.get(f"{URL}?period={period}").content.decode()
+
+    for model in ("archivedjob", "deadletter"):
+        link = rf'<a href="(/admin/pgqueue/{model}/[^"]*&amp;queue=mail[^"]*)">'
+        (link,) = re.findall(link, page)
+        rows = admin_client.get(unescape(link)).context["cl"].result_list
+        assert ["shop.send"] * count == [row.task for row in rows]
+
+
+@pytest.mark.parametrize("queue, task", [(OTHERS, OTHERS), ("mail", UNKNOWN)])
+def test_what_no_list_has_is_no_link(admin_client, queue, task):
+    """What workers do not count apart, and tasks that are not declared."""
+    make_task_span(MINUTE, queue=queue, task=task, succeeded=41, failed=43, dead=1)
+    html = html_of(admin_client)
+    charts = html[html.index('id="pgqueue-charts"') :]
+
+    for number in (42, 43, 1):
+        assert f'<td class="pgqueue-number">{number}</td>' in charts
 
 
 def test_what_has_failed_leads_to_what_fails(admin_client):

@@ -87,6 +87,12 @@ SELECT pgqueue_make_archive_day(((now() + %s) AT TIME ZONE 'UTC')::date)
 """
 
 
+def make_archive_day(at: timedelta, *, using: str | None = None) -> None:
+    """Let the archive have the day that was or is *at* so long from now."""
+    with connections[using or router.db_for_write(ArchivedJob)].cursor() as cursor:
+        cursor.execute(MAKE_DAY_OF, [at])
+
+
 def make_archived_job(*, using: str | None = None, **columns: Any) -> ArchivedJob:
     """Insert a job that succeeded now, unless *columns* say otherwise."""
     defaults = {
@@ -102,8 +108,7 @@ def make_archived_job(*, using: str | None = None, **columns: Any) -> ArchivedJo
     finished_at = columns["finished_at"]
     if isinstance(finished_at, timedelta) and -DAY < finished_at < timedelta(0):
         # An hour ago may have been yesterday, for which a new database has no day.
-        with connections[using or router.db_for_write(ArchivedJob)].cursor() as cursor:
-            cursor.execute(MAKE_DAY_OF, [finished_at])
+        make_archive_day(finished_at, using=using)
     return _make(ArchivedJob, using, columns)
 
 
