@@ -24,6 +24,8 @@ from django.utils.module_loading import module_has_submodule
 from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import (
     MODES,
+    OBJECTIVE,
+    OF_DEPTH,
     Settings,
     problems,
     readable_settings,
@@ -47,7 +49,7 @@ from django_pgqueue.redaction.names import Names
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
 from django_pgqueue.tasks.modules import failed_modules, import_problem
-from django_pgqueue.tasks.options import as_middleware
+from django_pgqueue.tasks.options import as_middleware, pull_queues
 from django_pgqueue.tasks.plain import TAG
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.topics.overlaps import overlaps
@@ -443,7 +445,9 @@ def _tasks(settings: Settings) -> Iterator[CheckMessage]:
     used = {task.options.queue or QUEUE_DEFAULT for task in tasks}
     used.add(settings.email.queue)
     for name in settings.queues:
-        if name not in used:
+        if name in pull_queues:
+            yield from _pull_queue(name)
+        elif name not in used:
             yield _warning(
                 1,
                 f"PGQUEUE['QUEUES'] has {name!r}, and no declared task is in that "
@@ -468,6 +472,22 @@ def _tasks(settings: Settings) -> Iterator[CheckMessage]:
             )
     if not bad:
         yield from _options(tasks, settings)
+
+
+def _pull_queue(name: str) -> Iterator[CheckMessage]:
+    """Check that nothing is said of a pull queue that is for jobs of tasks alone."""
+    said = getattr(django_settings, "PGQUEUE", {})["QUEUES"][name]
+    idle = [option for option in said if option not in (*OF_DEPTH, OBJECTIVE)]
+    if idle:
+        yield _error(
+            13,
+            f"PGQUEUE['QUEUES'][{name!r}] has {', '.join(map(repr, idle))}, and "
+            f"{name!r} is a pull queue: no worker claims from it, so that would do "
+            f"nothing.",
+            f"Remove it: of a pull queue, {', '.join(OF_DEPTH)} and {OBJECTIVE} can "
+            f"be said. What is to keep under a rate, receive so often, or let a task "
+            f"do.",
+        )
 
 
 def _schedules() -> Iterator[CheckMessage]:

@@ -25,6 +25,7 @@ from django_pgqueue.contract.committed import of_project
 from django_pgqueue.contract.document import text_of
 from django_pgqueue.schedules import declare
 from django_pgqueue.tasks import modules, registry
+from django_pgqueue.tasks.options import pull_queues
 from django_pgqueue.topics import consume as consume_module
 from django_pgqueue.topics import subscribe as subscribe_module
 from tests.app.models import Order
@@ -429,6 +430,29 @@ def test_a_queue_that_no_task_uses(settings):
     settings.PGQUEUE = {"QUEUES": {"mial": {"priority": 5}}}
 
     assert "Did you mean 'mail'?" in found("W001")
+
+
+@pytest.fixture
+def _parcels():
+    """A pull queue."""
+    pull_queues.add("parcels")
+    yield
+    pull_queues.discard("parcels")
+
+
+@pytest.mark.usefixtures("_parcels")
+def test_what_is_for_jobs_is_refused_of_a_pull_queue(settings):
+    """No worker claims from it; what holds for messages, too, is no error."""
+    holds = {"depth_max": 9, "on_full": "block", "block_seconds": 5}
+    said = {**holds, "objective": {"wait": "30s"}}
+    settings.PGQUEUE = {"QUEUES": {"parcels": said}}
+    found()
+
+    limit = {"rate": "100/m", "burst": 5, "concurrency": 2}
+    for wrong in (limit, {"fair_by": "customer"}, {"priority": 5}):
+        settings.PGQUEUE = {"QUEUES": {"parcels": {**said, **wrong}}}
+        named = ", ".join(map(repr, wrong))
+        assert f"has {named}, and 'parcels' is a pull queue" in found("E013")
 
 
 def test_a_rule_of_a_task_that_is_not_declared(settings):
