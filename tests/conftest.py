@@ -32,6 +32,7 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests.harness import seeds
 from tests.harness.cut_off import renewed
+from tests.harness.databases import wait_until_left
 from tests.harness.durations import Recorder, longest_first
 from tests.harness.hanging import ENDING_SECONDS, ended_if_it_hangs
 from tests.harness.notices import heard_until_now
@@ -180,6 +181,18 @@ def pytest_exception_interact(call: pytest.CallInfo[None]) -> None:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings_xdist_suffix() -> None:
     """Keep the names of settings.py, which know the process already."""
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Have the databases removed when nobody is in them any more."""
+    names = {connections[alias].settings_dict["NAME"] for alias in connections}
+    yield
+    with django_db_blocker.unblock():
+        connections.close_all()
+        with connections["default"]._nodb_cursor() as cursor:  # type: ignore[attr-defined]
+            for name in names:
+                wait_until_left(cursor, name)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
@@ -12,6 +12,8 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 from psycopg import sql
+
+from tests.harness.databases import lent
 
 # Of a name that has to be quoted, too.
 SCHEMAS = ("one", 'tenant "2"')
@@ -24,8 +26,14 @@ def installations(
     django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[tuple[str, ...]]:
     """A database as the alias "tenants"; the names of its two schemas."""
+    with lent(_made(), django_db_blocker) as schemas:
+        yield schemas
+
+
+@contextmanager
+def _made() -> Iterator[tuple[str, ...]]:
     name = f"{connection.settings_dict['NAME']}_{uuid.uuid4().hex[:8]}"
-    with django_db_blocker.unblock(), ExitStack() as stack:
+    with ExitStack() as stack:
         with connection._nodb_cursor() as cursor:
             cursor.execute(f'CREATE DATABASE "{name}"')
         connections.databases["tenants"] = {**connection.settings_dict, "NAME": name}

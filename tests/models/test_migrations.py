@@ -21,6 +21,7 @@ from django_pgqueue.models.columns import JobColumns
 from django_pgqueue.postgres.embedded import find_binaries
 from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.queues.settle import KEPT_COLUMNS
+from tests.harness.databases import wait_until_left
 from tests.harness.system import require_system
 from tests.models.test_sql_files import SQL, ours
 from tests.upgrade.versions import RELEASED
@@ -100,6 +101,7 @@ def scratch_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[
             del connections["scratch"]
             del connections.databases["scratch"]
             with connection._nodb_cursor() as cursor:
+                wait_until_left(cursor, name)
                 cursor.execute(f'DROP DATABASE "{name}"')
 
 

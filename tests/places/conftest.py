@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.databases import lent
 from tests.harness.worker_process import start_worker, the_ledger
 from tests.places.place import Place, as_queue, made
 
@@ -17,13 +18,8 @@ __all__ = ["start_worker", "the_ledger"]
 @pytest.fixture(scope="session")
 def one_place(django_db_setup: None, django_db_blocker: Any) -> Iterator[Place]:
     """The database, made once."""
-    with ExitStack() as stack:
-        # Not beyond the making: it would be open to all tests that come after.
-        with django_db_blocker.unblock():
-            place = stack.enter_context(made())
+    with lent(made(), django_db_blocker) as place:
         yield place
-        with django_db_blocker.unblock():
-            stack.close()
 
 
 @pytest.fixture

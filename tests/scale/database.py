@@ -38,6 +38,13 @@ def own_database(alias: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def cursor_of_own_database(alias: str) -> Iterator[Any]:
+    """Make a database as own_database(), and lend a cursor on it."""
+    with own_database(alias), own_cursor(alias) as cursor:
+        yield cursor
+
+
+@contextlib.contextmanager
 def own_cursor(alias: str) -> Iterator[Any]:
     """A psycopg cursor in autocommit on *alias*."""
     with connect(alias, name="tests: scale") as connection:

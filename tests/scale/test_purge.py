@@ -32,9 +32,10 @@ from django_pgqueue.queues.purge import (
 )
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
+from tests.harness.databases import lent
 from tests.harness.factories import LEASE
 from tests.scale import shapes
-from tests.scale.database import own_cursor, own_database
+from tests.scale.database import cursor_of_own_database, own_cursor
 from tests.scale.plans import buffers, explain
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -59,7 +60,7 @@ PLACEMENT = Placement(
 @pytest.fixture(scope="module")
 def scale(django_db_setup, django_db_blocker):
     """A cursor on a database of its own, with the tables of this package."""
-    with django_db_blocker.unblock(), own_database(ALIAS), own_cursor(ALIAS) as cursor:
+    with lent(cursor_of_own_database(ALIAS), django_db_blocker) as cursor:
         yield cursor
 
 

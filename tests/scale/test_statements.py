@@ -14,9 +14,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.harness.databases import lent
 from tests.queues.test_plans import EXPLAINED, MADE, STATEMENTS, parameters
 from tests.scale import shapes
-from tests.scale.database import own_cursor, own_database
+from tests.scale.database import cursor_of_own_database
 from tests.scale.plans import SCANNED_ROWS_MAX, explain, faults
 
 pytestmark = [
@@ -335,7 +336,7 @@ def of_ten(ids, rows):
 @pytest.fixture(scope="module")
 def scale(django_db_setup, django_db_blocker):
     """A cursor on a database of its own."""
-    with django_db_blocker.unblock(), own_database(ALIAS), own_cursor(ALIAS) as cursor:
+    with lent(cursor_of_own_database(ALIAS), django_db_blocker) as cursor:
         yield cursor
 
 

@@ -17,6 +17,7 @@ from psycopg import sql
 
 from django_pgqueue.postgres.connect import connect
 from tests.harness import seeds
+from tests.harness.databases import wait_until_left
 from tests.log.soak.broken import Change, apply
 from tests.log.soak.publishers import INSTALL
 from tests.log.soak.readers import Reader
@@ -61,6 +62,7 @@ def copied(url: str, template: str, name: str) -> Iterator[str]:
     with psycopg.connect(url, dbname="postgres", autocommit=True) as connection:
         drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(named)
         connection.execute(drop)
+        wait_until_left(connection.cursor(), template)
         connection.execute(
             sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
                 named, sql.Identifier(template)
