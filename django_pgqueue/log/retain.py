@@ -39,6 +39,7 @@ from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.log.sizes import Sizes, first_within, latest
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAY, first_kept
+from django_pgqueue.postgres.limits import Plans, planned
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Jobs, or dead letters, that are looked at in one statement.
@@ -409,8 +410,13 @@ def announce(cursor: Cursor, going: Going) -> list[Loss]:
         psycopg.errors.LockNotAvailable: Somebody has the topic, or a position, for
             longer than PATIENCE.
     """
-    topic = {"topic": going.topic_id, "since": going.since, "before": going.before}
     cursor.execute(log.PATIENCE, {"timeout": PATIENCE})
+    with planned(cursor, Plans.IN_ORDER):
+        return _announce(cursor, going)
+
+
+def _announce(cursor: Cursor, going: Going) -> list[Loss]:
+    topic = {"topic": going.topic_id, "since": going.since, "before": going.before}
     numbers = numbers_of(cursor, going.topic_id)
     cursor.execute(HIGHEST, {**topic, "partitions": numbers})
     (highest,) = one_row(cursor)

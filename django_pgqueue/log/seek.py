@@ -15,6 +15,7 @@ from django_pgqueue.log import generations
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.limits import Plans, planned
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -230,7 +231,7 @@ def preview_seek(
     Return what seek() with these arguments would do now.
 
     Args:
-        cursor: On the primary, in READ COMMITTED.
+        cursor: On the primary, in a transaction of READ COMMITTED.
         group_id: Of the group.
         to: As for seek().
         partition: As for seek().
@@ -239,16 +240,15 @@ def preview_seek(
         MessagesLost, TopicError: As seek().
     """
     group = _group(cursor, GROUP, group_id, partition)
-    cursor.execute(
-        BETWEEN,
-        {
-            "group": group_id,
-            "topic": group.topic_id,
-            **_places(cursor, group, to),
-            "limit": COUNTED_MESSAGES_MAX,
-        },
-    )
-    return [Step(*row) for row in cursor.fetchall()]
+    asked = {
+        "group": group_id,
+        "topic": group.topic_id,
+        **_places(cursor, group, to),
+        "limit": COUNTED_MESSAGES_MAX,
+    }
+    with planned(cursor, Plans.IN_ORDER):
+        cursor.execute(BETWEEN, asked)
+        return [Step(*row) for row in cursor.fetchall()]
 
 
 def _group(

@@ -26,7 +26,8 @@ SELECT timeout, seqscan, bitmapscan, jit,
        set_config('statement_timeout',
                   CASE WHEN timeout <> '0'
                         AND timeout::interval < %(timeout)s::text::interval
-                       THEN timeout ELSE %(timeout)s::text END, true),
+                       THEN timeout ELSE coalesce(%(timeout)s::text, timeout) END,
+                  true),
        set_config('enable_seqscan', coalesce(%(seqscan)s::text, seqscan), true),
        set_config('enable_bitmapscan', coalesce(%(bitmapscan)s::text, bitmapscan),
                   true),
@@ -80,17 +81,18 @@ class Before(NamedTuple):
     jit: str
 
 
-def limit(cursor: Cursor, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
+def limit(cursor: Cursor, *, seconds: int | None, plans: Plans = Plans.ANY) -> Before:
     """
     Limit the statements of the open transaction, and return what held before.
 
     Args:
         cursor: A cursor inside of a transaction.
-        seconds: What a statement may take; it fails with QueryCanceled then.
+        seconds: What a statement may take; it fails with QueryCanceled then. None: as
+            long as it may already.
         plans: Which scans they may use.
     """
     params = {
-        "timeout": f"{seconds}s",
+        "timeout": None if seconds is None else f"{seconds}s",
         "seqscan": plans.value.get("enable_seqscan"),
         "bitmapscan": plans.value.get("enable_bitmapscan"),
     }
@@ -101,6 +103,14 @@ def limit(cursor: Cursor, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
 def restore(cursor: Cursor, before: Before) -> None:
     """Undo limit() inside of a transaction that goes on."""
     cursor.execute(RESTORE, before._asdict())
+
+
+@contextmanager
+def planned(cursor: Cursor, plans: Plans) -> Iterator[Cursor]:
+    """Lend *cursor*, in a transaction, for statements that are planned so."""
+    before = limit(cursor, seconds=None, plans=plans)
+    yield cursor
+    restore(cursor, before)
 
 
 @contextmanager
