@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs
+
 import pytest
 
 from django_pgqueue.models import ArchivedJob, Job
@@ -111,6 +113,10 @@ QUERIES = [
     "q=&q=%00&queue=a&queue=b",
 ]
 
+# What every list reads: its place, and Django's words.
+READ = {"before", "after", "oldest", "p", "o", "all", "e"}
+READ |= {"_facets", "_popup", "_to_field"}
+
 IDS = [
     "abc",
     "0",
@@ -161,6 +167,13 @@ FORM = {
 }
 
 
+def queries_for(form):
+    """Return those that a list with *form* reads, and in a single one the others."""
+    read = READ | form.fields.keys()
+    others = [query for query in QUERIES if not parse_qs(query, True).keys() & read]
+    return [*(query for query in QUERIES if query not in others), "&".join(others)]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_list_survives_any_query(admin_client, page):
     """200, 400, or a redirect to the plain list."""
@@ -170,7 +183,10 @@ def test_a_list_survives_any_query(admin_client, page):
     make_message("orders")
     url = f"/admin/pgqueue/{page}/"
 
-    answers = {query: admin_client.get(f"{url}?{query}") for query in QUERIES}
+    context = admin_client.get(url).context
+    form = context["cl" if "cl" in context else "filter_form"]
+    queries = queries_for(getattr(form, "filter_form", form))
+    answers = {query: admin_client.get(f"{url}?{query}") for query in queries}
 
     statuses = {query: answer.status_code for query, answer in answers.items()}
     assert {} == {q: status for q, status in statuses.items() if status not in OK}
@@ -183,7 +199,8 @@ def test_the_steps_of_a_workflow_survive_any_query(admin_client):
     row = make_workflow([{"name": "a"}, {"name": "b", "after": [0]}])
     url = f"/admin/pgqueue/workflow/{row.pk}/change/"
 
-    answers = {query: admin_client.get(f"{url}?{query}") for query in QUERIES}
+    queries = queries_for(admin_client.get(url).context["cl"].filter_form)
+    answers = {query: admin_client.get(f"{url}?{query}") for query in queries}
 
     statuses = {query: answer.status_code for query, answer in answers.items()}
     assert {} == {q: status for q, status in statuses.items() if status not in OK}
@@ -193,6 +210,7 @@ def test_the_steps_of_a_workflow_survive_any_query(admin_client):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_row_that_cannot_be_is_not_found(admin_client, page):
     """Back to the list with a message; no history, nothing to act on."""
+    # All read an id in one place, so some of them are enough for the acts.
     make_job()
     for id_ in IDS:
         url = f"/admin/pgqueue/{page}/{id_}/"
@@ -200,7 +218,7 @@ def test_a_row_that_cannot_be_is_not_found(admin_client, page):
         looks = [admin_client.get(f"{url}{look}/") for look in ("change", "history")]
         acts = [
             answer
-            for act in (ACTS if id_ in ("abc", str(2**63), "%00") else ACTS[:3])
+            for act in (ACTS if id_ in ("abc", str(2**63), "%00") else ())
             for answer in (
                 admin_client.post(f"{url}{act}/", FORM),
                 admin_client.get(f"{url}{act}/"),
@@ -212,8 +230,7 @@ def test_a_row_that_cannot_be_is_not_found(admin_client, page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("method", ["put", "patch", "delete", "options", "trace"])
-def test_other_methods_do_nothing(admin_client, page, method):
+def test_other_methods_do_nothing(admin_client, page):
     """405, or the page as for GET."""
     row = {
         "job": make_job,
@@ -221,9 +238,10 @@ def test_other_methods_do_nothing(admin_client, page, method):
         "deadletter": make_dead_letter,
     }.get(page, make_job)()
 
-    for path in ("", f"{row.pk}/change/"):
-        response = getattr(admin_client, method)(f"/admin/pgqueue/{page}/{path}")
-        assert response.status_code in (200, 405)
+    for method in ("put", "patch", "delete", "options", "trace"):
+        for path in ("", f"{row.pk}/change/"):
+            response = getattr(admin_client, method)(f"/admin/pgqueue/{page}/{path}")
+            assert response.status_code in (200, 405), method
     assert type(row).objects.filter(pk=row.pk).exists()
 
 
