@@ -80,6 +80,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
 ]
+# In memory: a login alone takes ten statements otherwise, and who asks is not tested.
+SESSION_ENGINE = "django.contrib.sessions.backends.cache"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
