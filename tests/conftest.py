@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import fcntl
 import importlib.util
 import math
@@ -9,6 +10,7 @@ import os
 import platform
 import re
 import signal
+import sys
 import tempfile
 import threading
 import zlib
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import django
 import hypothesis
@@ -26,6 +29,7 @@ from django.db import connections
 from django.test import TransactionTestCase
 from psycopg import sql
 
+import django_pgqueue
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
@@ -151,10 +155,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record how long files take, where this is asked for."""
-    is_worker = "PYTEST_XDIST_WORKER" in os.environ
-    if os.environ.get("PGQUEUE_RECORD_DURATIONS") == "1" and not is_worker:
+    """Compile for those that tests start; record how long files take, if asked to."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    # Where PYTHONDONTWRITEBYTECODE is set, each process would compile all anew.
+    compileall.compile_dir(django_pgqueue.__path__[0], quiet=2)
+    if os.environ.get("PGQUEUE_RECORD_DURATIONS") == "1":
         config.pluginmanager.register(Recorder())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """
+    Keep what pytest makes of the modules of tests, whatever the environment says.
+
+    It takes most of the time until the first test, in each process of each run.
+    """
+    with patch.object(sys, "dont_write_bytecode", new=False):
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)
