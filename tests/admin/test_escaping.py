@@ -36,17 +36,15 @@ from tests.log.rows import (
 
 pytestmark = pytest.mark.django_db
 
+# What ends an attribute in either quotes, and a script; a template; a link that runs,
+# and control characters. The version of a worker takes 50 characters.
 PAYLOADS = [
-    "<script>alert(1)</script>",
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    '"><h1 onclick="alert(1)">',
-    "'><svg/onload=alert(1)>",
-    "{{ 7|add:7 }}{% load i18n %}",
-    "javascript:alert(1)//<a>",
-    "\x1b[31m<b>red</b>\r\n",
-    "\u202e<i>evil</i>",
+    "\"'></script><script>alert(1)</script><h1 on=x>",
+    "{{ 7|add:7 }}{% load i18n %}<img src=x><svg/on=x>",
+    "javascript:alert(1)//\x1b[31m\u202e<b>red</b><i>evil</i>\r\n",
 ]
+
+TAGS = ("<script>alert", "<h1 on", "<img src=x", "<svg/on", "<b>red", "<i>")
 
 FORMS = {
     "job": ("edit", "cancel"),
@@ -370,26 +368,14 @@ def test_what_stands_in_the_url_is_text(admin_client, field, text):
     """A link that somebody sends cannot run anything either."""
     response = admin_client.get("/admin/pgqueue/job/", {field: text}, follow=True)
 
-    assert b"<script>alert" not in response.content
-    assert b"<img src=x" not in response.content
-    assert b"<h1 onclick" not in response.content
-    assert b"<svg/onload" not in response.content
+    html = response.content.decode()
+    assert [] == [tag for tag in TAGS if tag in html]
 
 
 def assert_is_text(response, text):
     html = response.content.decode()
     assert 200 == response.status_code
-    if "<" in text:
-        assert text not in html
-        for tag in (
-            "<script>alert",
-            "<img src=x",
-            "<svg/on",
-            "<h1 on",
-            "<b>red",
-            "<i>",
-        ):
-            assert tag not in html
+    assert [] == [tag for tag in TAGS if tag in html]
     # It is there, as text: nothing was just left out.
     assert escape(text.strip()[:40]) in html
     assert "{% load" in html or "{% load" not in text
