@@ -14,8 +14,8 @@ pytestmark = pytest.mark.smoke
 EXIT_REFUSED, EXIT_USAGE = 1, 2
 
 
-@pytest.fixture(autouse=True)
-def _by_a_new_python(monkeypatch):
+@pytest.fixture
+def by_a_new_python(monkeypatch):
     """Nothing of Django is imported beforehand: it is the start that is tested."""
     monkeypatch.setenv(FRESH, "1")
 
@@ -30,6 +30,7 @@ def refused(worker, *words):
     return True
 
 
+@pytest.mark.usefixtures("by_a_new_python")
 def test_it_prints_what_it_understood(start_worker):
     """Queues, concurrency, wake, lease; and the connections it needs and may have."""
     worker = start_worker(
@@ -79,6 +80,7 @@ def test_it_refuses_a_database_without_the_claim_index(start_worker):
             cursor.execute(rename.format("hidden", "pgqueue_job_claim"))
 
 
+@pytest.mark.usefixtures("by_a_new_python")
 def test_it_refuses_another_engine(start_worker, tmp_path):
     """Jobs need PostgreSQL; the message says which setting to change."""
     sqlite = {
@@ -91,6 +93,7 @@ def test_it_refuses_another_engine(start_worker, tmp_path):
     assert refused(worker, "sqlite", "PGQUEUE['DATABASE']")
 
 
+@pytest.mark.usefixtures("by_a_new_python")
 def test_it_refuses_a_database_that_is_down(start_worker):
     """One line, no traceback."""
     nobody = {"HOST": "127.0.0.1", "PORT": 1}
@@ -99,6 +102,7 @@ def test_it_refuses_a_database_that_is_down(start_worker):
     assert refused(worker, "cannot be used", "refused")
 
 
+@pytest.mark.usefixtures("by_a_new_python")
 def test_it_refuses_an_unknown_setting_with_a_suggestion(start_worker):
     """A typo that is ignored is found in production. Django itself fails to start."""
     worker = start_worker(pgqueue={"LEASE_SECOND": 5}, wait=False)
