@@ -53,37 +53,37 @@ def watched(start_worker, tmp_path, cursor):
 
 
 @pytest.mark.slow
-def test_every_panel_shows_something(watched):
-    """Each of its queries is one, and what it selects is told by such a worker."""
+def test_every_panel_shows_something_and_every_alert_compares_something(watched):
+    """What each of their queries selects is told by such a worker."""
     for title, queries in panels().items():
         for query in queries:
             wait_for(
                 lambda query=query: watched.query(as_asked(query)),
                 what=f"{title}: {query}",
             )
+    assert_alerts_compare(watched)
 
 
-@pytest.mark.slow
-def test_every_alert_compares_something(watched):
+def assert_alerts_compare(prometheus):
     """Prometheus has read all of them, and what they hold against limits is told."""
-    found = {rule["name"]: rule for rule in watched.rules()}
+    found = {rule["name"]: rule for rule in prometheus.rules()}
     assert alerts().keys() == found.keys()
     wait_for(
-        lambda: {rule["health"] for rule in watched.rules()} == {"ok"},
+        lambda: {rule["health"] for rule in prometheus.rules()} == {"ok"},
         what="each was evaluated",
     )
     for name, expression in alerts().items():
         number = COMPARED.sub("", ABSENT.sub(r"\1", expression)).partition(" unless ")[
             0
         ]
-        wait_for(lambda query=number: watched.query(query), what=f"{name}: {number}")
+        wait_for(lambda query=number: prometheus.query(query), what=f"{name}: {number}")
 
     # A queue with jobs, and without a worker, is an error that may pass by itself.
     wait_for(
-        lambda: "pending" == states(watched)["PgqueueFinding"], what="it is noticed"
+        lambda: "pending" == states(prometheus)["PgqueueFinding"], what="it is noticed"
     )
-    assert "inactive" == states(watched)["PgqueueUnseen"]
-    assert "inactive" == states(watched)["PgqueueNoWorker"]
+    assert "inactive" == states(prometheus)["PgqueueUnseen"]
+    assert "inactive" == states(prometheus)["PgqueueNoWorker"]
 
 
 def states(prometheus):
