@@ -16,7 +16,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.slices import DEFAULT_PARTITIONS_MAX
-from django_pgqueue.spark.tables import TYPES, arrow_type
+from django_pgqueue.spark.tables import TYPES
 
 # Rows of a divided query that make one more task, unless the option partitions says.
 ROWS_PER_PARTITION = 250_000
@@ -175,17 +175,14 @@ def read(session: Any, query: str, columns: Sequence[QueryColumn]) -> Any:
     """
     Return all rows of *query* as a pyarrow.Table, in the memory of this process.
 
-    Args:
-        session: A spark.connect.Session.
-        query: A SELECT.
-        columns: Its columns.
+    A numeric is text in it, which Spark casts.
     """
-    schema = _schema(columns)
     statement = WHOLE_QUERY.format(
         columns=", ".join(column.as_text_of_digits for column in columns), query=query
     )
+    batches = list(session.batches(statement))
     return extra("pyarrow").Table.from_batches(
-        [_shaped(batch, schema) for batch in session.batches(statement)], schema
+        batches, None if batches else session.schema(statement)
     )
 
 
@@ -232,33 +229,3 @@ def _whole(columns: Sequence[QueryColumn], name: str) -> QueryColumn:
             f"a column of whole numbers: smallint, integer or bigint."
         )
     return found
-
-
-def _schema(columns: Sequence[QueryColumn]) -> Any:
-    """Return the Arrow schema that Spark expects for *columns*, to the letter."""
-    arrow = extra("pyarrow")
-    fields = []
-    for column in columns:
-        found = DECIMAL.fullmatch(column.type)
-        fields.append(
-            (
-                column.name,
-                arrow.decimal128(int(found[1]), int(found[2]))
-                if found
-                else arrow_type(column.type),
-            )
-        )
-    return arrow.schema(fields)
-
-
-def _shaped(batch: Any, schema: Any) -> Any:
-    """Return *batch* as Spark wants it."""
-    arrays = [
-        values.cast(field.type) if _is_decimal(field.type) else values
-        for values, field in zip(batch.columns, schema, strict=True)
-    ]
-    return extra("pyarrow").RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _is_decimal(kind: Any) -> bool:
-    return bool(extra("pyarrow").types.is_decimal(kind))

@@ -93,6 +93,14 @@ def test_columns_of_a_query_have_its_types(rows):
     assert ("6ec0bd7f-11c0-43da-975e-2a8ad9ebae0b", '{"a": 1}', None, 7) == row[12:]
 
 
+def test_a_query_without_a_row_has_its_columns(rows):
+    """Of all types, as with rows."""
+    frame = rows(f"SELECT * FROM ({EVERY}) AS every WHERE false")
+
+    assert [] == frame.collect()
+    assert ["price", "decimal(10,2)"] == list(frame.dtypes[11])
+
+
 def test_a_divided_query_gives_each_row_once(spark, by_jdbc, numbers):
     """Those without a value too; by as many tasks as are asked for."""
     sql = "SELECT id, number FROM numbers WHERE id > 100"
