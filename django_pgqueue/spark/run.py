@@ -362,7 +362,7 @@ class Run:
             PipelineStopped: The run was told to stop, or another took its place.
         """
         self.check()
-        with connected(self.dsn) as connection, connection.transaction():
+        with connect(self.dsn) as connection, connection.transaction():
             cursor = connection.cursor()
             cursor.execute("SET LOCAL timezone = 'UTC'")
             if is_brief:
@@ -393,7 +393,7 @@ class Run:
         """
         if not is_stopped:
             self.check()
-        with connected(self.dsn) as connection:
+        with connect(self.dsn) as connection:
             cursor = connection.cursor()
             cursor.execute("SET timezone = 'UTC'")
             if not is_stopped:
@@ -415,15 +415,8 @@ class Run:
         )
 
 
-@contextmanager
-def connected(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Lend a connection of our own, in autocommit."""
-    with connect(dsn) as connection:
-        yield connection
-
-
 def connect(dsn: str) -> psycopg.Connection[tuple[Any, ...]]:
-    """Open a connection of our own, in autocommit."""
+    """Open a connection of our own, in autocommit; a `with` closes it."""
     return psycopg.connect(
         dsn,
         autocommit=True,

@@ -34,7 +34,7 @@ from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.errors import error_text
 from django_pgqueue.spark.progress import tasks
-from django_pgqueue.spark.run import Plan, Run, connect, connected
+from django_pgqueue.spark.run import Plan, Run, connect
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
@@ -129,7 +129,7 @@ def run_job(
             run could not be noted, and it is lost when its lease runs out.
     """
     places = () if plan.job.places is None else plan.job.places(plan.options)
-    with connected(plan.dsn) as connection, connection.transaction():
+    with connect(plan.dsn) as connection, connection.transaction():
         started = pipelines.start(
             connection.cursor(),
             plan.job.name,
@@ -361,7 +361,7 @@ class _Work:
             state, error = "cancelled", None
         snapshot.phase = state
         if self._lost is None:
-            with connected(self._plan.dsn) as connection:
+            with connect(self._plan.dsn) as connection:
                 is_ours = pipelines.finish(
                     connection.cursor(),
                     self._run.id,

@@ -33,7 +33,7 @@ from django_pgqueue.spark.log.bounds import topics
 from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.offsets import Offset
 from django_pgqueue.spark.log.starting import EARLIEST
-from django_pgqueue.spark.run import Run, connected
+from django_pgqueue.spark.run import Run, connect
 from django_pgqueue.spark.write.stream import query_id
 
 # Locks: none.
@@ -228,7 +228,7 @@ def _check_topics(run: Run, asked: Asked) -> None:
     # Where it cannot be asked, Spark says so, without the secrets of a DSN.
     with suppress(psycopg.Error):
         if dsn is not None:
-            with connected(dsn) as connection:
+            with connect(dsn) as connection:
                 topics(connection.cursor(), asked.topics)
 
 
