@@ -52,7 +52,7 @@ class Plan:
         job: The pipeline job.
         options: As PipelineJob.read_options() returns them.
         dsn: The database that has the run's row and takes the results; writable.
-        sessions: Lends a SparkSession, once the job asks for it.
+        sessions: Returns a SparkSession, once the job asks for it; its `with` stops it.
         by: Who asks; "": nobody is named.
         queue_job: The queue's job that runs it, if one does.
         read_options: Options of format("pgqueue") for all tables of the queue.

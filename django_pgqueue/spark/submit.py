@@ -14,8 +14,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -68,24 +67,19 @@ def _plan(asked: argparse.Namespace) -> Plan:
     patterns = REDACT_DEFAULT if asked.redact is None else tuple(asked.redact)
     dsn = DsnSource().read()
 
-    @contextmanager
-    def sessions() -> Iterator[Any]:
+    def session() -> Any:
         # spark-submit has said where it runs; SPARK_MASTER, if it was run by Python.
-        session = open_session(
+        return open_session(
             f"pgqueue {job.name}",
             master=os.environ.get("SPARK_MASTER") or _submitted_to(),
             redaction=Redaction(patterns),
         )
-        try:
-            yield session
-        finally:
-            session.stop()
 
     return Plan(
         job=job,
         options=job.read_options(dict(asked.option)),
         dsn=dsn,
-        sessions=sessions,
+        sessions=session,
         by="spark-submit",
         read_options={"dsnEnv": asked.dsn_env} if asked.dsn_env else {},
         patterns=patterns,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
 from django.utils.crypto import salted_hmac
 
@@ -40,7 +38,7 @@ def plan_of(
         job=job,
         options=job.read_options({**_from_settings(name, options), **options}),
         dsn=dsn_of(settings.database, writes=True),
-        sessions=lambda: _session(f"pgqueue {name}"),
+        sessions=lambda: spark_session(f"pgqueue {name}"),
         by=by,
         queue_job=queue_job,
         read_options=read_options or {},
@@ -62,15 +60,6 @@ def _from_settings(name: str, options: Mapping[str, str]) -> dict[str, str]:
         return {}
     said = {"path": export.path, "format": export.format}
     return {option: said[option] for option in OF_EXPORT[name]}
-
-
-@contextmanager
-def _session(name: str) -> Iterator[Any]:
-    session = spark_session(name)
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 def this_account() -> str:
