@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+from psycopg import Rollback
+
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.spark.write import journal, once
 from django_pgqueue.spark.write.journal import Outcome, Write
@@ -47,20 +49,14 @@ def write(run: Any, name: str, work: Work, *, keeps_empty: bool = False) -> Outc
     """
     made = Write(uuid4(), name, "", None)
     outcome = Outcome()
-    try:
-        with run.transaction() as cursor:
-            connection = cursor.connection
-            journal.begin(connection, made)
-            connection.execute(journal.NO_STAGE, {"id": made.id})
-            work(connection, made, outcome)
-            if not outcome.rows and not keeps_empty:
-                raise _Nothing
-            journal.decide(connection, made, outcome, skipped=0)
-            wake(cursor, sorted(outcome.queues | outcome.hints))
-    except _Nothing:
-        run.note("There was nothing to replay.")
+    with run.transaction() as cursor:
+        connection = cursor.connection
+        journal.begin(connection, made)
+        connection.execute(journal.NO_STAGE, {"id": made.id})
+        work(connection, made, outcome)
+        if not outcome.rows and not keeps_empty:
+            run.note("There was nothing to replay.")
+            raise Rollback
+        journal.decide(connection, made, outcome, skipped=0)
+        wake(cursor, sorted(outcome.queues | outcome.hints))
     return outcome
-
-
-class _Nothing(Exception):
-    """There was no row: nothing is kept."""
