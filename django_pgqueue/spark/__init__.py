@@ -8,7 +8,6 @@ has set is read in management/spark_session.py and handed in as plain values.
     session.py    a Spark session: master, memory, time zone, what the source needs
     java.py       a Java that Spark runs on, found by running it
     jvm.py        what PySpark has no public name for, of its Java process
-    extras.py     optional packages, imported when they are needed
     dsn.py        where the database is; never in an option, a plan or an error
     tables.py     the tables, their columns and types: a contract with a version
     source.py     the data source: spark.read.format("pgqueue")
@@ -34,10 +33,8 @@ And the pipeline, whose jobs are functions of their run:
                     where a job of the queue may let it write
     run.py          a run, from its start to its end; its row is pipeline/runs.py
     enqueue.py      rows that become jobs
-    progress.py     how far Spark is
     errors.py       what went wrong in Spark, in short
     durations.py    options such as "7d"
-    fingerprint.py  what errors of the same kind have in common
     fanout.py       rows of any DataFrame to jobs, spread over a window
     spread.py       the moment of each row within a window
     replay/         messages and jobs once more, from the database or from files

@@ -33,7 +33,6 @@ from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.errors import error_text
-from django_pgqueue.spark.progress import tasks
 from django_pgqueue.spark.run import Plan, Run, connect
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
@@ -265,7 +264,12 @@ class _Work:
         snapshot.rows_per_second = snapshot.rows_in / max(seconds, 0.001)
         if self._tracker is not None:
             with suppress(Exception):  # The session is being stopped.
-                snapshot.tasks_done, snapshot.tasks = tasks(self._tracker)
+                active = map(
+                    self._tracker.getStageInfo, self._tracker.getActiveStageIds()
+                )
+                stages = [stage for stage in active if stage is not None]
+                snapshot.tasks_done = sum(stage.numCompletedTasks for stage in stages)
+                snapshot.tasks = sum(stage.numTasks for stage in stages)
 
     def _is_overdue(self, now: float) -> bool:
         """Whether a beat hangs for so long that the lease is over."""
