@@ -34,7 +34,6 @@ And the pipeline, whose jobs are functions of their run:
     run.py          a run, from its start to its end; its row is pipeline/runs.py
     enqueue.py      rows that become jobs
     errors.py       what went wrong in Spark, in short
-    durations.py    options such as "7d"
     fanout.py       rows of any DataFrame to jobs, spread over a window
     spread.py       the moment of each row within a window
     replay/         messages and jobs once more, from the database or from files

@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
+from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
 
 # What people try, from other sources. The value is never repeated.
@@ -102,6 +103,14 @@ def moment(name: str, text: str) -> datetime:
             f"to 9000 with its offset, such as 2026-03-01T09:00:00+00:00."
         )
     return found
+
+
+def duration(name: str, text: str) -> timedelta:
+    """Take a duration such as "90s", "12h" or "7d", of up to ten years."""
+    try:
+        return as_timedelta(text, name=f"The option {name}")
+    except ValueError as error:
+        raise SparkOptionError(str(error)) from None
 
 
 def variable(name: str, text: str) -> str:

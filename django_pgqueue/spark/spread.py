@@ -13,7 +13,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
-from django_pgqueue.spark.durations import duration
+from django_pgqueue.spark.option_table import duration
 from django_pgqueue.timetable.offset import (
     DIGITS,
     KEY_VALUES_MAX,

@@ -6,8 +6,8 @@ import pytest
 
 from django_pgqueue.exceptions import DeclarationError, SparkOptionError
 from django_pgqueue.spark import job as jobs
-from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.job import declared_jobs, find_job, pipeline_job
+from django_pgqueue.spark.option_table import duration
 
 
 @pytest.fixture(autouse=True)

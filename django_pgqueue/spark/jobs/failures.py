@@ -32,9 +32,9 @@ from django_pgqueue.redaction.fingerprint import (
     fingerprint,
 )
 from django_pgqueue.redaction.values import redact
-from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.jobs.metrics import hour_of, midnight
+from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
 
 HOUR = timedelta(hours=1)

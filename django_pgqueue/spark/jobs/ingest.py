@@ -23,7 +23,6 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.pipeline import ingest_positions
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
-from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.delta import DeltaPlace
@@ -33,6 +32,7 @@ from django_pgqueue.spark.log.bounds import topics
 from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.offsets import Offset
 from django_pgqueue.spark.log.starting import EARLIEST
+from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run, connect
 from django_pgqueue.spark.write.stream import query_id
 
