@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import Any, Protocol
+from typing import Any
 
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import erasures, ingest_rewrites
@@ -31,30 +31,7 @@ OF_RECEIPT = "pgqueue.erasure"
 DELETE_IDS = 5_000
 
 
-class Ingested(Protocol):
-    """What ingest has written to one place, in some format."""
-
-    def counted(self, theirs: Theirs) -> int:
-        """Return how many messages are *theirs*."""
-
-    def erase(self, theirs: Theirs, receipt: int) -> int:
-        """
-        Rewrite files without messages that are *theirs*; return how many those were.
-
-        Raises:
-            DayRefused: A file cannot be rewritten now; others were.
-        """
-
-    def compact(self, first: date, last: date, file_bytes: int) -> int:
-        """
-        Rewrite many small files of a topic and day into few; return the messages.
-
-        Raises:
-            DayRefused: A file cannot be rewritten now.
-        """
-
-
-def ingested(run: Any, target: str) -> Ingested:
+def ingested(run: Any, target: str) -> InParquet | InDelta:
     """Return what was ingested to *target*."""
     is_delta = Store(target).exists("_delta_log")
     return InDelta(run, target) if is_delta else InParquet(run, target)
@@ -93,7 +70,12 @@ class InParquet:
         )
 
     def erase(self, theirs: Theirs, receipt: int) -> int:
-        """As Ingested.erase()."""
+        """
+        Rewrite files without messages that are *theirs*; return how many those were.
+
+        Raises:
+            DayRefused: A file cannot be rewritten now; others were.
+        """
         not_while_ingesting(self._run, self._target)
         self._rewrites.tidy_up()
         stream = self._rewrites.forget_undecided()
@@ -126,7 +108,12 @@ class InParquet:
         return rows
 
     def compact(self, first: date, last: date, file_bytes: int) -> int:
-        """As Ingested.compact()."""
+        """
+        Rewrite many small files of a topic and day into few; return the messages.
+
+        Raises:
+            DayRefused: A file cannot be rewritten now.
+        """
         self._rewrites.tidy_up()
         rows = 0
         for folder, files in self._rewrites.folders().items():
@@ -161,7 +148,7 @@ class InDelta:
         return sum(1 for _ in self._ids(self._table(), theirs))
 
     def erase(self, theirs: Theirs, receipt: int) -> int:
-        """As Ingested.erase()."""
+        """As InParquet.erase()."""
         not_while_ingesting(self._run, self._target)
         table = self._table()
         self._note_commits(table)
@@ -193,7 +180,7 @@ class InDelta:
         return rows
 
     def compact(self, first: date, last: date, file_bytes: int) -> int:
-        """As Ingested.compact()."""
+        """As InParquet.compact()."""
         table = self._table()
         before = actions_of(table)
         found = {action["partition.day"] for action in before}

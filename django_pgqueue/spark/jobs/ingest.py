@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
@@ -50,21 +50,8 @@ TRIGGER_SECONDS_MIN, TRIGGER_SECONDS_MAX = 1, 3_600
 LOOK_SECONDS = 0.2
 
 
-class Place(Protocol):
-    """Where batches go to."""
-
-    # Messages of a batch, at most; None: as many as the option says.
-    rows_max: int | None
-
-    def is_empty(self, topics: Sequence[str]) -> bool:
-        """Whether no message of these topics was ever put there."""
-
-    def positions(self) -> list[Any]:
-        """Return topic, partition and highest id of what is there."""
-
-    def write(self, frame: Any, stream: str, number: int) -> int:
-        """Put a batch there, once; return its messages."""
-
+# Where batches go to.
+Place = ParquetPlace | DeltaPlace
 
 PLACES: Mapping[str, Callable[[Any, str], Place]] = {
     "parquet": ParquetPlace,
