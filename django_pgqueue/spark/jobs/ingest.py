@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +37,6 @@ from django_pgqueue.spark.run import Run, connect
 from django_pgqueue.spark.write.stream import query_id
 
 # Locks: none.
-TOPICS = "SELECT id, name FROM pgqueue_topic WHERE name = ANY(%(names)s::text[])"
 INSTALLATION = "SELECT pgqueue_installation()::text"
 
 # The trigger by which a run ends when it has read what there is.
@@ -269,8 +268,9 @@ def _bounds(run: Any, names: tuple[str, ...]) -> dict[str, int]:
     """
     with run.reading() as cursor:
         limits = horizons(cursor)
-        cursor.execute(TOPICS, {"names": list(names)})
-        return {name: limits.of(topic_id) for topic_id, name in cursor.fetchall()}
+        # Spark may read another database than that of the run, which has others.
+        known = topics(cursor, None)
+        return {name: limits.of(known[name].id) for name in names if name in known}
 
 
 def _tell(run: Any, query: Any, bounds: Mapping[str, int], target: str) -> None:
