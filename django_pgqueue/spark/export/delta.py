@@ -19,7 +19,7 @@ from typing import Any
 
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Files
-from django_pgqueue.spark.export.place import Place, Published, Written
+from django_pgqueue.spark.export.place import Place, Published, Written, compare
 from django_pgqueue.spark.export.store import for_arrow
 from django_pgqueue.spark.export.sums import Sums
 from django_pgqueue.spark.reader import arrow_schema
@@ -94,7 +94,7 @@ class DeltaPlace(Place):
 
     def _read_again(self, day: date, given: Sums) -> Published:
         table = self._delta.DeltaTable(self._target)
-        self._compare(given, _batches(table, day))
+        compare(self._run, given, _batches(table, day))
         return Published(_files_of(_of_day(table, day)), int(table.version()))
 
     def forget(self) -> None:

@@ -24,7 +24,13 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.spark.export.parquet_files import Writer, read, schema_of
-from django_pgqueue.spark.export.place import DayRefused, Place, Published, Written
+from django_pgqueue.spark.export.place import (
+    DayRefused,
+    Place,
+    Published,
+    Written,
+    compare,
+)
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.reader import arrow_schema
 from django_pgqueue.spark.tables import ARCHIVE
@@ -85,7 +91,8 @@ class ParquetPlace(Place):
         finally:
             writer.abandon()
         try:
-            self._compare(
+            compare(
+                self._run,
                 rows.sums,
                 chain.from_iterable(
                     read(self._store, f"{aside}/{path}")

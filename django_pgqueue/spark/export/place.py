@@ -136,15 +136,16 @@ class Place(Protocol):
     ) -> Iterator[Any]:
         """Yield the rows of *files*, of *day*, or some columns, and their queue."""
 
-    def _compare(self, given: Sums, batches: Iterator[Any]) -> None:
-        """Raise DayRefused unless *batches*, read again, are what was written."""
-        there = Sums()
-        for batch in batches:
-            self._run.check()
-            there.add(batch)
-        if (given.rows, given.content) != (there.rows, there.content):
-            raise DayRefused(
-                f"Rows and checksum differ: {given.rows:,} rows were written with the "
-                f"checksum {given.content}, and {there.rows:,} are there with "
-                f"{there.content}."
-            )
+
+def compare(run: Any, given: Sums, batches: Iterator[Any], of: str = "") -> None:
+    """Raise DayRefused unless *batches*, read again, are what was written."""
+    there = Sums()
+    for batch in batches:
+        run.check()
+        there.add(batch)
+    if (given.rows, given.content) != (there.rows, there.content):
+        raise DayRefused(
+            f"Rows and checksum{of} differ: {given.rows:,} rows were written with the "
+            f"checksum {given.content}, and {there.rows:,} are there with "
+            f"{there.content}."
+        )

@@ -21,6 +21,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from django_pgqueue.exceptions import PipelineStopped
@@ -30,7 +31,7 @@ from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.pipeline.ingest_rewrites import Decided
 from django_pgqueue.spark.export.parquet_files import Writer, read, schema_of
-from django_pgqueue.spark.export.place import DayRefused
+from django_pgqueue.spark.export.place import DayRefused, compare
 from django_pgqueue.spark.export.rows import of_schema
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.export.sums import Sums
@@ -216,16 +217,9 @@ class Rewrites:
             put = [f"{top}/{path}" for path in sorted(writer.close())]
         finally:
             writer.abandon()
-        there = Sums()
-        for name in put:
-            for batch in self.read({"path": f"{REWRITES}/{name}"}):
-                there.add(batch)
-        if (given.rows, given.content) != (there.rows, there.content):
-            raise DayRefused(
-                f"Rows and checksum of {folder} differ: {given.rows:,} rows were "
-                f"written with the checksum {given.content}, and the files have "
-                f"{there.rows:,} with {there.content}."
-            )
+        files_put = [{"path": f"{REWRITES}/{name}"} for name in put]
+        there = chain.from_iterable(map(self.read, files_put))
+        compare(self._run, given, there, f" of {folder}")
         return read_rows, given, put
 
     def _take(self, folder: str) -> None:
