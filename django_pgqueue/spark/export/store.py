@@ -34,20 +34,15 @@ class Store:
         self._arrow = extra("pyarrow.fs")
         self._target = target
         try:
-            self._files, self._root = self._opened(for_arrow(target))
+            # A path from the root is taken as it is, also with a %.
+            found = self._arrow.FileSystem.from_uri(for_arrow(target))
+            self._files, self._root = found
         except Exception as error:
             raise SparkOptionError(
                 f"Nothing can be written to {target}: {_first_line(error)}. It must be "
                 f"a folder, or a URI of s3, gs, abfss or hdfs."
             ) from None
         self._root = self._root.rstrip("/")
-
-    def _opened(self, target: str) -> tuple[Any, str]:
-        if target.startswith("/"):
-            # Not as a URI: a path may have a %.
-            return self._arrow.LocalFileSystem(), target
-        found: tuple[Any, str] = self._arrow.FileSystem.from_uri(target)
-        return found
 
     @property
     def moves_folders(self) -> bool:
