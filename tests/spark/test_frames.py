@@ -210,7 +210,7 @@ def test_without_jdbc_a_table_is_read_through_python(spark, dsn, by_jdbc, caplog
     """The reason and the way out are said once; a snapshot is refused."""
     (wanted,) = make_jobs(1, queue="mail", kwargs={"token": "x"})
     make_jobs(3)
-    driver._told.clear()
+    driver.tell_once.cache_clear()
 
     with caplog.at_level(logging.WARNING, logger=driver.log.name):
         for _ in range(2):
@@ -261,7 +261,7 @@ def test_the_driver_is_found_or_named(tmp_path):
 def test_a_missing_driver_is_a_reason(spark, by_jdbc, monkeypatch, caplog):
     """Spark does not find the class; the table is read all the same."""
     make_job()
-    driver._told.clear()
+    driver.tell_once.cache_clear()
     monkeypatch.setattr(driver, "CLASS", "org.postgresql.NotThere")
     missing = DsnSource(file=by_jdbc.file)
 

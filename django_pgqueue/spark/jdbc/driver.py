@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,6 @@ NOT_THERE = (
     f"PostgreSQL's JDBC driver is not on the class path of Spark. {HOW_TO_GET_IT}."
 )
 
-_told: set[str] = set()
-
 
 def jars(config: Mapping[str, str], debians: Path = DEBIANS) -> dict[str, str]:
     """Return what to add to the configuration *config*, so that there is a driver."""
@@ -48,12 +47,11 @@ def jars(config: Mapping[str, str], debians: Path = DEBIANS) -> dict[str, str]:
     return {JARS: ",".join(filter(None, (config.get(JARS), str(debians))))}
 
 
+@cache
 def tell_once(reason: str) -> None:
     """Warn that tables are read through Python, once for each *reason*."""
-    if reason not in _told:
-        _told.add(reason)
-        log.warning(
-            "Tables are read through Python, which is slower, fetches all columns that "
-            "are asked for whatever the query needs, and has no snapshot: %s",
-            reason,
-        )
+    log.warning(
+        "Tables are read through Python, which is slower, fetches all columns that are "
+        "asked for whatever the query needs, and has no snapshot: %s",
+        reason,
+    )
