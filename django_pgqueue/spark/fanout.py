@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -36,10 +36,9 @@ from django_pgqueue.spark.spread import (
     window,
 )
 from django_pgqueue.spark.write import once
-from django_pgqueue.spark.write.columns import Columns
+from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
 from django_pgqueue.spark.write.journal import ROLLED_BACK, WriteResult
 from django_pgqueue.spark.write.options import parse
-from django_pgqueue.timetable.offset import MICROSECOND
 
 # Keys that an error names.
 KEYS_SHOWN_MAX = 5
@@ -49,8 +48,6 @@ KEY_CHARACTERS_SHOWN_MAX = 80
 
 # What no column of a DataFrame is called.
 ROWS = "pgqueue.rows"
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 REFUSE, KEEP = "refuse", "keep"
 REPEATED = (REFUSE, KEEP)
@@ -174,7 +171,7 @@ def check_frame(frame: Any, said: FanOut) -> Columns:
     Raises:
         SparkOptionError: The columns do not make jobs, or a key.
     """
-    columns = once.check(frame, said.options)
+    columns = plan(arrow_schema(frame.schema), parse(said.options))
     check_key(frame.schema, said.key)
     # Spark makes no difference between cases, and would replace it.
     has_moment = "run_at" in map(str.casefold, frame.columns)
@@ -211,10 +208,11 @@ def _placed(frame: Any, said: FanOut, now: datetime) -> Any:
     f = extra("pyspark.sql.functions")
     if said.over is None and said.start is None:
         return frame
-    start = f.lit(_microseconds(said.start or now))
+    start = f.lit(said.start or now)
     if said.over is not None:
-        start = start + offset_column(said.task, said.key, said.over)
-    return frame.withColumn("run_at", f.timestamp_micros(start))
+        offset = offset_column(said.task, said.key, said.over)
+        start = f.timestamp_micros(f.unix_micros(start) + offset)
+    return frame.withColumn("run_at", start)
 
 
 @contextmanager
@@ -286,10 +284,6 @@ def _check_window(start: datetime, over: timedelta, now: datetime) -> None:
             f"would be due at once: give a later start, or leave over out if that is "
             f"meant."
         )
-
-
-def _microseconds(at: datetime) -> int:
-    return (at - EPOCH) // MICROSECOND
 
 
 def _nothing(name: str, now: datetime) -> WriteResult:

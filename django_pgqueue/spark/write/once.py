@@ -17,7 +17,6 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.write import journal
-from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
 from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.spark.write.options import parse
 from django_pgqueue.spark.write.reap import reap_with
@@ -101,13 +100,3 @@ def write_named(frame: Any, options: Mapping[str, str], dsn: str) -> WriteResult
             f"${parse(options).dsn.variable} leads Spark to another one."
         )
     return result
-
-
-def check(frame: Any, options: Mapping[str, str]) -> Columns:
-    """
-    Return which column is what, before Spark does anything.
-
-    Raises:
-        SparkOptionError: They do not make jobs, or messages.
-    """
-    return plan(arrow_schema(frame.schema), parse(options))
