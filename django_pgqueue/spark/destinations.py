@@ -39,8 +39,9 @@ def check_destinations(
             raise SparkOptionError(
                 f"The pipeline job {job.name} may not write to {address!r} when the "
                 f"queue runs it. Allowed are PGQUEUE['EXPORT']['path'] and what "
-                f"PGQUEUE['SPARK']['destinations'] names: {_listed(allowed)}. Add it "
-                f"there, or run it by manage.py pgqueue_pipeline."
+                f"PGQUEUE['SPARK']['destinations'] names: "
+                f"{', '.join(allowed) or 'none'}. Add it there, or run it by manage.py "
+                f"pgqueue_pipeline."
             )
 
 
@@ -73,7 +74,3 @@ def is_within(address: str, prefix: str) -> bool:
 
 def _addresses(job: PipelineJob, options: Mapping[str, Any]) -> list[str]:
     return [str(options[name]) for name in job.chooses if options[name]]
-
-
-def _listed(allowed: Sequence[str]) -> str:
-    return ", ".join(allowed) or "none"

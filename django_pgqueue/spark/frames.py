@@ -198,7 +198,8 @@ def _table_by_jdbc(
         found, reason = _address(spark, session, text)
         if found is None:
             return None, reason
-        division = divide(session, _divided(table), asked.partitions)
+        relation = "pgqueue_message" if table.is_log else table.relation
+        division = divide(session, relation, asked.partitions)
     by_key = (BY_KEY,) if len(division.conditions) > 1 else ()
     frame, reason = _load(
         spark,
@@ -321,11 +322,6 @@ def _selected(column: Column) -> str:
     if column.type != "string":
         return column.sql
     return column.sql.replace("::text AS", '::text COLLATE "C" AS')
-
-
-def _divided(table: Table) -> str:
-    """Return the table whose ids are divided."""
-    return "pgqueue_message" if table.is_log else table.relation
 
 
 def _zone(spark: Any) -> str:

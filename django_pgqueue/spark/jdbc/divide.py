@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from django_pgqueue.spark.slices import BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX
+from django_pgqueue.spark.slices import by_bytes
 
 PAGE_BYTES = 8_192
 
@@ -83,7 +83,7 @@ def divide(session: Any, relation: str, partitions: int | None) -> Division:
     parts = _parts(session, relation)
     size = sum(part.bytes for part in parts)
     if partitions is None:
-        partitions = min(1 + size // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
+        partitions = by_bytes(size)
     rows = max(1.0, sum(part.rows for part in parts))
     fetch_rows = int(FETCH_BYTES_MAX * rows / max(size, 1))
     return Division(
