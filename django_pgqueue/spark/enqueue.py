@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -25,15 +24,7 @@ OF_TASK = {"queue": "queue", "priority": "priority", "maxAttempts": "max_attempt
 
 
 def asked(
-    run: Any,
-    task: str | None,
-    *,
-    name: str | None = None,
-    key: str | None = None,
-    over: str | None = None,
-    start: datetime | str | None = None,
-    repeated: str = fanout.REFUSE,
-    **options: str | None,
+    run: Any, task: str | None, *, name: str | None = None, **given: Any
 ) -> FanOut:
     """
     Return what rows are to become; the arguments are those of Run.enqueue().
@@ -41,18 +32,9 @@ def asked(
     Raises:
         SparkOptionError: One of them cannot be, or nobody has declared the task.
     """
-    given = {
-        **options,
-        "task": task,
-        "name": f"run {run.id} {uuid4().hex[:8]}" if name is None else name,
-    }
-    made = fanout.make(
-        {option: text for option, text in given.items() if text is not None},
-        key=key,
-        over=over,
-        start=start,
-        repeated=repeated,
-    )
+    if name is None:
+        name = f"run {run.id} {uuid4().hex[:8]}"
+    made = fanout.make(task=task, name=name, **given)
     if run.known_task is not None and made.task:
         run.known_task(made.task, made.options.get("queue"), None)
     return made

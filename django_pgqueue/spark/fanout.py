@@ -111,11 +111,13 @@ def fan_out(
         SparkError: A row was refused; or the database cannot be used.
     """
     said = make(
-        {**options, "task": task, "name": name},
+        task=task,
+        name=name,
         key=key,
         over=over,
         start=start,
         repeated=repeated,
+        **options,
     )
     dsn = find_dsn(frame.sparkSession, parse(said.options).dsn)
     check_frame(frame, said)
@@ -124,19 +126,20 @@ def fan_out(
 
 
 def make(
-    options: Mapping[str, str],
     *,
-    key: str | None,
-    over: str | None,
-    start: datetime | str | None,
-    repeated: str,
+    key: str | None = None,
+    over: str | None = None,
+    start: datetime | str | None = None,
+    repeated: str = REFUSE,
+    **given: str | None,
 ) -> FanOut:
     """
-    Return what was asked for; the arguments are those of fan_out().
+    Return what was asked for; the arguments are those of fan_out(), None: not given.
 
     Raises:
         SparkOptionError: One of them cannot be.
     """
+    options = {option: text for option, text in given.items() if text is not None}
     parse(options)
     if over is not None and key is None:
         raise SparkOptionError(
