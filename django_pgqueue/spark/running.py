@@ -43,6 +43,9 @@ ERROR_CHARACTERS_MAX = 4_000
 # then, before it is left behind.
 STOP_SECONDS_MAX = 20.0
 
+# What a process that has run a job ends with, but for 0: it has succeeded.
+EXIT_FAILED, EXIT_BUSY, EXIT_STOPPED = 1, 4, 130
+
 # Between two looks whether the run has ended, or was told to stop by a signal.
 LOOK_SECONDS = 0.2
 
@@ -100,6 +103,11 @@ class Ended:
     seconds: float
     error: str | None
     notes: Sequence[str] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """What a process ends with that has run it."""
+        return {"succeeded": 0, "cancelled": EXIT_STOPPED}.get(self.state, EXIT_FAILED)
 
 
 def run_job(

@@ -24,18 +24,18 @@ from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.run import Plan
-from django_pgqueue.spark.running import run_job
+from django_pgqueue.spark.running import EXIT_BUSY, run_job
 from django_pgqueue.spark.session import open_session
 from django_pgqueue.spark.stop_flag import StopFlag
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_STOPPED = 0, 1, 2, 4, 130
+EXIT_USAGE = 2
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job that *arguments* name; return the exit status."""
     if list(arguments) == ["--path"]:
         _write(sys.stdout, __file__)
-        return EXIT_DONE
+        return 0
     asked = _parser().parse_args(arguments)
     stop = StopFlag()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -55,9 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         f"{asked.job}: {ended.state}, {ended.rows_in:,} rows in, {ended.rows_out:,} "
         f"out (run {ended.run}). {ended.error or ''}".strip(),
     )
-    if ended.state == "succeeded":
-        return EXIT_DONE
-    return EXIT_STOPPED if ended.state == "cancelled" else EXIT_FAILED
+    return ended.exit_status
 
 
 def _plan(asked: argparse.Namespace) -> Plan:
@@ -105,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         "--option",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="An option of the job.",
     )
@@ -130,7 +128,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """Return the name and the value of NAME=VALUE, an option of a job."""
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE.")

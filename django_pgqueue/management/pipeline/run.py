@@ -15,12 +15,10 @@ from typing import Any
 from django.core.management import CommandError
 
 from django_pgqueue.exceptions import PipelineBusy
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_USAGE, Output
+from django_pgqueue.management.cli.output import EXIT_USAGE, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.management.pipeline.plan import plan_of, this_account
 from django_pgqueue.management.pipeline.supervise import (
-    EXIT_FAILED,
-    EXIT_STOPPED,
     RESTARTS_MAX,
     STUCK_SECONDS,
     STUCK_SECONDS_MAX,
@@ -29,12 +27,11 @@ from django_pgqueue.management.pipeline.supervise import (
 )
 from django_pgqueue.operators.human import duration
 from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
-from django_pgqueue.spark.running import Ended, Snapshot, run_job
+from django_pgqueue.spark.running import EXIT_BUSY, Ended, Snapshot, run_job
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
+from django_pgqueue.spark.submit import pair
 
 HELP = "Run a pipeline job."
-
-EXIT_BUSY = 4
 
 # Where standard error is no terminal: a line so often.
 LINE_SECONDS = 10.0
@@ -48,7 +45,7 @@ def add_arguments(parser: Any) -> None:
         "--option",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="An option of the job; may be given several times.",
     )
@@ -117,9 +114,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         return EXIT_BUSY
     out.end_progress()
     _say(ended, options["job"], out)
-    if ended.state == "succeeded":
-        return EXIT_DONE
-    return EXIT_STOPPED if ended.state == "cancelled" else EXIT_FAILED
+    return ended.exit_status
 
 
 def _supervise(options: dict[str, Any], out: Output) -> int:
@@ -200,13 +195,6 @@ def _line(snapshot: Snapshot) -> str:
         parts.append(f"{snapshot.rows_in:,} rows")
         parts.append(f"{snapshot.rows_per_second:,.0f} rows/s")
     return ", ".join(parts)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE.")
-    return name.strip(), value
 
 
 @contextmanager
