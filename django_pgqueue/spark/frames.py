@@ -24,7 +24,6 @@ from django_pgqueue.spark.jdbc.address import Address, NotByJdbc, address
 from django_pgqueue.spark.jdbc.divide import FETCH_ROWS_MAX, divide
 from django_pgqueue.spark.jdbc.mask import masked
 from django_pgqueue.spark.jdbc.snapshot import Snapshot
-from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.session import (
     MOMENTS_IN_SESSION,
     TIME_ZONE,
@@ -215,9 +214,7 @@ def _table_by_jdbc(
     )
     if frame is None:
         return None, reason
-    redaction = redaction_in(spark)
-    if asked.redact is not None:
-        redaction = Redaction(asked.redact, redaction.places)
+    redaction = asked.redaction(redaction_in(spark))
     columns = [column for column in table.columns if column.name in needed]
     # What is left out here is not masked either.
     return masked(frame, columns, redaction).select(*needed), ""

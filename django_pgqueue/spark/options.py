@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, TopicError, did_you_mean
@@ -22,6 +22,7 @@ from django_pgqueue.spark.option_table import (
     Word,
     read,
 )
+from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.tables import JOBS, LOG, TABLES, Column, Table
 
 ROWS_PER_BATCH = 500_000
@@ -53,6 +54,10 @@ class ReadOptions:
     ending: Place | None = None
     max_rows_per_batch: int = ROWS_PER_BATCH
     on_data_loss: str = FAIL
+
+    def redaction(self, known: Redaction) -> Redaction:
+        """Return what is hidden, where a session says *known*."""
+        return known if self.redact is None else replace(known, patterns=self.redact)
 
 
 def parse(options: Mapping[str, str], *, streams: bool | None = None) -> ReadOptions:

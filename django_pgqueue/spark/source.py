@@ -55,7 +55,9 @@ class PgQueueSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what reads the columns of *schema*."""
         asked = options.parse(self.options, streams=False)
-        return PgQueueReader(asked, columns_of(schema, asked), self._redaction(asked))
+        return PgQueueReader(
+            asked, columns_of(schema, asked), asked.redaction(self.redaction)
+        )
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Return what streams the columns of *schema* out of the log."""
@@ -67,7 +69,9 @@ class PgQueueSource(DataSource):
                 "bound its batches; spark.read reads the log with any."
             ) from None
         asked = options.parse(self.options, streams=True)
-        return LogStreamReader(asked, columns_of(schema, asked), self._redaction(asked))
+        return LogStreamReader(
+            asked, columns_of(schema, asked), asked.redaction(self.redaction)
+        )
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """Return what makes jobs of rows of *schema*."""
@@ -75,11 +79,6 @@ class PgQueueSource(DataSource):
         from django_pgqueue.spark.write.writer import make_writer
 
         return make_writer(self.options, schema, overwrite)
-
-    def _redaction(self, asked: options.ReadOptions) -> Redaction:
-        if asked.redact is None:
-            return self.redaction
-        return Redaction(asked.redact, self.redaction.places)
 
 
 class PgQueueReader(DataSourceReader):

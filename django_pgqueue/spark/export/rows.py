@@ -23,7 +23,6 @@ from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.export.place import DayRefused, Place
 from django_pgqueue.spark.export.sums import PREFIX, Sums
 from django_pgqueue.spark.reader import arrow_schema, read
-from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.tables import ARCHIVE, Column
 
@@ -69,7 +68,7 @@ class ArchiveDay:
                     day,
                     (*ARCHIVE.columns, ROW_SUM),
                     [Slice(ends["first"], ends["last"])],
-                    redaction=self._redaction(asked),
+                    redaction=asked.redaction(self._run.redaction),
                     rows_per_second=asked.rows_per_second_max,
                 ):
                     self._run.check()
@@ -92,10 +91,6 @@ class ArchiveDay:
         if given.file is None and given.variable == DEFAULT_VARIABLE:
             return os.environ.get(DEFAULT_VARIABLE) or str(self._run.dsn)
         return given.read(os.environ)
-
-    def _redaction(self, asked: options.ReadOptions) -> Redaction:
-        known: Redaction = self._run.redaction
-        return known if asked.redact is None else replace(known, patterns=asked.redact)
 
 
 class FilesDay:
