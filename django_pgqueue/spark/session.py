@@ -129,12 +129,10 @@ def _started(
         **config,
         **jars(config),
     }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     with ExitStack() as stack:
         if not is_running():
             stack.enter_context(_launching(master, dsn))
-        return builder.getOrCreate()
+        return builder.config(map=settings).getOrCreate()
 
 
 def _connected(name: str, address: str, config: Mapping[str, str]) -> Any:
@@ -143,9 +141,7 @@ def _connected(name: str, address: str, config: Mapping[str, str]) -> Any:
         extra(package)
     _check_reachable(address)
     builder = extra("pyspark.sql").SparkSession.builder.appName(name).remote(address)
-    for key, value in {**ALWAYS, **config}.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = builder.config(map={**ALWAYS, **config}).getOrCreate()
     version = str(session.version)
     ours = extra("pyspark").__version__
     if version.split(".")[:2] != ours.split(".")[:2]:
