@@ -46,7 +46,7 @@ class DeltaPlace(Place):
 
     def has(self, day: date) -> bool:
         """Whether the table has files of the day."""
-        table = self._found()
+        table = found_table(self._target)
         return table is not None and bool(_of_day(table, day))
 
     def write(self, day: date, rows: Written) -> None:
@@ -54,7 +54,7 @@ class DeltaPlace(Place):
         self._rows = rows
         self._rest = rows.batches()
         self._first = next(self._rest, None)
-        self._table = self._found()
+        self._table = found_table(self._target)
         if self._first is not None and self._table is None:
             # Each commit follows from another.
             schema = _with_day(self._first.slice(0, 0), day).schema
@@ -99,7 +99,7 @@ class DeltaPlace(Place):
 
     def forget(self) -> None:
         """Delete the files of all versions but the present one."""
-        table = self._found()
+        table = found_table(self._target)
         if table is not None:
             table.vacuum(
                 retention_hours=0, enforce_retention_duration=False, dry_run=False
@@ -107,13 +107,13 @@ class DeltaPlace(Place):
 
     def said(self, name: str) -> list[Mapping[str, Any]]:
         """Return what commits say that say *name*, with their `version`."""
-        table = self._found()
+        table = found_table(self._target)
         history = [] if table is None else table.history()
         return [commit for commit in history if name in commit]
 
     def look(self, day: date, files: Files, rows: int) -> Files | None:
         """Return the day's files of the present version, if these have its rows."""
-        table = self._found()
+        table = found_table(self._target)
         of_day = [] if table is None else _of_day(table, day)
         if sum(row["num_records"] or 0 for row in of_day) != rows:
             return None
@@ -123,7 +123,7 @@ class DeltaPlace(Place):
         """Return the columns of the contract, and then those that the table has too."""
         arrow = extra("pyarrow")
         ours = arrow_schema(ARCHIVE.columns)
-        table = self._found()
+        table = found_table(self._target)
         if table is None:
             return ours
         theirs = table.to_pyarrow_dataset().schema
@@ -135,7 +135,7 @@ class DeltaPlace(Place):
         self, day: date, files: Files, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
         """Yield the rows that the table has of the day."""
-        table = self._found()
+        table = found_table(self._target)
         if table is not None:
             yield from _batches(table, day, columns)
 
@@ -145,12 +145,6 @@ class DeltaPlace(Place):
             return None
         self._table.delete(f"day = '{day}'", commit_properties=self._commit(day))
         return int(self._table.version())
-
-    def _found(self) -> Any:
-        """Return the table; None: there is none."""
-        if not self._delta.DeltaTable.is_deltatable(self._target):
-            return None
-        return self._delta.DeltaTable(self._target)
 
     def _commit(self, day: date) -> Any:
         return self._delta.CommitProperties(
@@ -195,6 +189,12 @@ def actions_of(table: Any) -> list[dict[str, Any]]:
     wanted = ["path", "size_bytes", "num_records", "partition.day"]
     actions: list[dict[str, Any]] = found.select(wanted).to_pylist()
     return actions
+
+
+def found_table(target: str) -> Any:
+    """Return the Delta table at *target*; None: there is none."""
+    table = extra("deltalake").DeltaTable
+    return table(target) if table.is_deltatable(target) else None
 
 
 def made_table(target: str, schema: Any, partition_by: list[str]) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.extras import extra
-from django_pgqueue.spark.export.delta import made_table
+from django_pgqueue.spark.export.delta import found_table, made_table
 
 # What is in the driver's memory at a time.
 ROWS_MAX = 50_000
@@ -33,16 +33,10 @@ class DeltaPlace:
 
     def is_empty(self, topics: Sequence[str]) -> bool:
         """Whether no message of these topics was ever put there."""
-        table = self._table()
+        table = found_table(self._target)
         return table is None or not any(
             part["topic"] in topics for part in table.partitions()
         )
-
-    def _table(self) -> Any:
-        """Return the table as it is now; None: there is none."""
-        if not self._delta.DeltaTable.is_deltatable(self._target):
-            return None
-        return self._delta.DeltaTable(self._target)
 
     def positions(self) -> list[Any]:
         """Return topic, partition and highest id of what is there, as dicts."""
@@ -54,7 +48,7 @@ class DeltaPlace:
     def write(self, frame: Any, stream: str, number: int) -> int:
         """Commit a batch; return its messages, 0 if an earlier run wrote them."""
         application = f"{APPLICATION}.{stream}"
-        table = self._table()
+        table = found_table(self._target)
         if table is not None and _has(table, application, number):
             return 0
         f = extra("pyspark.sql.functions")

@@ -13,6 +13,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
+from django_pgqueue.spark.export.delta import found_table
 from django_pgqueue.spark.replay.archive import tell
 from django_pgqueue.spark.replay.asked import QUEUE, Asked, moment_of
 from django_pgqueue.spark.write.parts import OF_LOG
@@ -157,10 +158,10 @@ def _parquet(run: Any, path: str, files: list[str]) -> Any:
 
 def _delta_files(path: str, folder: str) -> list[str]:
     """Return files of a Delta table: Parquet, in folders by topic or queue, and day."""
-    delta = extra("deltalake")
-    if not delta.DeltaTable.is_deltatable(path):
+    table = found_table(path)
+    if table is None:
         raise SparkError(f"There is no Delta table at {path}.")
-    files = [name for name in delta.DeltaTable(path).file_uris() if folder in name]
+    files = [name for name in table.file_uris() if folder in name]
     if not files:
         raise SparkError(f"There is nothing of that in the Delta table at {path}.")
     return files
