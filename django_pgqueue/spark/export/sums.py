@@ -74,21 +74,18 @@ def _cells(column: Any) -> Any:
     numpy, arrow = extra("numpy"), extra("pyarrow")
     compute = extra("pyarrow.compute")
     kind = column.type
+    values = None
     if arrow.types.is_floating(kind):
-        values = compute.fill_null(column.cast(arrow.float64()), 0.0)
-        numbers = values.to_numpy(zero_copy_only=False).view(numpy.uint64)
+        values = column.cast(arrow.float64())
     elif arrow.types.is_boolean(kind) or arrow.types.is_integer(kind):
-        values = compute.fill_null(column.cast(arrow.int64()), 0)
-        numbers = values.to_numpy(zero_copy_only=False).view(numpy.uint64)
+        values = column.cast(arrow.int64())
     elif arrow.types.is_timestamp(kind):
-        moments = column.cast(arrow.timestamp("us", tz="UTC")).cast(arrow.int64())
-        numbers = (
-            compute.fill_null(moments, 0)
-            .to_numpy(zero_copy_only=False)
-            .view(numpy.uint64)
-        )
-    else:
+        values = column.cast(arrow.timestamp("us", tz="UTC")).cast(arrow.int64())
+    if values is None:
         numbers = _texts(compute.fill_null(column.cast(arrow.string()), ""))
+    else:
+        values = compute.fill_null(values, 0).to_numpy(zero_copy_only=False)
+        numbers = values.view(numpy.uint64)
     cells = _mixed(numbers + numpy.uint64(1))
     if column.null_count:
         cells = cells * column.is_valid().to_numpy(zero_copy_only=False)
