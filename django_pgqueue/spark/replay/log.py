@@ -14,6 +14,7 @@ from psycopg import sql
 
 from django_pgqueue.log import groups, receivers
 from django_pgqueue.log.replay_plan import Plan, counted, look
+from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.queues import bulk_acts
 from django_pgqueue.spark.replay import named
 from django_pgqueue.spark.replay.asked import Asked
@@ -114,14 +115,15 @@ def _publish(run: Any, asked: Asked, to: str, *, is_preview: bool) -> int:
             since=sql.Literal(_text(plan.range.since, "-infinity")),
             until=sql.Literal(_text(plan.range.until, "infinity")),
         )
-        with cursor.connection.transaction():
-            cursor.execute(IN_ORDER)
-            count = _count(cursor, rows) if is_preview else 0
-    if is_preview:
-        run.note(
-            f"{asked.topic} → {asked.to}: {count:,} messages. Nothing was written."
-        )
-        return 0
+        if is_preview:
+            with cursor.connection.transaction():
+                cursor.execute(IN_ORDER)
+                cursor.execute(sql.SQL(COUNT).format(rows=rows))
+                count, *_ = one_row(cursor)
+            run.note(
+                f"{asked.topic} → {asked.to}: {count:,} messages. Nothing was written."
+            )
+            return 0
 
     def publish(connection: Any, write: Write, outcome: Outcome) -> None:
         cursor = connection.cursor()
@@ -152,11 +154,6 @@ def _look(
         until=asked.until,
         where=None,
     )
-
-
-def _count(cursor: Any, rows: sql.Composable) -> int:
-    cursor.execute(sql.SQL(COUNT).format(rows=rows))
-    return int(cursor.fetchone()[0])
 
 
 def _text(moment: datetime | None, usual: str) -> str:

@@ -21,6 +21,7 @@ from psycopg import sql
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.log.replay import HEADER
+from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.spark.write.session import Connection
 
 OPEN, COMMITTED, ROLLED_BACK = "open", "committed", "rolled_back"
@@ -157,7 +158,7 @@ def count_reason(reasons: dict[str, int], reason: str, rows: int = 1) -> None:
 
 def check_schema(connection: Connection) -> None:
     """Raise SparkError unless the migrations have been applied."""
-    has_jobs, has_journal = connection.execute(TABLES).fetchone() or (False, False)
+    has_jobs, has_journal = one_row(connection.execute(TABLES))
     if not has_jobs or not has_journal:
         missing = "pgqueue_spark_write" if has_jobs else "pgqueue_job"
         raise SparkError(
@@ -168,10 +169,7 @@ def check_schema(connection: Connection) -> None:
 
 def schema_of_jobs(connection: Connection) -> str:
     """Return the schema of pgqueue_job."""
-    row = connection.execute(SCHEMA).fetchone()
-    assert row is not None
-    schema: str = row[0]
-    return schema
+    return str(one_row(connection.execute(SCHEMA))[0])
 
 
 def check_name(connection: Connection, write: Write) -> None:
@@ -238,8 +236,7 @@ def lock(connection: Connection, write: Write) -> str:
     row = connection.execute(LOCK, {"id": write.id}).fetchone()
     if row is None:
         raise SparkError(f"{write} is not in the journal any more.")
-    state: str = row[0]
-    return state
+    return str(row[0])
 
 
 def decide(

@@ -20,6 +20,7 @@ from django_pgqueue.log.publish import FULL, HINT
 from django_pgqueue.log.scheduled import HINT as SCHEDULER_HINT
 from django_pgqueue.log.scheduled import LOOK_SECONDS
 from django_pgqueue.postgres.bulk import BULK_CHARACTERS_MAX, BULK_ROWS_MAX
+from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.pull import HINT as PULL_HINT
@@ -216,9 +217,8 @@ class Handing:
             "rate": self.per_second,
             "attempts": list(outcome.by_attempt),
         }
-        row = connection.execute(statement, params).fetchone()
-        assert row is not None
-        jobs, in_lanes, in_turn, is_there = row
+        made = one_row(connection.execute(statement, params))
+        jobs, in_lanes, in_turn, is_there = made
         queue = self.receiver["queue"]
         if not is_there:
             raise SparkError(

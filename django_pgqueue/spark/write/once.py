@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.spark.write.options import parse
@@ -56,9 +57,8 @@ def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
         journal.check_schema(connection)
         if takes_over:
             reap_with(connection, name=name)
-        row = connection.execute(NOW).fetchone()
-        assert row is not None
-        return Named(journal.look_up(connection, name), row[0])
+        (now,) = one_row(connection.execute(NOW))
+        return Named(journal.look_up(connection, name), now)
 
 
 def digest(options: Mapping[str, Any]) -> str:
