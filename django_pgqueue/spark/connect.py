@@ -8,7 +8,7 @@ statistics say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -107,7 +107,9 @@ class Session:
         except self._errors as error:
             raise self._translated(error, "does not take the query") from None
 
-    def batches(self, statement: str, *, copies: bool = True) -> Iterator[Any]:
+    def batches(
+        self, statement: str, *, copies: bool = True
+    ) -> Generator[Any, None, None]:
         """
         Yield the rows of *statement* as pyarrow.RecordBatch, as they come.
 
@@ -115,7 +117,6 @@ class Session:
         the session.
 
         Args:
-            statement: One statement of SQL.
             copies: By COPY, which is quick; False: EXPLAIN and the like.
         """
         try:

@@ -22,12 +22,9 @@ def check_destinations(
     job: PipelineJob, options: Mapping[str, Any], allowed: Sequence[str]
 ) -> None:
     """
-    Let the addresses pass that *options* say, if all of them are allowed.
+    Let the addresses pass that *options* say, if all of them are *allowed*.
 
-    Args:
-        job: What is run.
-        options: As PipelineJob.read_options() returns them.
-        allowed: Paths and URIs, each with all that is below it.
+    An allowed address stands for all that is below it.
 
     Raises:
         SparkOptionError: One is not.

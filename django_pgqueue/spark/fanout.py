@@ -187,13 +187,9 @@ def check_frame(frame: Any, said: FanOut) -> Columns:
 
 def write(frame: Any, said: FanOut, dsn: str, now: datetime) -> WriteResult:
     """
-    Write the rows under a name that is free.
+    Write the rows, which check_frame() has seen, under a name that is free.
 
-    Args:
-        frame: A DataFrame that check_frame() has seen.
-        said: What becomes of it.
-        dsn: Where the jobs go.
-        now: By the database's clock.
+    The database's clock says that it is *now*.
 
     Raises:
         SparkOptionError: A key is NULL or in several rows, or the window is over.

@@ -17,10 +17,6 @@ class Folder:
     """
     A folder of some file system; names in it are given with `/` between.
 
-    Args:
-        session: A SparkSession with a Java process of its own.
-        path: A path, or a URI.
-
     Raises:
         SparkError: Spark knows no such file system, or the session is one of Connect.
     """

@@ -64,9 +64,7 @@ def parse(options: Mapping[str, str], *, streams: bool | None = None) -> ReadOpt
     """
     Read the options of one DataFrame.
 
-    Args:
-        options: What .option(…) was given.
-        streams: Whether it is one of readStream; None: not known yet.
+    It is one of readStream if it *streams*; None: that is not known yet.
 
     Raises:
         SparkOptionError: An unknown option, or a value that cannot be; with the

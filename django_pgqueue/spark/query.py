@@ -15,6 +15,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
+from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.slices import DEFAULT_PARTITIONS_MAX
 from django_pgqueue.spark.tables import TYPES
 
@@ -84,13 +85,9 @@ class Ranges:
     partitions: int
 
 
-def describe(session: Any, query: str) -> tuple[QueryColumn, ...]:
+def describe(session: Session, query: str) -> tuple[QueryColumn, ...]:
     """
     Return the columns of *query*, without a row of it.
-
-    Args:
-        session: A spark.connect.Session.
-        query: A SELECT.
 
     Raises:
         SparkError: PostgreSQL does not take it.
@@ -140,7 +137,7 @@ def check(text: str) -> str:
 
 
 def divide(
-    session: Any,
+    session: Session,
     query: str,
     columns: Sequence[QueryColumn],
     divide_by: str,
@@ -149,12 +146,7 @@ def divide(
     """
     Return the ranges of *divide_by* that tasks read; None: there is no row.
 
-    Args:
-        session: A spark.connect.Session.
-        query: A SELECT.
-        columns: Its columns.
-        divide_by: The name of one, of whole numbers.
-        partitions: Tasks, at most; None: by the rows that PostgreSQL expects.
+    There are *partitions* tasks, at most; None: by the rows that PostgreSQL expects.
 
     Raises:
         SparkOptionError: There is no such column, or it is of another type.
@@ -171,7 +163,7 @@ def divide(
     return Ranges(divide_by, ends["first"], ends["last"], partitions)
 
 
-def read(session: Any, query: str, columns: Sequence[QueryColumn]) -> Any:
+def read(session: Session, query: str, columns: Sequence[QueryColumn]) -> Any:
     """
     Return all rows of *query* as a pyarrow.Table, in the memory of this process.
 

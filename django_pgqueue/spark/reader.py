@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from django_pgqueue.extras import extra
+from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.pace import PAGE_BYTES_MAX, Pace
 from django_pgqueue.spark.redact import Redaction, Redactor
 from django_pgqueue.spark.slices import Slice
@@ -33,7 +34,7 @@ SELECT {columns}
 
 
 def read(
-    session: Any,
+    session: Session,
     table: Table,
     columns: tuple[Column, ...],
     task: Sequence[Slice],
@@ -46,11 +47,8 @@ def read(
     Yield the rows of *task* as pyarrow.RecordBatch.
 
     Args:
-        session: A spark.connect.Session.
-        table: What is read.
         columns: What Spark gets, in this order.
         task: The slices that are this task's.
-        redaction: What is hidden.
         rows_per_second: Of this task; None: no limit.
         wait: Called with the seconds until the next page may be read.
     """
@@ -86,7 +84,7 @@ class _Page:
 
     def __init__(
         self,
-        session: Any,
+        session: Session,
         table: Table,
         columns: tuple[Column, ...],
         redaction: Redaction,

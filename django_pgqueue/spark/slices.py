@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from typing import Any
 
+from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.tables import Table
 
 # Bytes of a table that make one more task, unless the option partitions says.
@@ -71,15 +72,12 @@ class Slice:
 
 
 def plan(
-    session: Any, table: Table, *, partitions: int | None
+    session: Session, table: Table, *, partitions: int | None
 ) -> list[tuple[Slice, ...]]:
     """
     Divide what *table* has by now into one tuple of slices for each task.
 
-    Args:
-        session: A spark.connect.Session.
-        table: What is read.
-        partitions: Tasks, at most; None: by the size of the table.
+    There are *partitions* tasks, at most; None: by the size of the table.
     """
     now = session.rows(NOW)[0]["now"]
     ranges = _ranges(session, table, now if table.written_at else None)
@@ -143,7 +141,7 @@ def _order(part: Slice) -> tuple[bool, float, int]:
 
 
 def _ranges(
-    session: Any, table: Table, until: datetime | None
+    session: Session, table: Table, until: datetime | None
 ) -> list[tuple[Slice, int]]:
     """Return the ranges that have rows, with their sizes in bytes."""
     if table.by_day:

@@ -74,13 +74,7 @@ def key_columns(text: str, option: str = "key") -> tuple[str, ...]:
 
 
 def check_key(schema: Any, key: Sequence[str]) -> None:
-    """
-    Raise SparkOptionError unless the columns *key* can be one.
-
-    Args:
-        schema: Of the DataFrame, a pyspark StructType.
-        key: The names of columns.
-    """
+    """Raise SparkOptionError unless the columns *key* can be one."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in key:
         if name not in types:

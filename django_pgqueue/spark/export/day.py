@@ -23,6 +23,7 @@ from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.spark.export.delta import DeltaPlace
 from django_pgqueue.spark.export.parquet import ParquetPlace
 from django_pgqueue.spark.export.place import DayRefused, Place, Published, Written
+from django_pgqueue.spark.run import Run
 
 # Characters of an error that a manifest keeps.
 ERROR_CHARACTERS_MAX = 1_000
@@ -39,7 +40,7 @@ TAKEN = "Another run is writing it; left to the next one."
 class Lake:
     """A target, as a run writes to it."""
 
-    run: Any
+    run: Run
     target: str
     format: str
     place: Place
@@ -57,7 +58,7 @@ class Lake:
 
 
 @contextmanager
-def opened(run: Any, target: str, form: str) -> Any:
+def opened(run: Run, target: str, form: str) -> Any:
     """
     Lend a Lake in which nothing is left of runs that are over.
 
@@ -83,7 +84,7 @@ def opened(run: Any, target: str, form: str) -> Any:
             lake.place.leave()
 
 
-def format_of(run: Any, target: str) -> str:
+def format_of(run: Run, target: str) -> str:
     """
     Return the format of the days at *target*.
 
@@ -151,8 +152,6 @@ def replace_day(
     The run has the day already.
 
     Args:
-        lake: Where.
-        day: Which.
         rows: Its rows, or those of the files that are not *kept*.
         manifest: What the manifest is to say, asked when all is written.
         kept: Files of the day that stay as they are.

@@ -23,6 +23,7 @@ from django_pgqueue.spark.export.place import Place, Published, Written, compare
 from django_pgqueue.spark.export.store import for_arrow
 from django_pgqueue.spark.export.sums import Sums
 from django_pgqueue.spark.reader import arrow_schema
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.tables import ARCHIVE
 
 # Of two commits that name it and follow from one version, Delta refuses the second.
@@ -34,7 +35,7 @@ DAY = "day"
 class DeltaPlace(Place):
     """A Delta table, of any file system that deltalake knows."""
 
-    def __init__(self, run: Any, target: str) -> None:
+    def __init__(self, run: Run, target: str) -> None:
         super().__init__(run)
         self._target = for_arrow(target)
         self._delta = extra("deltalake")

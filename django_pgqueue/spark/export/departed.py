@@ -9,6 +9,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Departed
 from django_pgqueue.spark.export.delta import actions_of
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.tables import ARCHIVE
 
 # A time with its offset: a row of Spark has the local time of this process, in which,
@@ -16,14 +17,9 @@ from django_pgqueue.spark.tables import ARCHIVE
 TIME = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
 
 
-def frame_of(run: Any, day: Departed, columns: Sequence[str]) -> Any:
+def frame_of(run: Run, day: Departed, columns: Sequence[str]) -> Any:
     """
-    Return the rows of a day that has left the archive, as a DataFrame.
-
-    Args:
-        run: A spark.run.Run.
-        day: Which; it has rows.
-        columns: Of the archive.
+    Return the rows of a day that has left the archive, and has some, as a DataFrame.
 
     Raises:
         SparkError: The day is not where it was exported to.
@@ -45,16 +41,11 @@ def frame_of(run: Any, day: Departed, columns: Sequence[str]) -> Any:
 
 
 def rows_of(
-    run: Any, day: Departed, columns: Sequence[str], *, in_order_of: str
+    run: Run, day: Departed, columns: Sequence[str], *, in_order_of: str
 ) -> Iterator[Sequence[Any]]:
     """
-    Yield the rows of a day that has left the archive, with times as texts.
-
-    Args:
-        run: As that of frame_of().
-        day: Which.
-        columns: Of the archive.
-        in_order_of: One of them.
+    Yield the rows of a day that has left the archive, with times as texts,
+    in the order of one of *columns*.
 
     Raises:
         SparkError: The day is not where it was exported to.

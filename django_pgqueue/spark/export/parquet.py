@@ -33,6 +33,7 @@ from django_pgqueue.spark.export.place import (
 )
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.reader import arrow_schema
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.tables import ARCHIVE
 
 # Spark and Arrow pass over names that begin so.
@@ -47,7 +48,7 @@ class ParquetPlace(Place):
 
     replaces_files = True
 
-    def __init__(self, run: Any, target: str) -> None:
+    def __init__(self, run: Run, target: str) -> None:
         super().__init__(run)
         self._store = Store(target)
         self._aside = f"{ASIDE}/{OF_RUN}{run.id}"

@@ -39,7 +39,6 @@ class Writer:
     The files of one day.
 
     Args:
-        store: Where.
         folder: Of the day, in the store.
         name: What the files' names begin with.
         schema: Of the batches; a file has all of it but the queue, which is a folder.

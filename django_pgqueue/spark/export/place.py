@@ -22,6 +22,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.spark.export.parquet_files import FILE_MB
 from django_pgqueue.spark.export.sums import Sums
+from django_pgqueue.spark.run import Run
 
 
 class DayRefused(SparkError):
@@ -67,9 +68,9 @@ class Place(Protocol):
     file_bytes: int = FILE_MB * 2**20
     # What a commit that replaces a day says besides, where there are commits.
     says: Mapping[str, str]
-    _run: Any
+    _run: Run
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Run) -> None:
         self._run, self.says = run, {}
 
     def clear(self, live: Sequence[int]) -> None:
@@ -93,9 +94,7 @@ class Place(Protocol):
         """
         Put what was written of *day* where readers look.
 
-        Args:
-            day: Which.
-            kept: Paths of files of the day that stay.
+        Files of the day stay whose paths are *kept*.
         """
 
     def take_back(self, day: date, listed: Sequence[str]) -> None:
@@ -122,10 +121,7 @@ class Place(Protocol):
         """
         Return the files that hold *day* now; None: it is not all there.
 
-        Args:
-            day: Which.
-            files: Those that its manifest lists.
-            rows: How many it has, by the manifest.
+        Its manifest lists *files*, and says that it has so many *rows*.
         """
 
     def schema(self, files: Files) -> Any:
@@ -137,7 +133,7 @@ class Place(Protocol):
         """Yield the rows of *files*, of *day*, or some columns, and their queue."""
 
 
-def compare(run: Any, given: Sums, batches: Iterator[Any], of: str = "") -> None:
+def compare(run: Run, given: Sums, batches: Iterator[Any], of: str = "") -> None:
     """Raise DayRefused unless *batches*, read again, are what was written."""
     there = Sums()
     for batch in batches:

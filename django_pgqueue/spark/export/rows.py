@@ -23,6 +23,7 @@ from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.export.place import DayRefused, Place
 from django_pgqueue.spark.export.sums import PREFIX, Sums
 from django_pgqueue.spark.reader import arrow_schema, read
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.tables import ARCHIVE, Column
 
@@ -37,12 +38,10 @@ class ArchiveDay:
     """
     The rows of a closed day of the archive, without secrets, at the run's pace.
 
-    Args:
-        run: A spark.run.Run.
-        table: Of the day, as exports.ended_days() returns it.
+    Its *table* is as exports.ended_days() returns it.
     """
 
-    def __init__(self, run: Any, table: str) -> None:
+    def __init__(self, run: Run, table: str) -> None:
         self._run = run
         self._table = table
         self.schema = arrow_schema(ARCHIVE.columns)
@@ -98,9 +97,6 @@ class FilesDay:
     The rows that files of a day have, as they are, or but for some.
 
     Args:
-        run: A spark.run.Run.
-        place: Where they are.
-        day: Which.
         files: Some of its manifest's, or all.
         details: What the manifest says of the day.
         kept: Returns what stays of a batch; None: all.
@@ -108,7 +104,7 @@ class FilesDay:
 
     def __init__(
         self,
-        run: Any,
+        run: Run,
         place: Place,
         day: date,
         files: Files,

@@ -21,10 +21,7 @@ MOVES_FOLDERS = ("local", "hdfs")
 
 class Store:
     """
-    A folder of some file system.
-
-    Args:
-        target: A path from the root, or a URI.
+    A folder of some file system: a path from the root, or a URI.
 
     Raises:
         SparkOptionError: Arrow knows no such file system, or lacks what it needs.

@@ -14,6 +14,7 @@ from typing import Any
 
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.export.delta import found_table, made_table
+from django_pgqueue.spark.run import Run
 
 # What is in the driver's memory at a time.
 ROWS_MAX = 50_000
@@ -26,7 +27,7 @@ class DeltaPlace:
 
     rows_max: int | None = ROWS_MAX
 
-    def __init__(self, run: Any, target: str) -> None:
+    def __init__(self, run: Run, target: str) -> None:
         self._run = run
         self._target = target
         self._delta = extra("deltalake")

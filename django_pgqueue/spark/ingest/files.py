@@ -21,6 +21,7 @@ from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.store import Store, for_arrow
 from django_pgqueue.spark.export.theirs import Theirs
 from django_pgqueue.spark.ingest.rewrite import DAY, Rewrites
+from django_pgqueue.spark.run import Run
 
 # Of two commits that name it and follow from one version, Delta refuses the second.
 APPLICATION = "django_pgqueue.erase"
@@ -31,13 +32,13 @@ OF_RECEIPT = "pgqueue.erasure"
 DELETE_IDS = 5_000
 
 
-def ingested(run: Any, target: str) -> InParquet | InDelta:
+def ingested(run: Run, target: str) -> InParquet | InDelta:
     """Return what was ingested to *target*."""
     is_delta = Store(target).exists("_delta_log")
     return InDelta(run, target) if is_delta else InParquet(run, target)
 
 
-def not_while_ingesting(run: Any, target: str) -> None:
+def not_while_ingesting(run: Run, target: str) -> None:
     """
     Raise DayRefused if a run of ingest may have messages that are not in files yet.
 
@@ -56,7 +57,7 @@ def not_while_ingesting(run: Any, target: str) -> None:
 class InParquet:
     """Files of a folder of Parquet."""
 
-    def __init__(self, run: Any, target: str) -> None:
+    def __init__(self, run: Run, target: str) -> None:
         self._run = run
         self._target = target
         self._rewrites = Rewrites(run, target)
@@ -138,7 +139,7 @@ class InParquet:
 class InDelta:
     """A Delta table, of any file system that deltalake knows."""
 
-    def __init__(self, run: Any, target: str) -> None:
+    def __init__(self, run: Run, target: str) -> None:
         self._run = run
         self._target = target
         self._delta = extra("deltalake")

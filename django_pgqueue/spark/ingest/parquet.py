@@ -21,6 +21,7 @@ from typing import Any
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import ingest_batches
 from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.run import Run
 
 # Spark and Arrow pass over names that begin so; the export empties `_pgqueue`.
 ASIDE = "_pgqueue_ingest"
@@ -41,7 +42,7 @@ class ParquetPlace:
     # None: as many as the option says.
     rows_max: int | None = None
 
-    def __init__(self, run: Any, target: str) -> None:
+    def __init__(self, run: Run, target: str) -> None:
         self._run = run
         self._folder = Folder(run.session, target)
 

@@ -36,6 +36,7 @@ from django_pgqueue.spark.export.rows import of_schema
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.export.sums import Sums
 from django_pgqueue.spark.ingest.parquet import ASIDE, BATCH, place_of
+from django_pgqueue.spark.run import Run
 
 REWRITES = f"{ASIDE}/rewrites"
 OF_RUN = "run-"
@@ -52,15 +53,9 @@ DAY = "day"
 
 
 class Rewrites:
-    """
-    The files of ingest at one place.
+    """The files of ingest at one place."""
 
-    Args:
-        run: A spark.run.Run.
-        target: Where.
-    """
-
-    def __init__(self, run: Any, target: str) -> None:
+    def __init__(self, run: Run, target: str) -> None:
         self._run = run
         self._target = target
         self._store = Store(target)
@@ -151,7 +146,6 @@ class Rewrites:
         Write what is kept of some files of a folder into others, in their place.
 
         Args:
-            folder: Which.
             choose: Returns which of its files.
             file_bytes: A file that has grown so large is followed by another.
             kept: Returns what stays of a batch.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.slices import by_bytes
 
 PAGE_BYTES = 8_192
@@ -71,14 +72,11 @@ class Division:
     fetch_rows: int
 
 
-def divide(session: Any, relation: str, partitions: int | None) -> Division:
+def divide(session: Session, relation: str, partitions: int | None) -> Division:
     """
     Divide the rows of *relation*, which has a primary key that begins with id.
 
-    Args:
-        session: A spark.connect.Session.
-        relation: A table, perhaps one with partitions.
-        partitions: Tasks, at most; None: by the size of the table.
+    It may have partitions. Up to *partitions* tasks read it; None: by its size.
     """
     parts = _parts(session, relation)
     size = sum(part.bytes for part in parts)
@@ -138,7 +136,7 @@ def _points(part: Part) -> list[tuple[int, float]]:
     ]
 
 
-def _parts(session: Any, relation: str) -> list[Part]:
+def _parts(session: Session, relation: str) -> list[Part]:
     tables = {
         row["name"]: row
         for row in session.rows(TABLES.format(relation=relation))

@@ -18,14 +18,7 @@ from django_pgqueue.spark.tables import Column
 
 
 def masked(frame: Any, columns: Sequence[Column], redaction: Redaction) -> Any:
-    """
-    Return *frame* with the secrets of its columns of JSON masked.
-
-    Args:
-        frame: A DataFrame with *columns* and with task.
-        columns: Those of a table, or some of them.
-        redaction: What is hidden.
-    """
+    """Return *frame*, of *columns* and task, with the secrets of its JSON masked."""
     shown = {
         column.name: _masked(column.name, redaction)
         for column in columns

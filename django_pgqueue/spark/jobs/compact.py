@@ -11,7 +11,6 @@ A queue's files are many where fewer of the given size would do.
 from __future__ import annotations
 
 from datetime import date
-from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.pipeline import exports, ingest_rewrites
@@ -31,6 +30,7 @@ from django_pgqueue.spark.export.sums import PREFIX
 from django_pgqueue.spark.export.target import checked_day, checked_target
 from django_pgqueue.spark.ingest.files import ingested
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.run import Run
 
 MEGABYTE = 2**20
 FILE_MB_MAX = 4_096
@@ -38,7 +38,7 @@ FILE_MB_MAX = 4_096
 
 @pipeline_job(name="compact", chooses=("path",), takes_out=("archive", "log"))
 def compact(
-    run: Any,
+    run: Run,
     *,
     path: str = "",
     since: str = "",
@@ -73,7 +73,7 @@ def compact(
         return each_day(lake, due, lambda day: _compact(lake, day), "rewritten in")
 
 
-def _is_ingested(run: Any, target: str) -> bool:
+def _is_ingested(run: Run, target: str) -> bool:
     """Whether messages are there, and no exported days."""
     with run.reading() as cursor:
         return not exports.known(cursor, target) and target in (

@@ -38,6 +38,7 @@ from django_pgqueue.spark.export.sums import PREFIX, Sums
 from django_pgqueue.spark.export.theirs import Theirs, sought
 from django_pgqueue.spark.ingest.files import OF_RECEIPT, ingested
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.run import Run
 
 # What a commit of Delta says of a day that was erased from.
 OF_DAY = "pgqueue.erased"
@@ -45,7 +46,7 @@ OF_DAY = "pgqueue.erased"
 
 @pipeline_job(name="erase", in_queue=False, takes_out=(), hides=("value",))
 def erase(
-    run: Any, *, path: str = "", value: str = "", task: str = "", apply: bool = False
+    run: Run, *, path: str = "", value: str = "", task: str = "", apply: bool = False
 ) -> int:
     """
     Erase the ended jobs, or the messages, of one customer, by a value that names him.
@@ -93,7 +94,7 @@ def erase(
     return rows
 
 
-def _preview(run: Any, asked: Sought, messages: Messages) -> int:
+def _preview(run: Run, asked: Sought, messages: Messages) -> int:
     """Tell what would go; return 0, since nothing has."""
     with run.reading() as cursor:
         tables = erasures.day_tables(cursor, ARCHIVE)
@@ -119,7 +120,7 @@ def _preview(run: Any, asked: Sought, messages: Messages) -> int:
     return 0
 
 
-def _note_waiting(run: Any, asked: Sought, messages: Messages) -> None:
+def _note_waiting(run: Run, asked: Sought, messages: Messages) -> None:
     with run.reading() as cursor:
         live = _counted(run, cursor, LIVE, asked, messages)
         later = erasures.count_scheduled(cursor, asked) if asked.is_of_messages else 0
@@ -141,14 +142,14 @@ def _note_waiting(run: Any, asked: Sought, messages: Messages) -> None:
 
 
 def _counted(
-    run: Any, cursor: Any, table: str, asked: Sought, messages: Messages
+    run: Run, cursor: Any, table: str, asked: Sought, messages: Messages
 ) -> int:
     pages = _pages(run, cursor, table, asked, messages.ids)
     return sum(page.rows for page in pages)
 
 
 def _pages(
-    run: Any, cursor: Any, table: str, asked: Sought, ids: Sequence[int]
+    run: Run, cursor: Any, table: str, asked: Sought, ids: Sequence[int]
 ) -> Iterator[Page]:
     after: int | None = 0
     while after is not None:
@@ -158,7 +159,7 @@ def _pages(
         after = page.last
 
 
-def _from_tables(run: Any, asked: Sought, messages: Messages, receipt: int) -> int:
+def _from_tables(run: Run, asked: Sought, messages: Messages, receipt: int) -> int:
     """Delete rows of the archive and dead letters, and count them in the receipt."""
     with run.reading() as cursor:
         tables = erasures.day_tables(cursor, ARCHIVE)
@@ -194,7 +195,7 @@ class Messages:
     waiting: frozenset[int]
 
 
-def _messages(run: Any, asked: Sought) -> Messages:
+def _messages(run: Run, asked: Sought) -> Messages:
     """Find the messages of theirs, a page of the log at a time."""
     if not asked.is_of_messages:
         return Messages((), {}, frozenset())
@@ -221,7 +222,7 @@ def _messages(run: Any, asked: Sought) -> Messages:
     return Messages(ids, going, frozenset(waiting))
 
 
-def _from_log(run: Any, messages: Messages, receipt: int) -> int:
+def _from_log(run: Run, messages: Messages, receipt: int) -> int:
     """Delete messages, and note in the receipt how many of each topic."""
     gone: dict[str, tuple[int, int, int]] = {}
     for table, ids in messages.going.items():
@@ -240,7 +241,7 @@ def _from_log(run: Any, messages: Messages, receipt: int) -> int:
     return sum(rows for rows, _first, _last in gone.values())
 
 
-def _from_ingested(run: Any, asked: Sought, receipt: int, before: int) -> int:
+def _from_ingested(run: Run, asked: Sought, receipt: int, before: int) -> int:
     """Take messages of theirs out of files of ingest; return how many those were."""
     problems: dict[str, str] = {}
     rows = 0
@@ -254,12 +255,12 @@ def _from_ingested(run: Any, asked: Sought, receipt: int, before: int) -> int:
     return rows
 
 
-def _ingested(run: Any) -> list[str]:
+def _ingested(run: Run) -> list[str]:
     with run.reading() as cursor:
         return ingest_rewrites.targets(cursor)
 
 
-def _targets(run: Any) -> list[str]:
+def _targets(run: Run) -> list[str]:
     with run.reading() as cursor:
         return erasures.targets(cursor)
 
@@ -383,7 +384,7 @@ def _is_known(details: Details) -> bool:
 class _Gone:
     """Takes their rows out of batches, and sums them up, or those that stay."""
 
-    def __init__(self, run: Any, theirs: Theirs, *, sums_kept: bool) -> None:
+    def __init__(self, run: Run, theirs: Theirs, *, sums_kept: bool) -> None:
         self._run = run
         self._theirs = theirs
         self._sums_kept = sums_kept

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import Manifest
@@ -34,6 +33,7 @@ from django_pgqueue.spark.export.target import (
     checked_target,
 )
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.run import Run
 
 # How long transactions that write to the archive are waited for.
 OPEN_SECONDS_MAX = 30.0
@@ -51,7 +51,7 @@ class Asked:
 
 @pipeline_job(name="export", chooses=("path",), takes_out=("archive",))
 def export(
-    run: Any,
+    run: Run,
     *,
     path: str = "",
     format: str = "parquet",  # noqa: A002  # An option is called as people say it.
@@ -151,7 +151,7 @@ def _is_there(lake: Lake, manifest: Manifest) -> bool:
 
 
 def _wait_until_closed(
-    run: Any, due: dict[date, str], problems: dict[date, str]
+    run: Run, due: dict[date, str], problems: dict[date, str]
 ) -> None:
     """Wait for who may still write rows of the days; take those out that stay open."""
     if not due:

@@ -236,11 +236,10 @@ def _dsn_of(run: Run) -> str | None:
     said = os.environ.get(variable, "").strip()
     if said:
         return said
-    dsn: str = run.dsn
-    return dsn if variable == DEFAULT_VARIABLE else None
+    return run.dsn if variable == DEFAULT_VARIABLE else None
 
 
-def _check_checkpoint(run: Any, asked: Asked, place: Place) -> None:
+def _check_checkpoint(run: Run, asked: Asked, place: Place) -> None:
     """Raise SparkError where messages are there, and no checkpoint knows of them."""
     if asked.starts or place.is_empty(asked.topics):
         return
@@ -259,7 +258,7 @@ def _check_checkpoint(run: Any, asked: Asked, place: Place) -> None:
     )
 
 
-def _bounds(run: Any, names: tuple[str, ...]) -> dict[str, int]:
+def _bounds(run: Run, names: tuple[str, ...]) -> dict[str, int]:
     """
     Return up to which id each topic can be read.
 
@@ -273,7 +272,7 @@ def _bounds(run: Any, names: tuple[str, ...]) -> dict[str, int]:
         return {name: limits.of(known[name].id) for name in names if name in known}
 
 
-def _tell(run: Any, query: Any, bounds: Mapping[str, int], target: str) -> None:
+def _tell(run: Run, query: Any, bounds: Mapping[str, int], target: str) -> None:
     """Note how far each topic is read, for people and for retention."""
     progress = query.lastProgress
     if progress is None:
@@ -282,7 +281,7 @@ def _tell(run: Any, query: Any, bounds: Mapping[str, int], target: str) -> None:
     _note(run, _offset(progress, "endOffset"), bounds, target)
 
 
-def _tell_on(run: Any, query: Any, told: Any, target: str) -> Any:
+def _tell_on(run: Run, query: Any, told: Any, target: str) -> Any:
     """Do the same for a query that goes on, after *told*; return what was told last."""
     progress = query.lastProgress
     if progress is None or progress["timestamp"] == told:
@@ -309,7 +308,7 @@ def _offset(progress: Any, name: str) -> Any:
     return json.loads(said) if isinstance(said, str) else said
 
 
-def _note(run: Any, offset: Any, read_to: Mapping[str, int], target: str) -> None:
+def _note(run: Run, offset: Any, read_to: Mapping[str, int], target: str) -> None:
     with run.transaction(is_brief=True) as cursor:
         cursor.execute(INSTALLATION)
         # Spark may read another database than that of the run.

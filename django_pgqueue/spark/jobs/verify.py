@@ -9,7 +9,6 @@ one the manifest keeps what is wrong, and the doctor tells it until the day is w
 from __future__ import annotations
 
 from datetime import date
-from typing import Any
 
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import Manifest
@@ -18,12 +17,13 @@ from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import FilesDay
 from django_pgqueue.spark.export.target import checked_day, checked_target
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.run import Run
 
 AGAIN = "The archive has it: the next run of export replaces it."
 
 
 @pipeline_job(name="verify", chooses=("path",), takes_out=("archive",))
-def verify(run: Any, *, path: str = "", since: str = "", until: str = "") -> int:
+def verify(run: Run, *, path: str = "", since: str = "", until: str = "") -> int:
     """
     Read the files of exported days, and compare them with their manifests.
 

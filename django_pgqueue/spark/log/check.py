@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost, SparkError
+from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log.bounds import Topic
 from django_pgqueue.spark.log.offsets import Offset
 from django_pgqueue.spark.slices import moment
@@ -58,7 +58,7 @@ ANEW = (
 logger = logging.getLogger("django_pgqueue.spark")
 
 
-def marked(session: Any, offset: Offset) -> dict[int, bool]:
+def marked(session: Session, offset: Offset) -> dict[int, bool]:
     """Return whether the log has, or had, each topic's mark, for those with one."""
     marks = [
         f"({topic.id}, {topic.mark.id}::bigint, {moment(topic.mark.time)})"
@@ -95,7 +95,6 @@ def check_log(
     Raise SparkError unless the log is the one that *offset* was taken of.
 
     Args:
-        offset: Of a checkpoint.
         topics: Those of the database, read after *marks*.
         highest: The highest id that was drawn.
         marks: What marked() has found.
@@ -153,7 +152,7 @@ def check_kept(name: str, position: int, removed_to: int, on_data_loss: str) -> 
 
 
 def check_still_kept(
-    session: Any, positions: Mapping[int, int], on_data_loss: str
+    session: Session, positions: Mapping[int, int], on_data_loss: str
 ) -> None:
     """
     Raise MessagesLost if retention came between while a task was reading.
@@ -161,10 +160,7 @@ def check_still_kept(
     Retention says up to where it removes before it removes anything. So a task that
     asks after it has read knows whether it has read all.
 
-    Args:
-        session: That of the task.
-        positions: By topic: after which id the task has read.
-        on_data_loss: FAIL or CONTINUE.
+    The *positions* are by topic: after which id the task has read.
     """
     ids = ", ".join(map(str, positions))
     for row in session.rows(REMOVED.format(topics=ids)):

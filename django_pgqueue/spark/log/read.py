@@ -14,6 +14,7 @@ from typing import Any
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.overview import days
+from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import starting
 from django_pgqueue.spark.log.bounds import (
     Topic,
@@ -53,7 +54,7 @@ SELECT asked.place::int AS place,
 
 
 def plan(
-    session: Any,
+    session: Session,
     *,
     names: Sequence[str] | None,
     begin: Place,
@@ -64,10 +65,7 @@ def plan(
     Divide what the log has by now into one tuple of slices for each task.
 
     Args:
-        session: A spark.connect.Session.
         names: Of topics; None: all.
-        begin: Where the read begins.
-        end: Where it ends.
         partitions: Tasks, at most; None: by the size of the log.
 
     Raises:
@@ -109,7 +107,6 @@ def tasks(
     Divide the counted *ranges* of a stream's batch among tasks.
 
     Args:
-        ranges: Counted.
         partitions: Tasks, at most; None: by the messages.
         since: When the first day begins that has any of them.
     """
@@ -143,7 +140,7 @@ def _ids(part: Slice) -> int:
 
 
 def _ends(
-    session: Any,
+    session: Session,
     ranges: Sequence[Range],
     since: datetime | None,
     until: datetime | None,

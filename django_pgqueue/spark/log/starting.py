@@ -82,14 +82,9 @@ def begin(
     horizon: int,
 ) -> dict[int, int]:
     """
-    Return after which id a read of each partition begins.
+    Return after which id a read of each of some partitions begins.
 
-    Args:
-        cursor: On the primary.
-        place: What was asked for.
-        topic: Of which topic.
-        partitions: Of which partitions.
-        horizon: The topic's, fetched before this is called.
+    The topic's *horizon* was fetched before this is called.
     """
     if place.word == LATEST:
         return dict.fromkeys(partitions, horizon)

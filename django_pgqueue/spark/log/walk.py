@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from django_pgqueue.log.in_partition import RISING, within
+from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log.bounds import since
 
 # Locks: ACCESS SHARE. Messages after a position, up to a bound, at most so many of
@@ -57,7 +57,10 @@ class Range:
 
 
 def count(
-    session: Any, ranges: Sequence[Range], most: Sequence[int], first: datetime | None
+    session: Session,
+    ranges: Sequence[Range],
+    most: Sequence[int],
+    first: datetime | None,
 ) -> list[tuple[int, int | None]]:
     """Return, for each range, its messages up to *most*, and the last of these."""
     found: list[tuple[int, int | None]] = [(0, None)] * len(ranges)
@@ -80,7 +83,7 @@ def count(
 
 
 def counted(
-    session: Any, ranges: Sequence[Range], first: datetime | None
+    session: Session, ranges: Sequence[Range], first: datetime | None
 ) -> list[Range]:
     """Return *ranges* with their rows."""
     found = count(session, ranges, [COUNT_MAX] * len(ranges), first)
@@ -91,7 +94,7 @@ def counted(
 
 
 def limited(
-    session: Any, ranges: Sequence[Range], rows_max: int, first: datetime | None
+    session: Session, ranges: Sequence[Range], rows_max: int, first: datetime | None
 ) -> list[Range]:
     """
     Return *ranges* cut so that they have *rows_max* messages together, at most.

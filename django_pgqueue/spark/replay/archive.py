@@ -14,6 +14,7 @@ from psycopg import sql
 
 from django_pgqueue.spark.replay import named
 from django_pgqueue.spark.replay.asked import OF_JOBS, QUEUE, Asked, moment_of
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.journal import Outcome, Write, marks
 from django_pgqueue.spark.write.move import hints_of
 from django_pgqueue.spark.write.staged import DUE_AT, MARKED
@@ -54,7 +55,7 @@ SELECT queue, count(*), count(lane), count(lane) FILTER (WHERE lane_policy = 'fa
 """
 
 
-def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
+def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
     """
     Enqueue jobs of the archive again; return how many.
 
@@ -96,12 +97,11 @@ def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
     return done
 
 
-def tell(run: Any, found: list[Any], what: str) -> None:
+def tell(run: Run, found: list[Any], what: str) -> None:
     """
     Note what would be replayed.
 
     Args:
-        run: A spark.run.Run.
         found: Of each task or name and each day: how many, and how many of them are
             left out, since they are jobs of messages.
         what: "jobs" or "messages".

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django_pgqueue.bounds import PER_SECOND_MAX, QUEUE_NAME
 from django_pgqueue.exceptions import SparkOptionError, TopicError
@@ -13,6 +12,7 @@ from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.replay_plan import place
 from django_pgqueue.log.start import EARLIEST, Start
 from django_pgqueue.spark.export.target import checked_format, checked_target
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.once import digest
 
 LOG, ARCHIVE = "log", "archive"
@@ -61,7 +61,7 @@ class Asked:
         return self.to.removeprefix(TOPIC) if self.to.startswith(TOPIC) else None
 
 
-def asked(run: Any) -> Asked:
+def asked(run: Run) -> Asked:
     """
     Return what the run's options say.
 
@@ -135,7 +135,7 @@ def moment_of(said: int | Start, now: datetime) -> datetime | None:
     return None if said.text == EARLIEST else datetime.fromisoformat(said.text)
 
 
-def _name(run: Any) -> str:
+def _name(run: Run) -> str:
     """Return a name that is the same whenever, on the same day, the same is asked."""
     given = {name: said for name, said in run.options.items() if name != "preview"}
     return f"replay {run.started_at:%Y-%m-%d} {digest(given)}"

@@ -16,6 +16,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.spark.export.delta import found_table
 from django_pgqueue.spark.replay.archive import tell
 from django_pgqueue.spark.replay.asked import QUEUE, Asked, moment_of
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.parts import OF_LOG
 
 # What a job that is replayed keeps.
@@ -27,7 +28,7 @@ OF_JOB = (
 OF_MESSAGE = ("id", "name", "key", "payload", "headers")
 
 
-def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
+def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
     """
     Replay what files have; return how many messages or jobs that are.
 
@@ -42,7 +43,7 @@ def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
     if is_preview:
         preview(run, frame, of_jobs=not asked.topic)
         return 0
-    given = {
+    given: dict[str, Any] = {
         "name": asked.name,
         "perSecond": None if asked.rate is None else str(asked.rate),
         "refusedPath": asked.refused_path,
@@ -51,26 +52,18 @@ def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
         return _enqueue(run, frame, asked, given)
     if asked.to_topic is None:
         frame = frame.select(*OF_LOG)
-        done: int = run.enqueue(frame, topic=asked.topic, receiver=asked.to, **given)
-        return done
+        return run.enqueue(frame, topic=asked.topic, receiver=asked.to, **given)
     f = extra("pyspark.sql.functions")
     rest = f.expr(f"substring(name, {len(asked.topic) + 1})")
     frame = frame.select(*OF_MESSAGE).withColumn(
         "name", f.concat(f.lit(asked.to_topic), rest)
     )
-    published: int = run.enqueue(frame, topic=asked.to_topic, encoded="true", **given)
-    return published
+    return run.enqueue(frame, topic=asked.to_topic, encoded="true", **given)
 
 
-def messages(run: Any, path: str, kind: str, topic: str) -> Any:
+def messages(run: Run, path: str, kind: str, topic: str) -> Any:
     """
-    Return the messages of a topic that ingest has written, as a DataFrame.
-
-    Args:
-        run: A spark.run.Run.
-        path: Where ingest has written them.
-        kind: "parquet" or "delta".
-        topic: Its name.
+    Return the messages of *topic* that ingest has written to *path*, as a DataFrame.
 
     Raises:
         SparkError: There are none.
@@ -80,7 +73,7 @@ def messages(run: Any, path: str, kind: str, topic: str) -> Any:
     return _parquet(run, path, _delta_files(path, f"/topic={topic}/"))
 
 
-def jobs(run: Any, asked: Asked) -> Any:
+def jobs(run: Run, asked: Asked) -> Any:
     """
     Return the jobs that export has written and that are meant, as a DataFrame.
 
@@ -96,7 +89,7 @@ def jobs(run: Any, asked: Asked) -> Any:
     return frame
 
 
-def preview(run: Any, frame: Any, *, of_jobs: bool) -> None:
+def preview(run: Run, frame: Any, *, of_jobs: bool) -> None:
     """Note how many messages by name and day, or jobs by task and day, there are."""
     f = extra("pyspark.sql.functions")
     name, at = ("task", "finished_at") if of_jobs else ("name", "published_at")
@@ -110,18 +103,17 @@ def preview(run: Any, frame: Any, *, of_jobs: bool) -> None:
     tell(run, [tuple(row) for row in found], "jobs" if of_jobs else "messages")
 
 
-def _enqueue(run: Any, frame: Any, asked: Asked, given: dict[str, Any]) -> int:
+def _enqueue(run: Run, frame: Any, asked: Asked, given: dict[str, Any]) -> int:
     f = extra("pyspark.sql.functions")
     frame = frame.where(f.col("message_id").isNull()).select(*OF_JOB)
     into = asked.to.removeprefix(QUEUE)
     # A folder's name is no number.
     queue = f.lit(into) if into else f.col("queue").cast("string")
     frame = frame.withColumn("queue", queue)
-    done: int = run.enqueue(frame, encoded="true", **given)
-    return done
+    return run.enqueue(frame, encoded="true", **given)
 
 
-def _narrowed(run: Any, frame: Any, asked: Asked, at: str, number: str | None) -> Any:
+def _narrowed(run: Run, frame: Any, asked: Asked, at: str, number: str | None) -> Any:
     """Return the rows of the range; the folders of other days are not opened."""
     f = extra("pyspark.sql.functions")
     for bound, is_end in ((asked.since, False), (asked.until, True)):
@@ -147,7 +139,7 @@ def narrowed(frame: Any, at: str, moment: datetime, *, is_end: bool) -> Any:
     return frame.where((column >= f.lit(moment)) & (f.col("day") >= day))
 
 
-def _parquet(run: Any, path: str, files: list[str]) -> Any:
+def _parquet(run: Run, path: str, files: list[str]) -> Any:
     try:
         return run.session.read.option("basePath", path).parquet(*files)
     except Exception as error:

@@ -18,6 +18,7 @@ from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.queues import bulk_acts
 from django_pgqueue.spark.replay import named
 from django_pgqueue.spark.replay.asked import Asked
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.move import Publishing
 
@@ -48,7 +49,7 @@ SELECT set_config('enable_seqscan', 'off', true),
 COUNT = "SELECT count(*), min(m.id), max(m.id) FROM {rows} m"
 
 
-def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
+def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
     """
     Replay a range of a log; return how many messages are meant.
 
@@ -101,7 +102,7 @@ def replay(run: Any, asked: Asked, *, is_preview: bool) -> int:
     return named.write(run, asked.name, ask, keeps_empty=plan.is_more).rows
 
 
-def _publish(run: Any, asked: Asked, to: str, *, is_preview: bool) -> int:
+def _publish(run: Run, asked: Asked, to: str, *, is_preview: bool) -> int:
     """Publish messages of a log to a topic, all in one transaction."""
     with run.reading() as cursor:
         row = groups.topic_of(cursor, asked.topic, makes=False)

@@ -13,6 +13,7 @@ from uuid import uuid4
 from psycopg import Rollback
 
 from django_pgqueue.postgres.wake import wake
+from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write import journal, once
 from django_pgqueue.spark.write.journal import Outcome, Write
 
@@ -20,7 +21,7 @@ from django_pgqueue.spark.write.journal import Outcome, Write
 Work = Callable[[Any, Write, Outcome], None]
 
 
-def is_written(run: Any, name: str) -> bool:
+def is_written(run: Run, name: str) -> bool:
     """
     Whether a write of that name is committed, which is told by a note.
 
@@ -34,13 +35,11 @@ def is_written(run: Any, name: str) -> bool:
     return True
 
 
-def write(run: Any, name: str, work: Work, *, keeps_empty: bool = False) -> Outcome:
+def write(run: Run, name: str, work: Work, *, keeps_empty: bool = False) -> Outcome:
     """
     Do *work* and note it under *name*, in one transaction that a live run commits.
 
     Args:
-        run: A spark.run.Run.
-        name: Which is free.
         work: Called with a connection, the write and its outcome.
         keeps_empty: Keep what has no rows; else the name stays free.
 

@@ -33,11 +33,7 @@ class Columns:
 
 def plan(schema: Any, options: WriteOptions) -> Columns:
     """
-    Return where each part of a job or a message is found.
-
-    Args:
-        schema: A pyarrow.Schema.
-        options: What the write was asked for.
+    Return where each part of a job or a message is found in a pyarrow.Schema.
 
     Raises:
         SparkOptionError: The columns and the options do not make jobs, or messages.

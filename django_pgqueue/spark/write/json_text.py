@@ -50,13 +50,7 @@ def json_text(values: Any) -> Any:
 
 
 def json_objects(names: Sequence[str], texts: Sequence[Any]) -> Any:
-    """
-    Return one JSON object for each row.
-
-    Args:
-        names: Of the fields, one at least.
-        texts: For each field a pyarrow.Array of JSON texts.
-    """
+    """Return a JSON object for each row, of the JSON texts of one field or more."""
     pieces: list[Any] = []
     for place, (name, text) in enumerate(zip(names, texts, strict=True)):
         pieces += [f"{',' if place else '{'}{ENCODER.encode(name)}:", text]
@@ -79,9 +73,7 @@ def problem_of_type(kind: Any, depth: int = 1) -> str | None:
     """
     Return why no value of the Arrow type *kind* can travel, or None.
 
-    Args:
-        kind: A pyarrow.DataType.
-        depth: On which level the values stand; the arguments themselves are on 0.
+    The values stand on the level *depth*; the arguments themselves are on 0.
     """
     types = extra("pyarrow").types
     if types.is_null(kind):
@@ -110,9 +102,7 @@ def explain(value: Any, path: str) -> str:
     """
     Return where and why the one value of an array cannot travel.
 
-    Args:
-        value: A pyarrow.Array of length 1, of which json_text() makes NULL.
-        path: Where the value stands.
+    The *value* is a pyarrow.Array of length 1, of which json_text() makes NULL.
     """
     try:
         text_of(_python(value[0].as_py(), value.type))

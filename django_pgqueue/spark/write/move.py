@@ -117,12 +117,7 @@ class Publishing:
         """
         Publish messages of any relation that has their columns; return how many.
 
-        Args:
-            connection: In a transaction.
-            write: In whose name.
-            outcome: Which learns whom to wake.
-            rows: The relation, in brackets.
-            staged: What *rows* takes as parameters.
+        *rows* is the relation, in brackets, and takes *staged* as parameters.
 
         Raises:
             SparkError: A subscription is full, and refuses them.

@@ -42,11 +42,9 @@ class Named:
 
 def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
     """
-    Return whether *name* is free.
+    Return whether a write may have *name*.
 
     Args:
-        dsn: The database.
-        name: The option name of the write.
         takes_over: Roll back an open write of that name, whose driver is known to be
             dead.
 
@@ -81,12 +79,9 @@ def told(name: str, result: WriteResult, what: str) -> str:
 
 def write_named(frame: Any, options: Mapping[str, str], dsn: str) -> WriteResult:
     """
-    Write *frame* as jobs, and return what the journal says of it.
+    Write *frame* as jobs, and return what the journal at *dsn* says of it.
 
-    Args:
-        frame: A DataFrame.
-        options: Those of format("pgqueue"), with a name.
-        dsn: Where that leads.
+    The options are those of format("pgqueue"), with a name.
 
     Raises:
         SparkError: It was written to another database.

@@ -166,11 +166,7 @@ def wake_workers(
     """
     Send one NOTIFY for each queue: a hint, so its failure is none of the write's.
 
-    Args:
-        connection: In autocommit.
-        queues: Those that have got jobs.
-        write_id: Of the write that is committed.
-        has_lanes: Whether some of its jobs may wait in lanes.
+    Some jobs of the write may wait in lanes, if it *has_lanes*.
     """
     try:
         wake(connection.cursor(), queues)

@@ -63,14 +63,7 @@ class Checked:
 
 
 class Rows:
-    """
-    Makes jobs, or messages, of the rows of one write.
-
-    Args:
-        columns: Where their parts are.
-        options: What all of them have, and the limits.
-        lead: What is written before each row for COPY.
-    """
+    """Makes jobs, or messages, of the rows of a write; for COPY, each behind *lead*."""
 
     def __init__(
         self, columns: Columns, options: WriteOptions, *, lead: str = ""
@@ -276,14 +269,7 @@ def _lanes(task: Any, key: list[tuple[str, Any]], reasons: Reasons) -> Any:
 
 
 def _copy_text(lead: str, columns: Sequence[Any], rows: int) -> Any:
-    """
-    Return the rows of COPY's text format, as a buffer.
-
-    Args:
-        lead: Before each row, as COPY reads it.
-        columns: Texts, NULL for NULL.
-        rows: How many there are.
-    """
+    """Return *rows* rows of COPY's text format, each behind *lead*, as a buffer."""
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     if rows == 0 or not columns:
         return memoryview(f"{lead}\n".encode() * rows)

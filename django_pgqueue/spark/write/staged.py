@@ -137,13 +137,6 @@ Move = Callable[[Connection, Write, Outcome], int]
 def commit(connection: Connection, write: Write, outcome: Outcome, move: Move) -> int:
     """
     Move the staged rows of the attempts that count: all, or none.
-
-    Args:
-        connection: In autocommit.
-        write: Whose rows.
-        outcome: What its tasks have reported.
-        move: What moves them.
-
     Returns:
         How many rows were left out: their dedup key is taken, or nobody wants them.
 

@@ -236,12 +236,6 @@ class _Task:
 def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
     """
     Check all that can be known before the first row, and return the writer.
-
-    Args:
-        given: The options of the write.
-        schema: Of the DataFrame, a pyspark StructType.
-        overwrite: Whether mode("overwrite") was asked for.
-
     Raises:
         SparkOptionError: The options and the columns do not make jobs.
         SparkError: The database cannot be reached, lacks a migration, or cannot do
