@@ -87,7 +87,7 @@ def read(
         SparkError: The database cannot be reached; or a snapshot that has ended, or
             that there is no JDBC driver for.
     """
-    given = _options(table, columns, partitions, redact, _where(snapshot, dsn))
+    given = options_of(table, columns, partitions, redact, _where(snapshot, dsn))
     return table_frame(spark, given, where, snapshot)
 
 
@@ -124,28 +124,26 @@ def query(
         ranges = None
         if divide_by is not None:
             ranges = queries.divide(session, sql, columns, divide_by, partitions)
-        found, reason = _address(spark, session, text)
-        if found is not None:
-            division: dict[str, Any] = {}
-            if ranges is not None:
-                division = {
-                    "column": ranges.column,
-                    "lowerBound": ranges.first,
-                    "upperBound": ranges.last,
-                    "numPartitions": ranges.partitions,
-                }
-            selected = ", ".join(column.sql for column in columns)
-            frame, reason = _load(
+        division: dict[str, Any] = {}
+        if ranges is not None:
+            division = {
+                "column": ranges.column,
+                "lowerBound": ranges.first,
+                "upperBound": ranges.last,
+                "numPartitions": ranges.partitions,
+            }
+        selected = ", ".join(column.sql for column in columns)
+        try:
+            return _load(
                 spark,
-                found,
+                _address(spark, session, text),
                 f"({queries.WHOLE_QUERY.format(columns=selected, query=sql)}) AS q",
                 name="query",
                 snapshot=snapshot,
                 **division,
             )
-            if frame is not None:
-                return frame
-        _without_driver(reason, snapshot)
+        except NotByJdbc as reason:
+            _without_driver(reason, snapshot)
         found_rows = queries.read(session, sql, columns)
         return spark.createDataFrame(found_rows, queries.ddl(columns))
 
@@ -164,8 +162,9 @@ def table_frame(
     frame = None
     # JDBC knows no pace.
     if asked.rows_per_second_max is None:
-        frame, reason = _table_by_jdbc(spark, asked, needed, snapshot)
-        if frame is None:
+        try:
+            frame = _table_by_jdbc(spark, asked, needed, snapshot)
+        except NotByJdbc as reason:
             _without_driver(reason, snapshot)
     if frame is None:
         fetched = {**given, "columns": ",".join(needed)}
@@ -187,20 +186,17 @@ def _table_by_jdbc(
     asked: options.ReadOptions,
     needed: Sequence[str],
     snapshot: Snapshot | None,
-) -> tuple[Any, str]:
-    """Return the columns *needed* of a table by JDBC; or None, and why it cannot be."""
-    if _is_connect(spark):
-        return None, "A server of Spark Connect has a DSN of its own."
+) -> Any:
+    """Return the columns *needed* of a table by JDBC; raise NotByJdbc."""
+    _check_ours(spark)
     table = asked.table
     text = find_dsn(spark, asked.dsn)
     with Session(text, table=table.name) as session:
-        found, reason = _address(spark, session, text)
-        if found is None:
-            return None, reason
+        found = _address(spark, session, text)
         relation = "pgqueue_message" if table.is_log else table.relation
         division = divide(session, relation, asked.partitions)
     by_key = (BY_KEY,) if len(division.conditions) > 1 else ()
-    frame, reason = _load(
+    frame = _load(
         spark,
         found,
         TABLE.format(
@@ -212,12 +208,10 @@ def _table_by_jdbc(
         fetch_rows=division.fetch_rows,
         predicates=list(division.conditions),
     )
-    if frame is None:
-        return None, reason
     redaction = asked.redaction(redaction_in(spark))
     columns = [column for column in table.columns if column.name in needed]
     # What is left out here is not masked either.
-    return masked(frame, columns, redaction).select(*needed), ""
+    return masked(frame, columns, redaction).select(*needed)
 
 
 def _load(
@@ -230,8 +224,8 @@ def _load(
     set_up: Sequence[str] = (),
     fetch_rows: int = FETCH_ROWS_MAX,
     **division: Any,
-) -> tuple[Any, str]:
-    """Return *relation* by Spark's JDBC source; or None, and why it cannot be."""
+) -> Any:
+    """Return *relation* by Spark's JDBC source; raise NotByJdbc."""
     first = () if snapshot is None else (snapshot.statement,)
     zone = _zone(spark)
     statements = (*first, *SET_UP, *set_up)
@@ -244,30 +238,26 @@ def _load(
     }
     url = where.url(**BINARY, ApplicationName=f"pgqueue spark: {name}")
     try:
-        return spark.read.jdbc(url, relation, properties=properties, **division), ""
+        return spark.read.jdbc(url, relation, properties=properties, **division)
     except Exception as error:
         if f"ClassNotFoundException: {driver.CLASS}" in str(error):
-            return None, driver.NOT_THERE
+            raise NotByJdbc(driver.NOT_THERE) from None
         raise SparkError(
             f"Spark cannot read {name} by JDBC: {error_text(error)}"
         ) from None
 
 
-def _address(spark: Any, session: Session, dsn: str) -> tuple[Address | None, str]:
-    """Return where JDBC finds the database of *session*; or None, and why not."""
-    if _is_connect(spark):
-        return None, "A server of Spark Connect has a DSN of its own."
+def _address(spark: Any, session: Session, dsn: str) -> Address:
+    """Return where JDBC finds the database of *session*; raise NotByJdbc."""
+    _check_ours(spark)
     (who,) = session.rows(WHO)
-    try:
-        return address(dsn, user=who["role"], database=who["database"]), ""
-    except NotByJdbc as error:
-        return None, str(error)
+    return address(dsn, user=who["role"], database=who["database"])
 
 
-def _without_driver(reason: str, snapshot: Snapshot | None) -> None:
+def _without_driver(reason: NotByJdbc, snapshot: Snapshot | None) -> None:
     if snapshot is not None:
-        raise SparkError(f"A snapshot is for reading by JDBC. {reason}")
-    driver.tell_once(reason)
+        raise SparkError(f"A snapshot is for reading by JDBC. {reason}") from None
+    driver.tell_once(str(reason))
 
 
 def _where(snapshot: Snapshot | None, dsn: DsnSource | None) -> DsnSource:
@@ -286,12 +276,12 @@ def _where(snapshot: Snapshot | None, dsn: DsnSource | None) -> DsnSource:
     return snapshot.dsn
 
 
-def _options(
+def options_of(
     table: str,
     columns: Sequence[str] | None,
     partitions: int | None,
-    redact: Sequence[str] | None,
-    dsn: DsnSource,
+    redact: Sequence[str] | None = None,
+    dsn: DsnSource | None = None,
 ) -> dict[str, str]:
     """Return what read() is asked for as options of format("pgqueue")."""
     given: dict[str, str] = {"table": table}
@@ -301,9 +291,9 @@ def _options(
         given["partitions"] = str(partitions)
     if redact is not None:
         given["redact"] = json.dumps(list(redact))
-    if dsn.file is not None:
+    if dsn is not None and dsn.file is not None:
         given["dsnFile"] = dsn.file
-    if dsn.variable != DEFAULT_VARIABLE:
+    if dsn is not None and dsn.variable != DEFAULT_VARIABLE:
         given["dsnEnv"] = dsn.variable
     return given
 
@@ -335,5 +325,7 @@ def _zone(spark: Any) -> str:
     return str(zone)
 
 
-def _is_connect(spark: Any) -> bool:
-    return ".connect." in type(spark).__module__
+def _check_ours(spark: Any) -> None:
+    """Raise NotByJdbc for a session of Spark Connect."""
+    if ".connect." in type(spark).__module__:
+        raise NotByJdbc("A server of Spark Connect has a DSN of its own.")

@@ -177,11 +177,7 @@ class Run:
                 read at the run's pace.
             SparkError: The snapshot has ended, or there is no JDBC driver for it.
         """
-        given = {"table": table, **self.read_options}
-        if columns is not None:
-            given["columns"] = ",".join(columns)
-        if partitions is not None:
-            given["partitions"] = str(partitions)
+        given = {**frames.options_of(table, columns, partitions), **self.read_options}
         options.parse(given, streams=False)
         if snapshot is not None:
             self._unpaced("A snapshot")
