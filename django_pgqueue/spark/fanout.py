@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 from uuid import uuid4
 
@@ -237,9 +239,7 @@ def _check_keys(frame: Any, said: FanOut) -> None:
     """Raise SparkOptionError for keys that are NULL or, if refused, in several rows."""
     f = extra("pyspark.sql.functions")
     keys = [column(name) for name in said.key]
-    is_null = keys[0].isNull()
-    for each in keys[1:]:
-        is_null = is_null | each.isNull()
+    is_null = reduce(or_, (key.isNull() for key in keys))
     counted = frame.groupBy(*keys).agg(f.count(f.lit(1)).alias(ROWS))
     is_bad = is_null if said.repeated == KEEP else is_null | (column(ROWS) > 1)
     found = counted.where(is_bad).limit(KEYS_SHOWN_MAX + 1).collect()
@@ -268,10 +268,7 @@ def _shown(values: Sequence[object]) -> str:
 
 
 def _check_window(start: datetime, over: timedelta, now: datetime) -> None:
-    try:
-        end = start + over
-    except OverflowError:
-        end = TIME_MAX + over
+    end = start + over
     if end > TIME_MAX:
         raise SparkOptionError(
             f"The window begins at {start.isoformat()} and is {over} long: it must end "
