@@ -89,17 +89,16 @@ def select(names: list[str], table: Table) -> tuple[Column, ...]:
         SparkOptionError: One is unknown, or named twice, or there is none.
     """
     columns = []
+    known = {column.name: column for column in table.columns}
     for name in names:
-        column = table.column(name)
-        if column is None:
-            known = [c.name for c in table.columns]
+        if name not in known:
             raise SparkOptionError(
-                f"Table {table.name} has no column {name!r}.{did_you_mean(name, known)}"
-                f" The columns are {', '.join(known)}."
+                f"Table {table.name} has no column {name!r}."
+                f"{did_you_mean(name, list(known))} The columns are {', '.join(known)}."
             )
-        if column in columns:
+        if known[name] in columns:
             raise SparkOptionError(f"Column {name!r} is asked for twice.")
-        columns.append(column)
+        columns.append(known[name])
     if not columns:
         raise SparkOptionError("Ask for one column at least: id, say.")
     return tuple(columns)

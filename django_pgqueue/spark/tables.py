@@ -68,10 +68,6 @@ class Table:
     # Is read by topic and partition, up to the horizon: spark/log/.
     is_log: bool = False
 
-    def column(self, name: str) -> Column | None:
-        """Return the column *name*, or None."""
-        return next((c for c in self.columns if c.name == name), None)
-
 
 def _json(name: str) -> Column:
     return Column(name, "string", is_json=True)

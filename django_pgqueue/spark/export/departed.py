@@ -10,7 +10,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Departed
 from django_pgqueue.spark.export.delta import actions_of
 from django_pgqueue.spark.run import Run
-from django_pgqueue.spark.tables import ARCHIVE
+from django_pgqueue.spark.tables import ARCHIVE, ddl
 
 # A time with its offset: a row of Spark has the local time of this process, in which,
 # when summer time ends, an hour happens twice.
@@ -24,9 +24,7 @@ def frame_of(run: Run, day: Departed, columns: Sequence[str]) -> Any:
     Raises:
         SparkError: The day is not where it was exported to.
     """
-    schema = ", ".join(
-        f"{c.name} {c.type}" for c in ARCHIVE.columns if c.name in columns
-    )
+    schema = ddl(tuple(c for c in ARCHIVE.columns if c.name in columns))
     base = _for_spark(day.target)
     reader = run.session.read.schema(schema).option("basePath", base)
     try:

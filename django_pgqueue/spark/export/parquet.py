@@ -67,7 +67,8 @@ class ParquetPlace(Place):
     def leave(self) -> None:
         """Remove what this run has not published; another may have begun meanwhile."""
         self._store.remove_folder(self._aside)
-        self._store.remove_empty(ASIDE)
+        if not self._store.names(ASIDE):
+            self._store.remove_folder(ASIDE)
 
     def has(self, day: date) -> bool:
         """Whether the day has a file that readers see."""

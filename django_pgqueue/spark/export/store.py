@@ -103,11 +103,6 @@ class Store:
             if self.files(name):
                 raise
 
-    def remove_empty(self, name: str) -> None:
-        """Delete a folder, unless there is something in it."""
-        if not self.names(name):
-            self.remove_folder(name)
-
     def names(self, name: str) -> list[str]:
         """Return what is directly in a folder; nothing if it does not exist."""
         return sorted(info.base_name for info in self._listed(name, recursive=False))

@@ -261,9 +261,6 @@ def _at(text: object, otherwise: float) -> float:
     """Return when it happened; *otherwise* where the entry does not say."""
     try:
         said = datetime.fromisoformat(text if isinstance(text, str) else "")
-    except ValueError:
-        return otherwise
-    try:
         return said.replace(tzinfo=said.tzinfo or UTC).timestamp()
     except (OverflowError, ValueError):
         return otherwise

@@ -9,7 +9,7 @@ at that moment. Equal states are equal texts: Spark compares them as such.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -118,11 +118,7 @@ class Offset:
                         str(number): topic.positions[number]
                         for number in sorted(topic.positions)
                     },
-                    **(
-                        {"mark": {"id": topic.mark.id, "at": topic.mark.at}}
-                        if topic.mark
-                        else {}
-                    ),
+                    **({"mark": asdict(topic.mark)} if topic.mark else {}),
                 }
                 for name, topic in sorted(self.topics.items())
             },
