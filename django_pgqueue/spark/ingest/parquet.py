@@ -14,8 +14,7 @@ one, which counts from 0, never takes its batches for those of another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.extras import extra
@@ -31,6 +30,7 @@ WHOLE = "_whole"
 
 OPEN_FILES = "spark.sql.maxConcurrentOutputFileWriters"
 FILES_OPEN_MAX = 32
+TIMES = "spark.sql.parquet.outputTimestampType"
 
 # Of the checkpoint's id, in the name of a file.
 ID_CHARACTERS = 8
@@ -91,16 +91,17 @@ class ParquetPlace:
         self._folder.remove(batch)
         counted, rows = self._run.counted(frame)
         # The session of this query alone. A task that has a file open for each topic
-        # and day need not sort its messages by them.
+        # and day need not sort its messages by them; and times are written as every
+        # reader of Parquet knows them, and not as INT96.
         frame.sparkSession.conf.set(OPEN_FILES, str(FILES_OPEN_MAX))
-        with microseconds(frame.sparkSession):
-            (
-                counted.withColumn("day", f.to_date("published_at"))
-                .write.partitionBy("topic", "day")
-                .option("compression", "zstd")
-                .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-                .parquet(self._folder.path(batch))
-            )
+        frame.sparkSession.conf.set(TIMES, "TIMESTAMP_MICROS")
+        (
+            counted.withColumn("day", f.to_date("published_at"))
+            .write.partitionBy("topic", "day")
+            .option("compression", "zstd")
+            .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+            .parquet(self._folder.path(batch))
+        )
         self._folder.touch(f"{batch}/{WHOLE}")
         return int(rows())
 
@@ -127,15 +128,3 @@ def place_of(stream: str, number: int, name: str) -> str:
     """Return where a file of a batch is moved to."""
     place, _, file = name.rpartition("/")
     return f"{place}/{stream[:ID_CHARACTERS]}-{number:06d}-{file}"
-
-
-@contextmanager
-def microseconds(session: Any) -> Iterator[None]:
-    """Let times be written as every reader of Parquet knows them, and not as INT96."""
-    key = "spark.sql.parquet.outputTimestampType"
-    before = session.conf.get(key)
-    session.conf.set(key, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        session.conf.set(key, before)
