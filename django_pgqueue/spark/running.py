@@ -298,7 +298,7 @@ class _Work:
 
     # The thread that beats.
 
-    def _beats(self, stop: threading.Event, beat_seconds: float) -> None:
+    def _beats(self, stop: Stoppable, beat_seconds: float) -> None:
         """Beat until the run ends, or is to stop."""
         try:
             while not self._has_ended.is_set():

@@ -8,17 +8,7 @@ may hold already: then it would wait for ever.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-
-class Stoppable(Protocol):
-    """What a run looks at: a StopFlag, or a threading.Event."""
-
-    def set(self) -> None:
-        """Let the run stop."""
-
-    def is_set(self) -> bool:
-        """Whether the run is to stop."""
+from threading import Event
 
 
 class StopFlag:
@@ -34,3 +24,7 @@ class StopFlag:
     def is_set(self) -> bool:
         """Whether the run is to stop."""
         return self._is_set
+
+
+# What a run looks at.
+Stoppable = StopFlag | Event
