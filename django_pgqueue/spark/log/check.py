@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 
 from django_pgqueue.exceptions import MessagesLost, SparkError
 from django_pgqueue.spark.connect import Session
@@ -61,7 +62,8 @@ logger = logging.getLogger("django_pgqueue.spark")
 def marked(session: Session, offset: Offset) -> dict[int, bool]:
     """Return whether the log has, or had, each topic's mark, for those with one."""
     marks = [
-        f"({topic.id}, {topic.mark.id}::bigint, {moment(topic.mark.time)})"
+        f"({topic.id}, {topic.mark.id}::bigint, "
+        f"{moment(datetime.fromisoformat(topic.mark.at))})"
         for topic in offset.topics.values()
         if topic.mark is not None
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
@@ -25,11 +24,6 @@ class Mark:
     id: int
     # In UTC, to the microsecond.
     at: str
-
-    @property
-    def time(self) -> datetime:
-        """Its time."""
-        return datetime.fromisoformat(self.at)
 
 
 @dataclass(frozen=True, slots=True)
