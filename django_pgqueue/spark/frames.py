@@ -121,17 +121,9 @@ def query(
     text = find_dsn(spark, _where(snapshot, dsn))
     with Session(text, table=None) as session:
         columns = queries.describe(session, sql)
-        ranges = None
-        if divide_by is not None:
-            ranges = queries.divide(session, sql, columns, divide_by, partitions)
         division: dict[str, Any] = {}
-        if ranges is not None:
-            division = {
-                "column": ranges.column,
-                "lowerBound": ranges.first,
-                "upperBound": ranges.last,
-                "numPartitions": ranges.partitions,
-            }
+        if divide_by is not None:
+            division = queries.divide(session, sql, columns, divide_by, partitions)
         selected = ", ".join(column.sql for column in columns)
         try:
             return _load(

@@ -75,16 +75,6 @@ class QueryColumn:
         return self.sql.replace(f") AS {name}", f")::text AS {name}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
-    """Ranges of a column's values, as Spark's JDBC source divides them."""
-
-    column: str
-    first: int
-    last: int
-    partitions: int
-
-
 def describe(session: Session, query: str) -> tuple[QueryColumn, ...]:
     """
     Return the columns of *query*, without a row of it.
@@ -142,9 +132,9 @@ def divide(
     columns: Sequence[QueryColumn],
     divide_by: str,
     partitions: int | None,
-) -> Ranges | None:
+) -> dict[str, Any]:
     """
-    Return the ranges of *divide_by* that tasks read; None: there is no row.
+    Return the ranges of *divide_by* that tasks read, as Spark's JDBC source takes them.
 
     There are *partitions* tasks, at most; None: by the rows that PostgreSQL expects.
 
@@ -154,13 +144,18 @@ def divide(
     column = quoted(_whole(columns, divide_by).name)
     (ends,) = session.rows(ENDS.format(query=query, column=column))
     if ends["first"] is None:
-        return None
+        return {}
     if partitions is None:
         (explained,) = session.rows(EXPECTED.format(query=query), copies=False)
         (said,) = json.loads(next(iter(explained.values())))
         rows = int(said["Plan"]["Plan Rows"])
         partitions = min(1 + rows // ROWS_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
-    return Ranges(divide_by, ends["first"], ends["last"], partitions)
+    return {
+        "column": divide_by,
+        "lowerBound": ends["first"],
+        "upperBound": ends["last"],
+        "numPartitions": partitions,
+    }
 
 
 def read(session: Session, query: str, columns: Sequence[QueryColumn]) -> Any:

@@ -136,10 +136,13 @@ def test_rows_that_postgresql_expects_make_tasks(session, numbers, monkeypatch):
     sql = "SELECT id FROM numbers"
     columns = query.describe(session, sql)
 
-    assert query.Ranges("id", 1, 1_000, 4) == query.divide(
-        session, sql, columns, "id", None
-    )
-    assert 2 == query.divide(session, sql, columns, "id", 2).partitions
+    assert {
+        "column": "id",
+        "lowerBound": 1,
+        "upperBound": 1_000,
+        "numPartitions": 4,
+    } == query.divide(session, sql, columns, "id", None)
+    assert 2 == query.divide(session, sql, columns, "id", 2)["numPartitions"]
 
 
 @pytest.mark.parametrize("sql", ["", " ; ", "SELECT '\0'", "x" * 100_001])
