@@ -15,7 +15,6 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.log.closed_days import ALL_DAYS, closed_days
 from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.spark.slices import moment
 
 # Locks: none. Which database this is, and whether it knows who publishes.
 WHO = "SELECT pg_is_in_recovery(), pgqueue_installation()::text"
@@ -95,8 +94,3 @@ def first_day(cursor: Cursor, position: int) -> datetime | None:
     """
     since = closed_days(cursor).since(position)
     return None if since == ALL_DAYS else datetime.fromisoformat(since)
-
-
-def since(start: datetime | None) -> str:
-    """Return the condition that leaves out earlier days."""
-    return "true" if start is None else f"m.published_at >= {moment(start)}"

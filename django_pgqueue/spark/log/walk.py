@@ -14,7 +14,7 @@ from datetime import datetime
 
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.log.bounds import since
+from django_pgqueue.spark.slices import moment
 
 # Locks: ACCESS SHARE. Messages after a position, up to a bound, at most so many of
 # them: index entries of pgqueue_message_log, one range for each partition.
@@ -64,6 +64,7 @@ def count(
 ) -> list[tuple[int, int | None]]:
     """Return, for each range, its messages up to *most*, and the last of these."""
     found: list[tuple[int, int | None]] = [(0, None)] * len(ranges)
+    condition = "true" if first is None else f"m.published_at >= {moment(first)}"
     for start in range(0, len(ranges), RANGES_MAX):
         some = [
             RANGE.format(
@@ -76,7 +77,7 @@ def count(
             )
             for place, each in enumerate(ranges[start : start + RANGES_MAX])
         ]
-        statement = WALK.format(ranges=", ".join(some), condition=since(first))
+        statement = WALK.format(ranges=", ".join(some), condition=condition)
         for row in session.rows(statement):
             found[row["place"]] = (row["rows"], row["last"])
     return found
