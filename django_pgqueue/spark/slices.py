@@ -178,16 +178,17 @@ def _days(
     partition of another name is not passed over either.
     """
     cuts: list[tuple[datetime | None, int]] = [
-        (_midnight(row["day"]), row["bytes"])
+        (midnight(row["day"]), row["bytes"])
         for row in days
-        if _midnight(row["day"]) < until
+        if midnight(row["day"]) < until
     ]
     cuts = [(None, 0), *cuts]
     ends = [start for start, _ in cuts[1:]] + [until]
     return [(start, end, size) for (start, size), end in zip(cuts, ends, strict=True)]
 
 
-def _midnight(day: date) -> datetime:
+def midnight(day: date) -> datetime:
+    """Return when *day* began, in UTC."""
     return datetime.combine(day, time(), UTC)
 
 

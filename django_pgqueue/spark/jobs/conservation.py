@@ -15,13 +15,14 @@ from typing import Any
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Counting
-from django_pgqueue.pipeline.exports import Departed
+from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.export.departed import frame_of
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.jobs.metrics import DAY, hour_of, midnight
+from django_pgqueue.spark.jobs.metrics import hour_of
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
+from django_pgqueue.spark.slices import midnight
 
 
 @pipeline_job(name="conservation", takes_out=())

@@ -18,12 +18,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 from django_pgqueue.pipeline import ended_jobs, failed_jobs, runs
 from django_pgqueue.pipeline import failures as stored
+from django_pgqueue.pipeline.ended_jobs import HOUR
 from django_pgqueue.pipeline.failed_jobs import Failed
 from django_pgqueue.queues import partitions
 from django_pgqueue.redaction.fingerprint import (
@@ -33,11 +34,10 @@ from django_pgqueue.redaction.fingerprint import (
 )
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.jobs.metrics import hour_of, midnight
+from django_pgqueue.spark.jobs.metrics import hour_of
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
-
-HOUR = timedelta(hours=1)
+from django_pgqueue.spark.slices import midnight
 
 # Characters of a failure's sample.
 SAMPLE_CHARACTERS_MAX = 10_000

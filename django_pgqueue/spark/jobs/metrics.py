@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django_pgqueue.pipeline import ended_jobs, exports, label_hours, task_hours
 from django_pgqueue.pipeline.ended_jobs import HOUR, READ_COLUMNS, Day
-from django_pgqueue.pipeline.exports import Departed
+from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.pipeline.task_hours import Counted
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.export.departed import rows_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
-
-DAY = timedelta(days=1)
+from django_pgqueue.spark.slices import midnight
 
 
 @pipeline_job(name="metrics", takes_out=())
@@ -134,8 +133,3 @@ def _since(cursor: Any, run: Run, lookback: timedelta, *, is_full: bool) -> date
 def hour_of(moment: datetime) -> datetime:
     """Return the hour (UTC) of *moment*."""
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-
-
-def midnight(day: date) -> datetime:
-    """Return when *day* began, in UTC."""
-    return datetime.combine(day, time(), UTC)
