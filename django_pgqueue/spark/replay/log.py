@@ -63,9 +63,7 @@ def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
     if asked.to_topic is not None:
         return _publish(run, asked, asked.to_topic, is_preview=is_preview)
     with run.reading() as cursor:
-        row = groups.topic_of(cursor, asked.topic, makes=False)
-        receiver = receivers.find(cursor, asked.topic, asked.to)
-        plan = _look(cursor, asked, row, receiver)
+        plan = _look(cursor, asked)
         with cursor.connection.transaction():
             cursor.execute(IN_ORDER)
             plan = counted(cursor, plan)
@@ -105,12 +103,11 @@ def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
 def _publish(run: Run, asked: Asked, to: str, *, is_preview: bool) -> int:
     """Publish messages of a log to a topic, all in one transaction."""
     with run.reading() as cursor:
-        row = groups.topic_of(cursor, asked.topic, makes=False)
-        plan = _look(cursor, asked, row, EVERYBODY)
+        plan = _look(cursor, asked)
         rows = sql.SQL(RANGE).format(
             to=sql.Literal(to),
             length=sql.Literal(len(asked.topic) + 1),
-            topic=sql.Literal(row.id),
+            topic=sql.Literal(plan.topic.id),
             position=sql.Literal(plan.position),
             top=sql.Literal(plan.top),
             since=sql.Literal(_text(plan.range.since, "-infinity")),
@@ -140,12 +137,11 @@ def _publish(run: Run, asked: Asked, to: str, *, is_preview: bool) -> int:
     return done
 
 
-def _look(
-    cursor: Any,
-    asked: Asked,
-    row: groups.TopicRow,
-    receiver: tuple[str, dict[str, Any]],
-) -> Plan:
+def _look(cursor: Any, asked: Asked) -> Plan:
+    row = groups.topic_of(cursor, asked.topic, makes=False)
+    receiver = EVERYBODY
+    if asked.to_topic is None:
+        receiver = receivers.find(cursor, asked.topic, asked.to)
     return look(
         cursor,
         asked.topic,
