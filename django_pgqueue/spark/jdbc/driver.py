@@ -28,14 +28,12 @@ CLASS_PATHS = (
     "spark.executor.extraClassPath",
 )
 
-HOW_TO_GET_IT = (
-    "Install Debian's libpostgresql-jdbc-java, which sessions of this package find by "
-    f"themselves in {DEBIANS}; or say where it is in Spark's configuration, which is "
-    "'config' of PGQUEUE['SPARK']: {'spark.jars': '/opt/postgresql.jar'} or "
-    "{'spark.jars.packages': 'org.postgresql:postgresql:42.7.7'}"
-)
 NOT_THERE = (
-    f"PostgreSQL's JDBC driver is not on the class path of Spark. {HOW_TO_GET_IT}."
+    "PostgreSQL's JDBC driver is not on the class path of Spark. Install Debian's "
+    "libpostgresql-jdbc-java, which sessions of this package find by themselves in "
+    f"{DEBIANS}; or say where it is in Spark's configuration, which is "
+    "'config' of PGQUEUE['SPARK']: {'spark.jars': '/opt/postgresql.jar'} or "
+    "{'spark.jars.packages': 'org.postgresql:postgresql:42.7.7'}."
 )
 
 
