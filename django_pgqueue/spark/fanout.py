@@ -26,10 +26,10 @@ from typing import Any
 from uuid import uuid4
 
 from django_pgqueue.bounds import TIME_MAX
-from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
+from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import find_dsn
-from django_pgqueue.spark.option_table import moment
+from django_pgqueue.spark.option_table import Word, moment
 from django_pgqueue.spark.spread import (
     check_key,
     column,
@@ -154,18 +154,12 @@ def make(
         )
     if start is not None and "runAt" in options:
         raise SparkOptionError("Give one of the options start and runAt, not both.")
-    if repeated not in REPEATED:
-        raise SparkOptionError(
-            f"The option repeated is {repeated[:40]!r}."
-            f"{did_you_mean(repeated, list(REPEATED))} It must be one of "
-            f"{', '.join(REPEATED)}."
-        )
     return FanOut(
         options=options,
         key=() if key is None else key_columns(key),
         over=None if over is None else window(over),
         start=None if start is None else moment("start", str(start)),
-        repeated=repeated,
+        repeated=Word(REPEATED)("repeated", repeated),
     )
 
 
