@@ -42,8 +42,7 @@ def rows_of(
     run: Run, day: Departed, columns: Sequence[str], *, in_order_of: str
 ) -> Iterator[Sequence[Any]]:
     """
-    Yield the rows of a day that has left the archive, with times as texts,
-    in the order of one of *columns*.
+    Yield the rows of such a day in the order of a column, with times as texts.
 
     Raises:
         SparkError: The day is not where it was exported to.

@@ -137,6 +137,7 @@ Move = Callable[[Connection, Write, Outcome], int]
 def commit(connection: Connection, write: Write, outcome: Outcome, move: Move) -> int:
     """
     Move the staged rows of the attempts that count: all, or none.
+
     Returns:
         How many rows were left out: their dedup key is taken, or nobody wants them.
 

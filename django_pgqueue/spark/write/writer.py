@@ -236,6 +236,7 @@ class _Task:
 def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
     """
     Check all that can be known before the first row, and return the writer.
+
     Raises:
         SparkOptionError: The options and the columns do not make jobs.
         SparkError: The database cannot be reached, lacks a migration, or cannot do
