@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from typing import Any
@@ -92,38 +92,30 @@ class ArchiveDay:
         return given.read(os.environ)
 
 
+@dataclass
 class FilesDay:
     """
     The rows that files of a day have, as they are, or but for some.
 
-    Args:
+    Attributes:
         files: Some of its manifest's, or all.
         details: What the manifest says of the day.
         kept: Returns what stays of a batch; None: all.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        place: Place,
-        day: date,
-        files: Files,
-        details: Details,
-        kept: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self._run = run
-        self._place = place
-        self._day = day
-        self._files = files
-        self._details = details
-        self._kept = kept
-        self._read = Sums()
-        self.sums = Sums()
+    run: Run
+    place: Place
+    day: date
+    files: Files
+    details: Details
+    kept: Callable[[Any], Any] | None = None
+    sums: Sums = field(default_factory=Sums, init=False)
+    _read: Sums = field(default_factory=Sums, init=False)
 
     @cached_property
     def schema(self) -> Any:
         """The columns of the contract, and then those that the files have besides."""
-        return self._place.schema(self._files)
+        return self.place.schema(self.files)
 
     def batches(self) -> Iterator[Any]:
         """
@@ -132,11 +124,11 @@ class FilesDay:
         Raises:
             DayRefused: The files have other rows than the manifest says.
         """
-        for batch in self._place.rows(self._day, self._files):
-            self._run.check()
+        for batch in self.place.rows(self.day, self.files):
+            self.run.check()
             self._read.add(batch)
-            self._run.rows_in += batch.num_rows
-            rows = batch if self._kept is None else self._kept(batch)
+            self.run.rows_in += batch.num_rows
+            rows = batch if self.kept is None else self.kept(batch)
             if rows.num_rows:
                 self.sums.add(rows)
                 yield of_schema(rows, self.schema)
@@ -144,12 +136,12 @@ class FilesDay:
 
     def _compare(self) -> None:
         """Raise DayRefused where the manifest says otherwise."""
-        details, read = self._details, self._read
-        is_all = len(self._files) == len(details.files)
+        details, read = self.details, self._read
+        is_all = len(self.files) == len(details.files)
         if is_all:
             expected = details.found.rows
-        elif all("rows" in file for file in self._files):
-            expected = sum(int(file["rows"]) for file in self._files)
+        elif all("rows" in file for file in self.files):
+            expected = sum(int(file["rows"]) for file in self.files)
         else:
             return  # Of a release before, which did not count each file.
         if read.rows != expected:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -97,11 +98,12 @@ def _check_shown(path: str, asked: Sought, redaction: Redaction) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Theirs:
     """
     Finds rows of one customer in batches of files.
 
-    Args:
+    Attributes:
         value: What they have.
         column: In which column.
         paths: And where in its JSON; at one of them.
@@ -109,27 +111,20 @@ class Theirs:
         messages: Jobs of these are theirs too.
     """
 
-    def __init__(
-        self,
-        value: Any,
-        column: str,
-        paths: Sequence[Sequence[str]],
-        *,
-        task: str = "",
-        messages: Sequence[int] = (),
-    ) -> None:
-        self._value = value
-        self._column = column
-        self._paths = paths
-        self._task = task
-        self._messages = messages
-        # What a batch must have.
-        self.columns = [
-            column,
-            *(["task"] if task else []),
-            *(["message_id"] if messages else []),
+    value: Any
+    column: str
+    paths: Sequence[Sequence[str]]
+    task: str = ""
+    messages: Sequence[int] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """What a batch must have."""
+        return [
+            self.column,
+            *(["task"] if self.task else []),
+            *(["message_id"] if self.messages else []),
         ]
-        self._literal = _literal(value)
 
     @classmethod
     def of_jobs(cls, asked: Sought, messages: Sequence[int] = ()) -> Theirs:
@@ -145,14 +140,14 @@ class Theirs:
     def mask(self, batch: Any) -> Any:
         """Return which rows of a pyarrow.RecordBatch are theirs."""
         arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
-        texts = batch.column(self._column).cast(arrow.string())
+        texts = batch.column(self.column).cast(arrow.string())
         found = compute.is_valid(texts)
-        if self._literal is not None:
-            found = compute.match_substring(texts, self._literal)
+        if (literal := _literal(self.value)) is not None:
+            found = compute.match_substring(texts, literal)
             found = compute.fill_null(found, False)
-        if self._task:
+        if self.task:
             tasks = batch.column("task").cast(arrow.string())
-            found = compute.and_(found, compute.equal(tasks, self._task))
+            found = compute.and_(found, compute.equal(tasks, self.task))
         if compute.any(found).as_py():
             of_suspects = [
                 self._is_theirs(text) for text in texts.filter(found).to_pylist()
@@ -160,20 +155,20 @@ class Theirs:
             found = compute.replace_with_mask(
                 found, found, arrow.array(of_suspects, arrow.bool_())
             )
-        if self._messages:
-            wanted = arrow.array(self._messages, arrow.int64())
+        if self.messages:
+            wanted = arrow.array(self.messages, arrow.int64())
             of_theirs = compute.is_in(batch.column("message_id"), value_set=wanted)
             found = compute.or_(found, of_theirs)
         return found
 
     def _is_theirs(self, text: str) -> bool:
         whole: Any = json.loads(text, parse_float=Decimal)
-        return any(self._has(whole, path) for path in self._paths)
+        return any(self._has(whole, path) for path in self.paths)
 
     def _has(self, found: Any, path: Sequence[str]) -> bool:
         for step in path:
             found = _below(found, step)
-        value = self._value
+        value = self.value
         if isinstance(value, str) or isinstance(found, (str, bool)):
             return type(found) is type(value) and bool(found == value)
         return isinstance(found, (int, Decimal)) and found == Decimal(repr(value))
