@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import django.db
@@ -30,6 +31,7 @@ from django_pgqueue.options.retry import Retry
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.running import EXIT_FAILED, EXIT_STOPPED
 from django_pgqueue.spark.stop_flag import Stoppable
+from django_pgqueue.tasks import database
 
 # Those after which nothing is begun again: it is done, it can never be, or somebody has
 # stopped it.
@@ -48,31 +50,23 @@ START_SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.2
 
 
+@dataclass
 class Supervisor:
     """Runs a pipeline job again and again; one at a time."""
 
-    def __init__(
-        self,
-        job: str,
-        options: Mapping[str, str],
-        said: tuple[str, ...],
-        *,
-        restarts: int,
-        stuck_seconds: float = STUCK_SECONDS,
-        stop: Stoppable,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._job = job
-        self._options = options
-        self._said = (*said, "--supervised")
-        self._restarts = restarts
-        self._stuck_seconds = stuck_seconds
-        self._stop = stop
-        self._tell = tell
-        # Of the run that is under way; and the latest of before, since a process may
-        # have the number of one that is long gone. None: nobody knows.
-        self._row: dict[str, Any] | None = None
-        self._after: int | None = None
+    job: str
+    options: Mapping[str, str]
+    # Further arguments of each run.
+    said: tuple[str, ...]
+    _: KW_ONLY
+    restarts: int
+    stop: Stoppable
+    tell: Callable[[str], None]
+    stuck_seconds: float = STUCK_SECONDS
+    # Of the run that is under way; and the latest of before, since a process may have
+    # the number of one that is long gone. None: nobody knows.
+    _row: dict[str, Any] | None = field(default=None, init=False)
+    _after: int | None = field(default=None, init=False)
 
     def run(self) -> int:
         """Go on until the job has ended, is stopped, or gives up; return the status."""
@@ -82,20 +76,20 @@ class Supervisor:
             if reason is None:
                 return status
             failures = 1 if _has_moved(self._row) else failures + 1
-            if failures > self._restarts:
-                self._tell(
-                    f"{self._job} gives up: {failures} runs have failed in a row. The "
+            if failures > self.restarts:
+                self.tell(
+                    f"{self.job} gives up: {failures} runs have failed in a row. The "
                     f"last one: {reason}"
                 )
                 return status
             pause = BACKOFF.delay(failures, SparkError(reason)).total_seconds()
-            self._tell(
-                f"{self._job} is begun again in {pause:.1f} s, after {failures} of "
-                f"{self._restarts} failures in a row: {reason}"
+            self.tell(
+                f"{self.job} is begun again in {pause:.1f} s, after {failures} of "
+                f"{self.restarts} failures in a row: {reason}"
             )
             until = time.monotonic() + pause
             while (left := until - time.monotonic()) > 0:
-                if self._stop.is_set():
+                if self.stop.is_set():
                     return EXIT_STOPPED
                 time.sleep(min(left, LOOK_SECONDS))
 
@@ -103,9 +97,8 @@ class Supervisor:
         """Run it once; return the status, and why it is to be begun again."""
         self._row, self._after = None, self._latest()
         # A signal for us is not one for it.
-        process = child.start(
-            self._job, self._options, *self._said, start_new_session=True
-        )
+        said = (*self.said, "--supervised")
+        process = child.start(self.job, self.options, *said, start_new_session=True)
         try:
             forced = self._watch(process)
         finally:
@@ -116,12 +109,12 @@ class Supervisor:
             _kill(process)
             status, how = EXIT_FAILED, f"signal {-status}"
         self._look(process)
-        if self._stop.is_set() or status in ENDS:
+        if self.stop.is_set() or status in ENDS:
             return status, None
         reason = forced or f"Its process {process.pid} ended with {how}."
         row = self._row
         if row is not None and row["state"] == "running":
-            with suppress(django.db.Error), self._cursor() as cursor:
+            with suppress(django.db.Error), database.cursor() as cursor:
                 pipelines.lose(cursor, row["id"], reason)
         elif row is not None and row["error"]:
             reason = row["error"].splitlines()[0]
@@ -131,7 +124,7 @@ class Supervisor:
         """Wait for its end, or end it by force; return why that was."""
         moved_at = looked_at = time.monotonic()
         before = None
-        while not self._stop.is_set():
+        while not self.stop.is_set():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_SECONDS)
                 return None
@@ -150,9 +143,9 @@ class Supervisor:
             if (seen := _moving(row)) != before:
                 before, moved_at = seen, now
             elif now - moved_at > (
-                self._stuck_seconds
+                self.stuck_seconds
                 if row is not None
-                else max(self._stuck_seconds, START_SECONDS_MAX)
+                else max(self.stuck_seconds, START_SECONDS_MAX)
             ):
                 _kill(process)
                 still = duration(now - moved_at)
@@ -164,10 +157,10 @@ class Supervisor:
         if self._after is None:
             return False
         try:
-            with self._cursor() as cursor:
+            with database.cursor() as cursor:
                 self._row = pipelines.of_process(
                     cursor,
-                    self._job,
+                    self.job,
                     hostname=socket.gethostname(),
                     pid=process.pid,
                     after=self._after,
@@ -180,15 +173,12 @@ class Supervisor:
     def _latest(self) -> int | None:
         """Return the job's latest run; 0: there is none, None: nobody knows."""
         try:
-            with self._cursor() as cursor:
-                found = pipelines.latest(cursor, job=self._job, limit=1)
+            with database.cursor() as cursor:
+                found = pipelines.latest(cursor, job=self.job, limit=1)
         except django.db.Error:
             connections[get_settings().database].close()
             return None
         return found[0]["id"] if found else 0
-
-    def _cursor(self) -> Any:
-        return connections[get_settings().database].cursor()
 
 
 def _has_moved(row: dict[str, Any] | None) -> bool:

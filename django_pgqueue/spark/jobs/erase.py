@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -381,32 +381,32 @@ def _is_known(details: Details) -> bool:
     )
 
 
+@dataclass
 class _Gone:
     """Takes their rows out of batches, and sums them up, or those that stay."""
 
-    def __init__(self, run: Run, theirs: Theirs, *, sums_kept: bool) -> None:
-        self._run = run
-        self._theirs = theirs
-        self._sums_kept = sums_kept
-        self.sums = Sums()
-        self.content = Content(0, exports.checksum_of(0))
-        self.of_kept = self.content
+    run: Run
+    theirs: Theirs
+    sums_kept: bool
+    sums: Sums = field(default_factory=Sums, init=False)
+    content: Content = field(default=Content(0, exports.checksum_of(0)), init=False)
+    of_kept: Content = field(default=Content(0, exports.checksum_of(0)), init=False)
 
     def kept(self, batch: Any) -> Any:
         """Return what stays of *batch*."""
-        from_them = self._theirs.mask(batch)
+        from_them = self.theirs.mask(batch)
         kept = batch
         if from_them.true_count:
             theirs = batch.filter(from_them)
             self.sums.add(theirs)
             self.content = self.content.with_rows(self._content(theirs))
             kept = batch.filter(extra("pyarrow.compute").invert(from_them))
-        if self._sums_kept:
+        if self.sums_kept:
             self.of_kept = self.of_kept.with_rows(self._content(kept))
         return kept
 
     def _content(self, rows: Any) -> Content:
         names = IDENTITY.split(", ")
         values = {name: rows.column(name).to_pylist() for name in names}
-        with self._run.reading() as cursor:
+        with self.run.reading() as cursor:
             return exports.content_of_rows(cursor, values)
