@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -81,18 +82,13 @@ class PgQueueSource(DataSource):
         return make_writer(self.options, schema, overwrite)
 
 
+@dataclass(eq=False)
 class PgQueueReader(DataSourceReader):
     """One read: planned on the driver, run by a task for each partition."""
 
-    def __init__(
-        self,
-        asked: options.ReadOptions,
-        columns: tuple[Column, ...],
-        redaction: Redaction,
-    ) -> None:
-        self._asked = asked
-        self._columns = columns
-        self._redaction = redaction
+    _asked: options.ReadOptions
+    _columns: tuple[Column, ...]
+    _redaction: Redaction
 
     def partitions(self) -> list[InputPartition]:
         """Fix what is read, and divide it among tasks."""
