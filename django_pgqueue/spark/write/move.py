@@ -130,11 +130,17 @@ class Publishing:
             "bytes_max": BULK_CHARACTERS_MAX,
             "topic": self.topic,
         }
+
+        def run(statement: str, which: str, moment: str) -> list[Any]:
+            composed = sql.SQL(statement).format(
+                rows=rows, which=sql.SQL(which), moment=sql.SQL(moment)
+            )
+            return connection.execute(composed, params).fetchall()
+
         connection.execute(IN_ORDER)
         done = 0
         if not self.per_second:
-            stored = self._run(connection, rows, PUBLISH, params, "NULL", "")
-            for messages, queues, has_groups in stored:
+            for messages, queues, has_groups in run(PUBLISH, "NULL", ""):
                 if queues and queues[0] == FULL:
                     _, pattern, queue, _, depth, most = queues
                     raise SparkError(
@@ -148,29 +154,11 @@ class Publishing:
                 if has_groups:
                     outcome.hints.add(f"{HINT}{self.topic}")
         if self.per_second or "run_after" in (*write.stage_columns, *self.constants):
-            moment = ", due_at, NULL"
-            later = self._run(connection, rows, SCHEDULE, params, "NOT NULL", moment)
-            for messages, seconds in later:
+            for messages, seconds in run(SCHEDULE, "NOT NULL", ", due_at, NULL"):
                 done += messages
                 if seconds < LOOK_SECONDS:
                     outcome.hints.add(SCHEDULER_HINT)
         return done
-
-    def _run(
-        self,
-        connection: Connection,
-        rows: sql.Composable,
-        statement: str,
-        params: Mapping[str, Any],
-        which: str,
-        moment: str,
-    ) -> list[Any]:
-        composed = sql.SQL(statement).format(
-            rows=rows,
-            which=sql.SQL(which),
-            moment=sql.SQL(moment),
-        )
-        return connection.execute(composed, params).fetchall()
 
 
 @dataclass(frozen=True, slots=True)
