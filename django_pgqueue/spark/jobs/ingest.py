@@ -290,16 +290,9 @@ def _tell_on(run: Run, query: Any, told: Any, target: str) -> Any:
     # Where nothing was found, all is read that the horizon of this look lets see.
     is_idle = end == _offset(progress, "startOffset")
     newest = _offset(progress, "latestOffset") if is_idle else None
+    read = Offset.read(newest or end).topics
     run.notes.clear()
-    _note(
-        run,
-        end,
-        {
-            name: Offset.read(newest or end).topics[name].lowest
-            for name in end["topics"]
-        },
-        target,
-    )
+    _note(run, end, {name: read[name].lowest for name in end["topics"]}, target)
     return progress["timestamp"]
 
 

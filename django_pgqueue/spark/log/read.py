@@ -7,9 +7,8 @@ out together with all that come after it in its topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
@@ -161,16 +160,9 @@ def _ends(
             for place, each in enumerate(ranges)
         ),
     )
-    ends: Mapping[int, Any] = {row["place"]: row for row in session.rows(statement)}
+    ends = sorted(session.rows(statement), key=lambda row: int(row["place"]))
     return [
-        Slice(
-            ends[place]["first"],
-            ends[place]["last"],
-            since,
-            until,
-            each.topic_id,
-            each.partition,
-        )
-        for place, each in enumerate(ranges)
-        if ends[place]["first"] is not None
+        Slice(row["first"], row["last"], since, until, each.topic_id, each.partition)
+        for row, each in zip(ends, ranges, strict=True)
+        if row["first"] is not None
     ]

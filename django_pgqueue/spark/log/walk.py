@@ -29,9 +29,6 @@ SELECT asked.place::int AS place, found.rows, found.last
                 {RISING} LIMIT asked.most) AS page) AS found
 """
 
-# A range as a row of VALUES.
-RANGE = "({place}, {topic_id}, {partition}, {after}::bigint, {upto}::bigint, {most})"
-
 # Ranges in one statement.
 RANGES_MAX = 1_000
 
@@ -67,15 +64,9 @@ def count(
     condition = "true" if first is None else f"m.published_at >= {moment(first)}"
     for start in range(0, len(ranges), RANGES_MAX):
         some = [
-            RANGE.format(
-                place=start + place,
-                topic_id=each.topic_id,
-                partition=each.partition,
-                after=each.after,
-                upto=each.upto,
-                most=most[start + place],
-            )
-            for place, each in enumerate(ranges[start : start + RANGES_MAX])
+            f"({place}, {each.topic_id}, {each.partition}, {each.after}::bigint, "
+            f"{each.upto}::bigint, {most[place]})"
+            for place, each in enumerate(ranges[start : start + RANGES_MAX], start)
         ]
         statement = WALK.format(ranges=", ".join(some), condition=condition)
         for row in session.rows(statement):
