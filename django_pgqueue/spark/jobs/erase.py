@@ -231,12 +231,8 @@ def _from_log(run: Run, messages: Messages, receipt: int) -> int:
             with run.transaction(is_brief=True) as cursor:
                 now = erasures.delete_messages(cursor, table, some)
                 for topic, (rows, first, last) in now.items():
-                    before = gone.get(topic, (0, first, last))
-                    gone[topic] = (
-                        before[0] + rows,
-                        min(before[1], first),
-                        max(before[2], last),
-                    )
+                    count, low, high = gone.get(topic, (0, first, last))
+                    gone[topic] = count + rows, min(low, first), max(high, last)
                 erasures.set_messages(cursor, receipt, gone)
     return sum(rows for rows, _first, _last in gone.values())
 
