@@ -106,7 +106,8 @@ def open_session(
     master = _checked_master(master or os.environ.get("SPARK_MASTER") or DEFAULT_MASTER)
     if not MEMORY.fullmatch(memory):
         raise SparkError(f"The memory of Spark is {memory!r}; write '512m' or '1g'.")
-    if is_connect(master):
+    # The driver is a server elsewhere, which is spoken to by Spark Connect.
+    if master.startswith("sc://"):
         session = _connected(name, master, config or {})
     else:
         session = _started(name, master, memory, config or {}, dsn)
@@ -187,11 +188,6 @@ def _check_reachable(address: str) -> None:
             f"SPARK_MASTER, or 'master' of PGQUEUE['SPARK'], has its address, "
             f"sc://HOST:{CONNECT_PORT}."
         ) from None
-
-
-def is_connect(master: str) -> bool:
-    """Whether the driver is a server elsewhere, which is spoken to by Spark Connect."""
-    return master.startswith("sc://")
 
 
 def _checked_master(master: str) -> str:
