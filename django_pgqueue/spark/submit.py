@@ -98,15 +98,7 @@ def _submitted_to() -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="submit.py", description=__doc__)
     parser.add_argument("job", help="A pipeline job.")
-    parser.add_argument(
-        "-o",
-        "--option",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="NAME=VALUE",
-        help="An option of the job.",
-    )
+    add_option(parser)
     parser.add_argument(
         "--module",
         action="append",
@@ -128,8 +120,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Return the name and the value of NAME=VALUE, an option of a job."""
+def add_option(parser: Any) -> None:
+    """Let a parser of arguments take options of a job."""
+    parser.add_argument(
+        "-o",
+        "--option",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="An option of the job; may be given several times.",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE.")

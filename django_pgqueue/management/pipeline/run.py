@@ -29,7 +29,7 @@ from django_pgqueue.operators.human import duration
 from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
 from django_pgqueue.spark.running import EXIT_BUSY, Ended, Snapshot, run_job
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
-from django_pgqueue.spark.submit import pair
+from django_pgqueue.spark.submit import add_option
 
 HELP = "Run a pipeline job."
 
@@ -40,15 +40,7 @@ LINE_SECONDS = 10.0
 def add_arguments(parser: Any) -> None:
     """Declare what is run, and how."""
     parser.add_argument("job", metavar="JOB", help="As list names it.")
-    parser.add_argument(
-        "-o",
-        "--option",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="NAME=VALUE",
-        help="An option of the job; may be given several times.",
-    )
+    add_option(parser)
     parser.add_argument(
         "--max-rows-per-second",
         type=whole_number("--max-rows-per-second", 1, ROWS_PER_SECOND_MAX),
