@@ -49,12 +49,12 @@ def write(run: Any, frame: Any, said: FanOut) -> int:
     dsn = find_dsn(run.session, parse(said.options).dsn)
     name = said.options["name"]
     # The run's own row says that no other one of this job is alive.
-    found = once.look_up(dsn, name, takes_over=True)
-    if found.result is not None:
-        run.note(once.told(name, found.result, _summary(found.result, said)))
+    before, now = once.look_up(dsn, name, takes_over=True)
+    if before is not None:
+        run.note(once.told(name, before, _summary(before, said)))
         return 0
     run.check()
-    result = fanout.write(frame, said, dsn, found.now)
+    result = fanout.write(frame, said, dsn, now)
     run.rows_in += sum(filter(None, (result.written, result.skipped, result.refused)))
     run.note(f"{name!r}: {_summary(result, said)}.")
     return result.written or 0

@@ -123,8 +123,8 @@ def fan_out(
     )
     dsn = find_dsn(frame.sparkSession, parse(said.options).dsn)
     check_frame(frame, said)
-    found = once.look_up(dsn, name)
-    return found.result or write(frame, said, dsn, found.now)
+    result, now = once.look_up(dsn, name)
+    return result or write(frame, said, dsn, now)
 
 
 def make(

@@ -28,7 +28,7 @@ def is_written(run: Run, name: str) -> bool:
     Raises:
         SparkError: One is under way.
     """
-    found = once.look_up(run.dsn, name, takes_over=True).result
+    found, _ = once.look_up(run.dsn, name, takes_over=True)
     if found is None:
         return False
     run.note(once.told(name, found, f"{found.written or 0:,} rows"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -30,19 +29,11 @@ DIGEST_CHARACTERS = 12
 NOW = "SELECT clock_timestamp()"
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A name in the journal, looked up before a write."""
-
-    # What became of the write that has it; None: it is free.
-    result: WriteResult | None
-    # By the database's clock.
-    now: datetime
-
-
-def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
+def look_up(
+    dsn: str, name: str, *, takes_over: bool = False
+) -> tuple[WriteResult | None, datetime]:
     """
-    Return whether a write may have *name*.
+    Return the committed write of *name*, None: it is free; and the database's time.
 
     Args:
         takes_over: Roll back an open write of that name, whose driver is known to be
@@ -56,7 +47,7 @@ def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
         if takes_over:
             reap_with(connection, name=name)
         (now,) = one_row(connection.execute(NOW))
-        return Named(journal.look_up(connection, name), now)
+        return journal.look_up(connection, name), now
 
 
 def digest(options: Mapping[str, Any]) -> str:

@@ -61,8 +61,8 @@ def write_batches(name: str, **options: str) -> Callable[[Any, int], None]:
     def write_batch(frame: Any, number: int) -> None:
         given = {**options, "name": f"{name} {query_id(frame)} {number}"}
         where = find_dsn(frame.sparkSession, dsn)
-        found = once.look_up(where, given["name"], takes_over=True)
-        if found.result is not None:
+        found, _ = once.look_up(where, given["name"], takes_over=True)
+        if found is not None:
             logger.info("jobs of a batch are there already name=%s", given["name"])
             return
         once.write_named(frame, given, where)
