@@ -8,13 +8,14 @@ driver goes on.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,12 @@ from django_pgqueue.models import Export
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.running import run_job
+from tests.harness.process_tree import children, descendants, freeze, tell, waking
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_export import archived, ids, make, of_delta
 from tests.pipeline.test_ingest import ids as ids_of_log
 from tests.pipeline.test_lake import THEIRS, in_pieces
-from tests.spark.cluster.cluster import children, descendants
 from tests.spark.conftest import quick_start, require
 from tests.spark.log.conftest import backlog, cursor, held_halfway, publish
 
@@ -89,6 +90,15 @@ class Paused:
         wait_for(self._is_stopped, 240, f"the driver stops at {place}")
         self._is_held = True
 
+    def run_into(self, job: str, options: dict[str, Any], file: Path) -> None:
+        """Begin a run, and return when it has stopped where it opens *file*."""
+        with leased(file) as is_wanted:
+            self.begin(job, options)
+            wait_for(is_wanted, 240, f"the driver opens {file}")
+            self._process.send_signal(signal.SIGSTOP)
+            wait_for(self._is_stopped, 30, "the driver stops")
+        self._is_held = True
+
     def begin(
         self, job: str, options: dict[str, Any], place: str = MOVE, call: int = 0
     ) -> None:
@@ -107,23 +117,26 @@ class Paused:
         self._kill(descendants(self._process.pid))
 
     def _kill(self, pids: Iterable[int]) -> None:
-        for pid in [*pids, self._process.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._process.communicate(timeout=30 * patience())
+        tell([*pids, self._process.pid], signal.SIGKILL)
+        self._process.wait(30 * patience())
+        for pipe in (self._process.stdin, self._process.stdout):
+            # What is frozen has them, too, so they do not end.
+            assert pipe is not None
+            pipe.close()
         self._is_held = False
 
     def kill_pythons(self) -> None:
         """Kill -9 what its executors run; who starts those, and it, go on."""
-        for pid in self._pythons():
-            os.kill(pid, signal.SIGKILL)
+        tell(self._pythons(), signal.SIGKILL)
 
     def kill_beside_frozen(self) -> list[int]:
-        """Freeze what its executors run, kill -9 all else; return what is frozen."""
-        frozen = self._pythons()
-        for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
-        self._kill(set(descendants(self._process.pid)) - set(frozen))
+        """Freeze its Java and what its executors run, and kill -9 it; return those.
+
+        With that Java, since its end would end them: their group would be an orphan.
+        """
+        assert self._pythons()
+        frozen = freeze(descendants(self._process.pid))
+        self._kill([])
         return frozen
 
     def _pythons(self) -> list[int]:
@@ -146,11 +159,11 @@ class Paused:
                 return told
         raise AssertionError("The driver has ended.")
 
-    def kill_when(self, is_there: Callable[[], bool]) -> None:
-        """Let it go on, and kill it with its Java and its Pythons at a moment."""
+    def go_on_until(self, is_there: Callable[[], bool]) -> None:
+        """Let it go on, and return at a moment at which it, or its Java, waits."""
         self._process.send_signal(signal.SIGCONT)
+        self._is_held = False
         wait_for(is_there, 240, "the driver is there")
-        self.kill()
 
     def close(self) -> None:
         """End it."""
@@ -188,6 +201,24 @@ def start_driver(dsn: str, request: pytest.FixtureRequest) -> Paused:
     return Paused(dsn, config)
 
 
+@contextmanager
+def leased(file: Path) -> Iterator[Callable[[], bool]]:
+    """
+    Let whoever opens *file* wait in the kernel, which takes the lease away after 45 s.
+
+    Yields:
+        Whether somebody waits.
+    """
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    opened = os.open(file, os.O_RDONLY)
+    try:
+        fcntl.fcntl(opened, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield lambda: fcntl.fcntl(opened, fcntl.F_GETLEASE) != fcntl.F_WRLCK
+    finally:
+        os.close(opened)
+        signal.signal(signal.SIGIO, before)
+
+
 def is_active(cursor):
     cursor.execute(
         "SELECT count(*) FROM pg_stat_activity"
@@ -199,12 +230,12 @@ def is_active(cursor):
 
 def take_over(cursor):
     """Let the run of the paused driver be lost: its lease ends, and so do sessions that
-    hold its row, as the server does it after a while."""
+    are idle in a transaction, as the server does it after a while."""
     # A beat may have been under way.
     wait_for(lambda: not is_active(cursor), 30, "the driver's statements end")
     cursor.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE application_name = 'pgqueue pipeline'"
+        " WHERE application_name IN ('pgqueue pipeline', 'pgqueue spark: write')"
         " AND state = 'idle in transaction' AND datname = current_database()"
     )
     cursor.execute(
@@ -397,8 +428,8 @@ def test_a_killed_driver_and_a_killed_python_lose_nothing(
     run, driver, cursor, new_cursor, backlog, publish, tmp_path
 ):
     """kill -9 in the middle of a batch: of an executor's Python, which ends the run;
-    and of the driver with its Java, while that Python is frozen. The next run writes
-    each message once, and the Python that wakes up adds nothing."""
+    and of the driver, while its Java and that Python are frozen. The next run writes
+    each message once, and those that wake up add nothing."""
     given = {"topic": "orders", "path": str(tmp_path), "trigger": "1s"}
     rows = backlog(160_000)
 
@@ -412,22 +443,10 @@ def test_a_killed_driver_and_a_killed_python_lose_nothing(
     driver.begin("ingest", given)
     with held_halfway(new_cursor(), tmp_path):
         frozen = driver.kill_beside_frozen()
-    take_over(cursor)
-    del given["trigger"]
-    run("ingest", **given)
-    for pid in frozen:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: not any(map(is_alive, frozen)), 60, "the Pythons have ended")
+    with waking(frozen):
+        take_over(cursor)
+        del given["trigger"]
+        run("ingest", **given)
 
     found = ids_of_log(tmp_path)
     assert rows == len(found) == len(set(found))
-
-
-def is_alive(pid):
-    """Whether a process runs, or is stopped: it is not yet over."""
-    with suppress(FileNotFoundError):
-        return (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        )
-    return False

@@ -40,7 +40,7 @@ def write(run: Run, name: str, work: Work, *, keeps_empty: bool = False) -> Outc
     Do *work* and note it under *name*, in one transaction that a live run commits.
 
     Args:
-        work: Called with a connection, the write and its outcome.
+        work: Called with a connection, the write and its outcome; statements alone.
         keeps_empty: Keep what has no rows; else the name stays free.
 
     Raises:
@@ -48,7 +48,7 @@ def write(run: Run, name: str, work: Work, *, keeps_empty: bool = False) -> Outc
     """
     made = Write(uuid4(), name, "", None)
     outcome = Outcome()
-    with run.transaction() as cursor:
+    with run.transaction(is_brief=True) as cursor:
         connection = cursor.connection
         journal.begin(connection, made)
         connection.execute(journal.NO_STAGE, {"id": made.id})

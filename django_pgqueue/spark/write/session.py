@@ -29,6 +29,12 @@ SET_UP = (
     "SET application_name = 'pgqueue spark: write'",
 )
 
+# Of a transaction that has nothing but statements.
+IDLE_SECONDS_MAX = 30
+
+# Locks: none.
+BRIEF = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
+
 
 @contextmanager
 def session(dsn: str) -> Iterator[Connection]:
@@ -57,6 +63,19 @@ def session(dsn: str) -> Iterator[Connection]:
         raise SparkError(f"PostgreSQL: {_error_text(error, dsn)}{hint}.") from None
     finally:
         connection.close()
+
+
+@contextmanager
+def brief(connection: Connection) -> Iterator[None]:
+    """
+    Begin a transaction that has nothing but statements.
+
+    The server ends it when it was idle for IDLE_SECONDS_MAX: a process that is frozen
+    within keeps nobody from the write's name, or from its row.
+    """
+    with connection.transaction():
+        connection.execute(BRIEF, {"limit": f"{IDLE_SECONDS_MAX}s"})
+        yield
 
 
 def _to_a_primary(dsn: str) -> str:

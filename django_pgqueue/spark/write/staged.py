@@ -21,7 +21,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.journal import COMMITTED, OPEN, Outcome, Write
 from django_pgqueue.spark.write.parts import JOB_TYPES, MESSAGE_TYPES
-from django_pgqueue.spark.write.session import Connection
+from django_pgqueue.spark.write.session import Connection, brief
 
 # Text that goes into one COPY.
 COPY_BYTES = 4_194_304
@@ -69,7 +69,7 @@ def begin(connection: Connection, write: Write) -> None:
         SparkError: The write has ended; or the role may make no table.
     """
     try:
-        with connection.transaction():
+        with brief(connection):
             if journal.begin(connection, write):
                 columns = sql.SQL("").join(
                     sql.SQL(f", {name} {(JOB_TYPES | MESSAGE_TYPES)[name]}")
@@ -144,7 +144,7 @@ def commit(connection: Connection, write: Write, outcome: Outcome, move: Move) -
     Raises:
         SparkError: Rows are missing, or the write has been rolled back.
     """
-    with connection.transaction():
+    with brief(connection):
         state = journal.lock(connection, write)
         if state == COMMITTED:
             # The connection broke while it was being committed, and this is the

@@ -7,7 +7,6 @@ of Django. What a worker's environment has, its executors find, and nobody else.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from tests.harness.process_tree import descendants, freeze, tell
 from tests.harness.waiting import wait_for
 
 LOOPBACK = "127.0.0.1"
@@ -70,10 +70,15 @@ class Node:
 
     def kill(self) -> None:
         """Kill it and all that it has started, as the loss of its machine would."""
-        for pid in [*descendants(self.process.pid), self.process.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        tell([*descendants(self.process.pid), self.process.pid], signal.SIGKILL)
         self.process.wait(30)
+
+    def kill_beside_frozen(self) -> list[int]:
+        """Freeze what it has started, and kill it alone; return what is frozen."""
+        frozen = freeze(descendants(self.process.pid))
+        self.process.kill()
+        self.process.wait(30)
+        return frozen
 
 
 class Cluster:
@@ -150,18 +155,3 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         for node in (*self.workers, self._master):
             node.kill()
-
-
-def children(pid: int) -> list[int]:
-    """Return the children of a process."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found += map(int, path.read_text().split())
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """Return its children, and theirs."""
-    found = children(pid)
-    return found + [pid for child in found for pid in descendants(child)]

@@ -18,10 +18,11 @@ from pyspark import __version__
 from pyspark.errors import PySparkException
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.spark.write import staged
+from django_pgqueue.spark.write import session, staged
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.reap import main, reap
 from tests.faults.server import Server
+from tests.harness.process_tree import children, descendants, tell
 from tests.harness.waiting import patience, wait_for
 from tests.spark.conftest import ROOT, quick_start
 from tests.spark.write.conftest import Held, jobs, journal, stages
@@ -57,9 +58,7 @@ class Driver:
 
     def kill(self) -> None:
         """Kill it with its Java and all Pythons, as the loss of a machine would."""
-        for pid in descendants(self.process.pid):
-            os.kill(pid, signal.SIGKILL)
-        self.process.kill()
+        tell([*descendants(self.process.pid), self.process.pid], signal.SIGKILL)
         self.process.wait(30)
 
 
@@ -166,18 +165,6 @@ def test_a_task_whose_worker_was_killed_is_retried_without_doubles(
     assert [] == stages(database)
 
 
-def children(pid: int) -> list[int]:
-    """Return the children of a process."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in found for child in path.read_text().split()]
-
-
-def descendants(pid: int) -> list[int]:
-    """Return its children, and theirs."""
-    found = children(pid)
-    return found + [pid for child in found for pid in descendants(child)]
-
-
 def workers_of(pids: list[int]) -> set[int]:
     """Return all children of the process that forked *pids*."""
     daemon = Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1]
@@ -268,6 +255,31 @@ def test_a_reaper_that_is_wrong_makes_a_write_fail_and_not_half(server, database
         staged.begin(database, write)
 
     assert [] == jobs(database)
+
+
+def test_who_is_frozen_while_it_commits_keeps_nobody_from_the_name(
+    server, database, monkeypatch
+):
+    """The server ends its session, so that another can roll the write back; whoever
+    wakes up commits nothing."""
+    monkeypatch.setattr(session, "IDLE_SECONDS_MAX", 1)
+    write = staged_write(database, 1)
+    told = []
+
+    def freeze(connection, write, outcome):
+        told.extend(reap(server.url, name="orders"))
+        return staged.Jobs({})(connection, write, outcome)
+
+    with (
+        server.connect() as frozen,
+        pytest.raises(psycopg.OperationalError, match="idle-in-transaction timeout"),
+    ):
+        staged.commit(frozen, write, Outcome(rows=2, by_attempt={1: 2}), freeze)
+
+    assert ["orders: open, rolled back"] == told
+    assert [[], []] == [jobs(database), stages(database)]
+    with pytest.raises(SparkError, match="taken for dead"):
+        staged.commit(database, write, Outcome(), staged.Jobs({}))
 
 
 def test_a_write_is_rolled_back_by_its_name(
