@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.errors import IdleInTransactionSessionTimeout
 from pyspark import __version__
 from pyspark.errors import PySparkException
 
@@ -272,7 +273,7 @@ def test_who_is_frozen_while_it_commits_keeps_nobody_from_the_name(
 
     with (
         server.connect() as frozen,
-        pytest.raises(psycopg.OperationalError, match="idle-in-transaction timeout"),
+        pytest.raises(IdleInTransactionSessionTimeout, match="idle-in-transaction"),
     ):
         staged.commit(frozen, write, Outcome(rows=2, by_attempt={1: 2}), freeze)
 
