@@ -55,6 +55,10 @@ CLEANED = "django_pgqueue.pipeline.exports:cleaned"
 BATCH = "django_pgqueue.spark.ingest.parquet:ParquetPlace"
 COMMIT = "deltalake:write_deltalake"
 
+# What compact and erase do alike; and where the day, and erase's receipt, are decided.
+OF_RECEIPT = [(RECORD, 1), (f"{PARQUET}.clean", 1)]
+OF_DAY = [(f"{PARQUET}.publish", 1), (MOVE, 1), *OF_RECEIPT, (CLEANED, 1)]
+
 
 class Paused:
     """The driver, as a process of its own."""
@@ -296,14 +300,17 @@ def test_a_paused_driver_leaves_the_day_of_another_run(
 
 @pytest.mark.usefixtures("_day")
 @pytest.mark.parametrize(
-    "job, given, others",
+    "job, given, others, places",
     [
-        ("compact", {}, ["compact", "erase"]),
-        ("erase", {**THEIRS, "apply": True}, ["erase", "compact"]),
+        ("compact", {}, ["compact", "erase"], OF_DAY),
+        (
+            *("erase", {**THEIRS, "apply": True}, ["erase", "compact"]),
+            [(DELETE_PAGE, 1), *OF_RECEIPT],
+        ),
     ],
 )
 def test_a_paused_driver_rewrites_no_day_of_another_run(
-    run, driver, cursor, tmp_path, in_pieces, job, given, others
+    run, driver, cursor, tmp_path, in_pieces, job, given, others, places
 ):
     """Stopped at each step of compact and erase, while another run of it, and of the
     other one, does the same: each row is there once, the manifest lists just the files
@@ -311,14 +318,7 @@ def test_a_paused_driver_rewrites_no_day_of_another_run(
     target, day = str(tmp_path), f"{DAY:%Y-%m-%d}"
     exported = {"path": target, "since": day, "until": day, "again": "true"}
     options = {"compact": {"path": target}, "erase": {**THEIRS, "apply": "true"}}
-    for place, call in (
-        (f"{PARQUET}.publish", 1),
-        (MOVE, 1),
-        (RECORD, 1),
-        (f"{PARQUET}.clean", 1),
-        (CLEANED, 1),
-        *([(DELETE_PAGE, 1)] if job == "erase" else []),
-    ):
+    for place, call in places:
         for n in range(9):
             make(DAY, queue=("mail", "b")[n % 2], kwargs={"customer_id": 42 + n % 3})
         run("export", **exported)

@@ -21,12 +21,12 @@ from tests.pipeline.test_erase_messages import files_in, messages_in
 from tests.pipeline.test_export import archived, ids, make, of_delta
 from tests.pipeline.test_lake import in_pieces
 from tests.pipeline.test_paused import (
-    CLEANED,
     COMMIT,
     DAY,
     DELETE_PAGE,
     MOVE,
-    PARQUET,
+    OF_DAY,
+    OF_RECEIPT,
     RECORD,
     _day,
     manifest,
@@ -47,10 +47,6 @@ IN_DELTA = "django_pgqueue.spark.ingest.files:InDelta"
 
 FINISH = (f"{ERASURES}:finish", 1)
 
-OF_DAY = [
-    *((f"{PARQUET}.publish", 1), (MOVE, 1), (RECORD, 1)),
-    *((f"{PARQUET}.clean", 1), (CLEANED, 1)),
-]
 # The first call is for what others have left to do, and so there is a second one.
 DECIDED = [(f"{DECISIONS}:decide", 2), (MOVE, 1)]
 OF_FOLDER = [
@@ -87,7 +83,7 @@ def driver(dsn, request):
     "job, form, places",
     [
         ("compact", "parquet", OF_DAY),
-        ("erase", "parquet", [(DELETE_PAGE, 2), *OF_DAY, FINISH]),
+        ("erase", "parquet", [(DELETE_PAGE, 2), *OF_RECEIPT, FINISH]),
         (
             "erase",
             "delta",
