@@ -47,7 +47,7 @@ def driver(dsn, request):
 def test_each_message_has_one_job_whatever_becomes_of_the_driver(
     job, run, publish, cursor, new_cursor, link, driver, tmp_path
 ):
-    """It is paused before it writes and before it ends, and goes on when another run
+    """It is paused before it writes or before it ends, and goes on when another run
     has taken its place. It is killed while a task or the commit is in its transaction:
     with its Java and the Python; or these are frozen, wake up and add nothing."""
     with connection.cursor() as plain:
@@ -101,10 +101,11 @@ def test_each_message_has_one_job_whatever_becomes_of_the_driver(
     expected = dict.fromkeys(range(removed - 19, removed + 1), 1)
     if job == "backfill":
         expected |= {m.pk: 1 for m in Message.objects.filter(name="orders")}
-    assert expected == fill(lambda: pause(WRITE))
+    # Both write in the same way, so each is cut off at places of its own.
     if job == "replay":
-        assert expected == fill(lambda: pause(FINISH))
+        assert expected == fill(lambda: pause(WRITE))
         assert expected == fill(lambda: die(BEGINS, is_frozen=True))
         assert expected == fill(lambda: die(COMMITS, is_frozen=True))
     else:
+        assert expected == fill(lambda: pause(FINISH))
         assert expected == fill(lambda: die(COMMITS, is_frozen=False))
