@@ -172,11 +172,11 @@ def test_an_id_is_found_without_a_search(admin_client, monkeypatch):
 
 
 def test_a_page_costs_one_query_for_its_rows(admin_client, django_assert_num_queries):
-    """Session, user, the limits of a short transaction, and the rows; no count."""
+    """User, the limits of a short transaction, and the rows; no count."""
     for model in (Job, ArchivedJob, DeadLetter):
         admin_client.get(f"/admin/pgqueue/{model._meta.model_name}/")
         # Of them two savepoints and a reset, as this test is a transaction itself.
-        with django_assert_num_queries(4 + 3):
+        with django_assert_num_queries(3 + 3):
             admin_client.get(f"/admin/pgqueue/{model._meta.model_name}/")
 
 
