@@ -34,7 +34,7 @@ FOR_SOME = ("backends", "spark", "management", "testing", "worker")
 
 @pytest.mark.parametrize(
     "apps, most, extra",
-    [(MODELS, 88, ()), ([*MODELS, *ADMIN], 267, ("worker",))],
+    [(MODELS, 88, ()), ([*MODELS, *ADMIN], 268, ("worker",))],
     ids=["app", "with the admin"],
 )
 def test_setup_loads_little(tmp_path, apps, most, extra):
