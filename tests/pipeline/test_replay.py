@@ -47,6 +47,15 @@ def given(job):
     return message
 
 
+def test_files_in_an_object_store_are_asked_for_as_spark_calls_it(plan):
+    """By the address that export and ingest were given; Spark here lacks the jar."""
+    asked = {"topic": "orders", "source": "s3://bucket/log", "since": "earliest"}
+
+    ended = run_job(plan("replay", **asked, to="topic:orders", name="again"))
+
+    assert "s3a" in ended.error.lower()
+
+
 def test_messages_of_files_are_replayed(run, plan, publish, cursor, tmp_path):
     """To a subscription as its jobs, in order, without what is hidden in the files; to
     a topic as new messages; of a range; once under a name; of Parquet and of Delta."""

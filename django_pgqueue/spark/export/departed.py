@@ -9,6 +9,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Departed
 from django_pgqueue.spark.export.delta import actions_of
+from django_pgqueue.spark.export.store import for_spark
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.tables import ARCHIVE, ddl
 
@@ -25,10 +26,10 @@ def frame_of(run: Run, day: Departed, columns: Sequence[str]) -> Any:
         SparkError: The day is not where it was exported to.
     """
     schema = ddl(tuple(c for c in ARCHIVE.columns if c.name in columns))
-    base = _for_spark(day.target)
+    base = for_spark(day.target)
     reader = run.session.read.schema(schema).option("basePath", base)
     try:
-        frame = reader.parquet(*map(_for_spark, _paths(day)))
+        frame = reader.parquet(*map(for_spark, _paths(day)))
     except Exception as error:
         told = str(error).splitlines()[0]
         raise SparkError(
@@ -68,8 +69,3 @@ def _paths(day: Departed) -> Iterator[str]:
     for row in actions_of(extra("deltalake").DeltaTable(day.target)):
         if row["partition.day"] == day.day:
             yield f"{day.target}/{row['path']}"
-
-
-def _for_spark(path: str) -> str:
-    # What deltalake calls s3, Hadoop calls s3a.
-    return f"s3a{path[2:]}" if path.startswith("s3:") else path

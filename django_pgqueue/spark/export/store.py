@@ -139,5 +139,10 @@ def for_arrow(target: str) -> str:
     return target
 
 
+def for_spark(target: str) -> str:
+    """Return *target* as Spark reads it: what Arrow and Delta call s3, Hadoop s3a."""
+    return f"s3a{target[2:]}" if target.startswith("s3:") else target
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -14,6 +14,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.export.delta import found_table
+from django_pgqueue.spark.export.store import for_spark
 from django_pgqueue.spark.replay.archive import tell
 from django_pgqueue.spark.replay.asked import QUEUE, Asked, moment_of
 from django_pgqueue.spark.run import Run
@@ -140,8 +141,9 @@ def narrowed(frame: Any, at: str, moment: datetime, *, is_end: bool) -> Any:
 
 
 def _parquet(run: Run, path: str, files: list[str]) -> Any:
+    reader = run.session.read.option("basePath", for_spark(path))
     try:
-        return run.session.read.option("basePath", path).parquet(*files)
+        return reader.parquet(*map(for_spark, files))
     except Exception as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
