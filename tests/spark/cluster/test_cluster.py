@@ -90,7 +90,7 @@ def has(path):
 
 
 def test_export_of_a_closed_day_is_complete(driver, tmp_path, archive_days, cursor):
-    """As spark-submit starts it: the workers write files, and each row is in one."""
+    """As spark-submit starts it, on the driver alone: each row is in one file."""
     with cursor.connection.transaction():
         partitions.make_partition(cursor, CLOSED.date())
     made = [
