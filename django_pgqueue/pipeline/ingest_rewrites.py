@@ -13,19 +13,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from django_pgqueue.pipeline import runs
 from django_pgqueue.pipeline.exports import IS_FREE
 from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none.
 TARGETS = "SELECT DISTINCT target FROM pgqueue_ingest_position ORDER BY target"
-LIVE_INGEST = """
-SELECT id FROM pgqueue_pipeline_run
- WHERE job = 'ingest' AND state = 'running' AND lease_until >= clock_timestamp()
-   AND rtrim(options ->> 'path', '/') = %(target)s
+INGESTS = """
+job = 'ingest' AND state = 'running' AND rtrim(options ->> 'path', '/') = %(target)s
 """
+LIVE_INGEST = f"SELECT id FROM pgqueue_pipeline_run WHERE {INGESTS}"
 LEFT = """
 SELECT folder, put FROM pgqueue_ingest_rewrite WHERE target = %(target)s ORDER BY folder
 """
+
+# Locks: a row lock on each run that is lost; a run that writes is waited for.
+LOSE_INGEST = f"{runs.LOSE_LATE} AND {INGESTS}"
 
 # Locks: the folder's row, until the caller's transaction ends; here and below.
 TAKE = f"""
@@ -61,7 +64,8 @@ def targets(cursor: Cursor) -> list[str]:
 
 
 def live_ingest(cursor: Cursor, target: str) -> int | None:
-    """Return the run that ingests to *target* now, or None."""
+    """Return the run that ingests to *target* now; one whose process died is lost."""
+    cursor.execute(LOSE_INGEST, {"target": target})
     cursor.execute(LIVE_INGEST, {"target": target})
     row = cursor.fetchone()
     return None if row is None else int(row[0])

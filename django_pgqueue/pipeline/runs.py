@@ -42,14 +42,15 @@ job = %(job)s::text AND state = 'running'
    AND (places && %(places)s::text[] OR '{}' IN (places, %(places)s::text[]))
 """
 
-# Locks: a row lock on each run that is lost; a run that writes is waited for.
-LOSE = f"""
+# Runs whose process has died, and which others.
+LOSE_LATE = """
 UPDATE pgqueue_pipeline_run
    SET state = 'lost', finished_at = lease_until,
        error = coalesce(error, 'Its process ended without a word.')
- WHERE {SHARES} AND lease_until < clock_timestamp()
-RETURNING id
+ WHERE state = 'running' AND lease_until < clock_timestamp()
 """
+# Locks: a row lock on each run that is lost; a run that writes is waited for.
+LOSE = f"{LOSE_LATE} AND {SHARES}"
 # Locks: none that anybody waits for.
 START = f"""
 INSERT INTO pgqueue_pipeline_run (job, places, options, asked_by, queue_job_id,

@@ -31,6 +31,7 @@ from django_pgqueue.spark.running import run_job
 from tests.harness.process_tree import children, descendants, freeze, tell, waking
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY
+from tests.pipeline.test_erase_messages import messages_in
 from tests.pipeline.test_export import archived, ids, make, of_delta
 from tests.pipeline.test_ingest import ids as ids_of_log
 from tests.pipeline.test_lake import THEIRS, in_pieces
@@ -53,6 +54,7 @@ DELETE_PAGE = "django_pgqueue.pipeline.erasures:delete_page"
 RECORD = "django_pgqueue.pipeline.exports:record"
 CLEANED = "django_pgqueue.pipeline.exports:cleaned"
 BATCH = "django_pgqueue.spark.ingest.parquet:ParquetPlace"
+TOUCH = "django_pgqueue.spark.folders:Folder.touch"
 COMMIT = "deltalake:write_deltalake"
 
 # What compact and erase do alike; and where the day, and erase's receipt, are decided.
@@ -422,6 +424,28 @@ def test_a_paused_driver_commits_no_batch_again(run, driver, cursor, publish, tm
         assert "lost" == driver.go_on()[0]
         table = DeltaTable(given["path"]).to_pyarrow_table(columns=["id"])
         assert expected == sorted(table.column("id").to_pylist())
+
+
+@pytest.mark.parametrize("form, place", [("parquet", TOUCH), ("delta", COMMIT)])
+def test_a_paused_driver_brings_back_nothing_that_was_erased(
+    run, driver, cursor, publish, tmp_path, form, place
+):
+    """What it read before the erasure it puts nowhere after it, though no other run has
+    written since and nothing of theirs was there."""
+    given = {"topic": "orders", "path": str(tmp_path / "log"), "format": form}
+    kept = publish(2)
+    run("ingest", **given)
+    publish(2, payload={"customer": 42})
+    driver.run("ingest", given, place)
+    take_over(cursor)
+
+    run("erase", path="payload.customer", value="42", apply="true")
+
+    assert "lost" == driver.go_on()[0]
+    assert kept == messages_in(given["path"], form)
+    kept += publish(1)
+    run("ingest", **given)
+    assert kept == messages_in(given["path"], form)
 
 
 def test_a_killed_driver_and_a_killed_python_lose_nothing(

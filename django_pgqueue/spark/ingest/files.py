@@ -20,6 +20,7 @@ from django_pgqueue.spark.export.parquet_files import many
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.store import Store, for_arrow
 from django_pgqueue.spark.export.theirs import Theirs
+from django_pgqueue.spark.ingest.delta import fences
 from django_pgqueue.spark.ingest.rewrite import DAY, Rewrites
 from django_pgqueue.spark.run import Run
 
@@ -42,9 +43,10 @@ def not_while_ingesting(run: Run, target: str) -> None:
     """
     Raise DayRefused if a run of ingest may have messages that are not in files yet.
 
-    Call it when they have gone from the log: a run that begins afterwards has none.
+    Call it when they have gone from the log: a run that begins afterwards has none, and
+    one whose process is away for longer than its lease puts nothing there any more.
     """
-    with run.reading() as cursor:
+    with run.transaction(is_brief=True) as cursor:
         other = ingest_rewrites.live_ingest(cursor, target)
     if other is not None:
         raise DayRefused(
@@ -157,6 +159,7 @@ class InDelta:
         self._run.check()
         with self._run.transaction(is_brief=True):
             pass
+        self._hold_off_lost(table)
         rows, ids = 0, list(self._ids(table, theirs))
         for start in range(0, len(ids), DELETE_IDS):
             some = ", ".join(map(str, ids[start : start + DELETE_IDS]))
@@ -197,6 +200,26 @@ class InDelta:
         if old:
             self._run.note(f"{len(old)} files were rewritten.")
         return sum(int(action["num_records"] or 0) for action in old)
+
+    def _hold_off_lost(self, table: Any) -> None:
+        """
+        Have Delta refuse what a lost run of ingest has read before.
+
+        It may be frozen just before its commit, which follows from an older version.
+        """
+        topics = {part["topic"] for part in table.partitions()}
+        table.create_write_transaction(
+            [],
+            "append",
+            table.schema(),
+            commit_properties=self._delta.CommitProperties(
+                app_transactions=[
+                    self._delta.Transaction(APPLICATION, self._run.id),
+                    *fences(sorted(topics), self._run),
+                ]
+            ),
+        )
+        table.update_incremental()
 
     def _note_commits(self, table: Any) -> None:
         """Note in receipts what commits have deleted, also of a run that died there."""
