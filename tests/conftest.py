@@ -208,8 +208,20 @@ def django_db_modify_db_settings_xdist_suffix() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """Have the databases removed when nobody is in them any more."""
+    """
+    Have the databases empty at first, and removed when nobody is in them any more.
+
+    Whatever modules of tests declare was stored as they were made: its rows would be
+    there until the first test that empties the tables.
+    """
     names = {connections[alias].settings_dict["NAME"] for alias in connections}
+    with django_db_blocker.unblock():
+        for alias in connections:
+            with connections[alias].cursor() as cursor:
+                cursor.execute(FILLED_TABLES)
+                (tables,) = cursor.fetchone()
+                if tables:
+                    cursor.execute(f"TRUNCATE {tables} CASCADE")
     yield
     with django_db_blocker.unblock():
         connections.close_all()

@@ -124,7 +124,7 @@ def elsewhere(settings, monkeypatch, django_db_blocker):
 
 
 @pytest.mark.parametrize(
-    "call", [noop.delay, lambda: noop.bulk([{}]), queue("thumbs").receive]
+    "call", [noop.delay, lambda: noop.bulk([{}]), lambda: queue("thumbs").receive()]
 )
 def test_a_call_in_another_kind_of_database_says_so(elsewhere, call):
     """As in a project whose tests run on SQLite."""

@@ -45,10 +45,12 @@ UNION ALL
 SELECT id, 'dead', reason, crashes, deliveries, attempt FROM pgqueue_dead_letter
 """
 
-# By what loops of a worker are called, and PGAPPNAME what its tasks open.
+# By what loops of a worker are called, and PGAPPNAME what its tasks open; not whoever
+# waits for results, which this process may do, too.
 END_SESSIONS = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
  WHERE datname = ANY(%(names)s) AND application_name LIKE 'pgqueue %%'
+   AND application_name NOT LIKE 'pgqueue results %%'
    AND pid <> pg_backend_pid()
 """
 
