@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark import __version__
 
 from django_pgqueue.models import Export
@@ -446,6 +446,22 @@ def test_a_paused_driver_brings_back_nothing_that_was_erased(
     kept += publish(1)
     run("ingest", **given)
     assert kept == messages_in(given["path"], form)
+
+
+def test_a_live_driver_commits_after_an_erasure(driver, cursor, publish, tmp_path):
+    """Which has come between: its batch is refused once, and is there once."""
+    given = {"topic": "orders", "path": str(tmp_path / "log"), "format": "delta"}
+    expected = publish(2)
+    driver.run("ingest", given, COMMIT)
+    fence = [Transaction("django_pgqueue.ingest.of.orders", 1)]
+    table = DeltaTable(given["path"])
+    table.create_write_transaction(
+        *([], "append", table.schema()),
+        commit_properties=CommitProperties(app_transactions=fence),
+    )
+
+    assert ["succeeded", None] == driver.go_on()
+    assert expected == messages_in(given["path"], "delta")
 
 
 def test_a_killed_driver_and_a_killed_python_lose_nothing(
