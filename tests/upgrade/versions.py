@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 MIGRATIONS = Path("django_pgqueue") / "migrations"
 TREES = ["django_pgqueue", "tests"]
 
-# The newest migration that users have. Later ones may still change in place, so nothing
-# upgrades from between them; with a release, this becomes its newest.
+# What is upgraded from: the newest migration of the release before. Those up to
+# 0035_run_places are released as well; the next one makes that the value.
 RELEASED = "0016_durable_steps"
 
 SETTINGS = """
