@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 
 
@@ -40,31 +39,3 @@ def activate(session: Any) -> None:
     with suppress(Exception):
         java = session._jvm.org.apache.spark.sql.classic.SparkSession
         java.setActiveSession(session._jsparkSession)
-
-
-def file_system(session: Any, path: str) -> tuple[Any, Any, Any]:
-    """
-    Return Hadoop's FileSystem of *path*, its Path, and the class of that.
-
-    Raises:
-        SparkError: The session is one of Connect; or Spark knows no such file system.
-    """
-    java = getattr(session, "_jvm", None)
-    if java is None:
-        raise SparkError(
-            f"A session of Spark Connect has no file system to move files in; write to "
-            f"{path} with a session of its own (SPARK_MASTER)."
-        )
-    of_path = java.org.apache.hadoop.fs.Path
-    root = of_path(path)
-    try:
-        files = root.getFileSystem(
-            session._jsparkSession.sessionState().newHadoopConf()
-        )
-    except Exception as error:
-        told = str(getattr(error, "java_exception", error)).splitlines()[0]
-        raise SparkError(
-            f"Spark cannot use {path}: {told} A jar may be missing; name it in "
-            f"spark.jars.packages."
-        ) from None
-    return files, files.makeQualified(root), of_path

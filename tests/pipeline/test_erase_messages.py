@@ -21,7 +21,7 @@ from django_pgqueue.models import (
     ScheduledMessage,
 )
 from django_pgqueue.pipeline import erasures, ingest_batches
-from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.running import run_job
 from tests.harness.factories import (
     make_archived_job,
@@ -279,7 +279,7 @@ def test_a_batch_that_is_not_in_its_place_is_waited_for(
     def broken(*arguments, **named):
         raise OSError("It dies.")
 
-    for module, name in ((ingest_batches, "decide"), (Folder, "move")):
+    for module, name in ((ingest_batches, "decide"), (Store, "move")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, broken)
             assert "It dies." in run_job(plan("ingest", **given)).error

@@ -11,7 +11,7 @@ from pyarrow import dataset
 from django_pgqueue.exceptions import PipelineBusy, SparkOptionError
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
-from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.ingest.parquet import ParquetPlace
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.spark.stop_flag import StopFlag
@@ -72,7 +72,7 @@ def test_messages_are_written_once_whatever_dies(
     assert orders[-1] <= noted["orders"] < held[0] <= noted["mail"]
 
     more = publish(3) + publish(2, "mail")
-    move, moves = Folder.move, []
+    move, moves = Store.move, []
 
     def moves_once(self, name, to):
         if moves:
@@ -81,7 +81,7 @@ def test_messages_are_written_once_whatever_dies(
         move(self, name, to)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "move", moves_once)
+        patch.setattr(Store, "move", moves_once)
         assert "It dies." in run_job(plan("ingest", **given)).error
     assert 1 == len(moves)
     assert len(orders + mail) < len(ids(target)) < len(orders + mail + held + more)
@@ -99,6 +99,33 @@ def test_messages_are_written_once_whatever_dies(
     starting = re.search(r"starting='(.*?)'", refused.error)[1]
     run("ingest", **given, starting=starting)
     assert everything + last == ids(target)
+
+
+@pytest.mark.slow
+def test_a_batch_that_the_driver_does_not_see_is_not_taken_for_whole(
+    run, plan, publish, tmp_path, monkeypatch
+):
+    """As where executors write to a folder of their own: the run fails before any of
+    it is in its place, and the next one writes all."""
+    given = {"topic": "orders", "path": str(tmp_path)}
+    expected = publish(3)
+    listed, lost = Store.files, []
+
+    def files(self, name):
+        for file in [*(tmp_path / name).rglob("*.parquet")][: not lost]:
+            file.unlink()
+            lost.append(file)
+        return listed(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "files", files)
+        ended = run_job(plan("ingest", **given))
+
+    assert "Spark has written 3 messages, and" in ended.error
+    assert "must see the same folder" in ended.error
+    assert [] == ids(tmp_path)
+    run("ingest", **given)
+    assert expected == ids(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from pyspark import __version__
 
 from django_pgqueue.models import Export
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.running import run_job
 from tests.harness.process_tree import children, descendants, freeze, tell, waking
 from tests.harness.waiting import patience, wait_for
@@ -49,12 +49,11 @@ DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - tim
 
 PARQUET = "django_pgqueue.spark.export.parquet:ParquetPlace"
 MOVE = "django_pgqueue.spark.export.store:Store.move"
-MOVE_BATCH = "django_pgqueue.spark.folders:Folder.move"
 DELETE_PAGE = "django_pgqueue.pipeline.erasures:delete_page"
 RECORD = "django_pgqueue.pipeline.exports:record"
 CLEANED = "django_pgqueue.pipeline.exports:cleaned"
 BATCH = "django_pgqueue.spark.ingest.parquet:ParquetPlace"
-TOUCH = "django_pgqueue.spark.folders:Folder.touch"
+TOUCH = "django_pgqueue.spark.export.store:Store.touch"
 COMMIT = "deltalake:write_deltalake"
 
 # What compact and erase do alike; and where the day, and erase's receipt, are decided.
@@ -377,7 +376,7 @@ def test_a_paused_driver_writes_no_message_twice(
 ):
     """Nor does it take files away that another run is moving to their places."""
     given = {"topic": "orders,mail", "path": str(tmp_path)}
-    move, moving = Folder.move, []
+    move, moving = Store.move, []
 
     def let_it_go_on(self, name, to):
         move(self, name, to)
@@ -390,7 +389,7 @@ def test_a_paused_driver_writes_no_message_twice(
         (f"{BATCH}._write", 1, "1s"),
         ("django_pgqueue.pipeline.ingest_batches:decide", 1, "available-now"),
         # Before the first one it would be where it decides, or here.
-        (MOVE_BATCH, 2, "1s"),
+        (MOVE, 2, "1s"),
     ):
         expected += publish(1) + publish(1, "mail")
         driver.run("ingest", given | {"trigger": trigger}, place, call)
@@ -398,7 +397,7 @@ def test_a_paused_driver_writes_no_message_twice(
         moving.clear()
 
         with monkeypatch.context() as patch:
-            patch.setattr(Folder, "move", let_it_go_on)
+            patch.setattr(Store, "move", let_it_go_on)
             ended = run_job(plan("ingest", **given))
             if ended.state != "succeeded":
                 # Spark has found both at one checkpoint, maybe before a file was moved;

@@ -181,6 +181,12 @@ def schema_of(store: Store, path: str) -> Any:
         return extra("pyarrow.parquet").read_schema(opened).remove_metadata()
 
 
+def rows_of(store: Store, path: str) -> int:
+    """Return how many rows a file has."""
+    with store.reads(path) as opened:
+        return int(extra("pyarrow.parquet").read_metadata(opened).num_rows)
+
+
 def many(files: Files, size: int) -> Files:
     """Return the files of those folders that have more than they need."""
     of_folder = defaultdict(list)

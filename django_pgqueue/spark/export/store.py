@@ -46,9 +46,9 @@ class Store:
         """Whether move() takes a folder, in one step."""
         return self._files.type_name in MOVES_FOLDERS
 
-    def shown(self, name: str) -> str:
-        """Return how *name* is written where people read it."""
-        return f"{self._target}/{name}"
+    def shown(self, name: str = "") -> str:
+        """Return how the folder, or *name* in it, is written where people read it."""
+        return f"{self._target}/{name}" if name else self._target
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder."""
@@ -140,8 +140,14 @@ def for_arrow(target: str) -> str:
 
 
 def for_spark(target: str) -> str:
-    """Return *target* as Spark reads it: what Arrow and Delta call s3, Hadoop s3a."""
-    return f"s3a{target[2:]}" if target.startswith("s3:") else target
+    """
+    Return *target* as Spark has it: what Arrow and Delta call s3, Hadoop calls s3a.
+
+    A path from the root is one of files, also where Spark has another default.
+    """
+    if target.startswith("s3:"):
+        return f"s3a{target[2:]}"
+    return f"file://{target}" if target.startswith("/") else target
 
 
 def _first_line(error: Exception) -> str:

@@ -14,12 +14,15 @@ one, which counts from 0, never takes its batches for those of another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import ingest_batches
-from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.export.parquet_files import rows_of
+from django_pgqueue.spark.export.store import Store, for_spark
 from django_pgqueue.spark.run import Run
 
 # Spark and Arrow pass over names that begin so; the export empties `_pgqueue`.
@@ -27,6 +30,9 @@ ASIDE = "_pgqueue_ingest"
 
 BATCH = "batch-"
 WHOLE = "_whole"
+
+# Files of messages, below the place or the folder of a batch.
+MESSAGES = re.compile(r"topic=[^/]*/day=[^/]*/[^/_.][^/]*")
 
 OPEN_FILES = "spark.sql.maxConcurrentOutputFileWriters"
 FILES_OPEN_MAX = 32
@@ -44,16 +50,16 @@ class ParquetPlace:
 
     def __init__(self, run: Run, target: str) -> None:
         self._run = run
-        self._folder = Folder(run.session, target)
+        self._store = Store(target)
 
     def is_empty(self, topics: Sequence[str]) -> bool:
         """Whether no message of these topics was ever put there."""
-        return not any(self._folder.exists(f"topic={name}") for name in topics)
+        return not any(self._store.exists(f"topic={name}") for name in topics)
 
     def positions(self) -> list[Any]:
         """Return topic, partition and highest id of what is there, as rows."""
         f = extra("pyspark.sql.functions")
-        found = self._run.session.read.parquet(self._folder.path())
+        found = self._run.session.read.parquet(for_spark(self._store.shown()))
         return list(
             found.groupBy("topic", "partition").agg(f.max("id").alias("id")).collect()
         )
@@ -76,7 +82,7 @@ class ParquetPlace:
 
     def _decided(self, batch: str, stream: str, number: int) -> str | None:
         """Return the folder that is the batch; None: it is to be written."""
-        if self._folder.exists(f"{batch}/{WHOLE}"):
+        if self._store.exists(f"{batch}/{WHOLE}"):
             return batch  # As earlier versions have written it.
         with self._run.reading() as cursor:
             found = ingest_batches.latest(cursor, stream)
@@ -84,11 +90,11 @@ class ParquetPlace:
             return None
         folder = f"{batch}/run-{found.run}"
         # Where files and checkpoint were restored without it, it is written again.
-        return folder if self._folder.exists(f"{folder}/{WHOLE}") else None
+        return folder if self._store.exists(f"{folder}/{WHOLE}") else None
 
     def _write(self, frame: Any, batch: str) -> int:
         f = extra("pyspark.sql.functions")
-        self._folder.remove(batch)
+        self._store.remove_folder(batch)
         counted, rows = self._run.counted(frame)
         # The session of this query alone. A task that has a file open for each topic
         # and day need not sort its messages by them; and times are written as every
@@ -100,28 +106,38 @@ class ParquetPlace:
             .write.partitionBy("topic", "day")
             .option("compression", "zstd")
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-            .parquet(self._folder.path(batch))
+            .parquet(for_spark(self._store.shown(batch)))
         )
-        self._folder.touch(f"{batch}/{WHOLE}")
-        return int(rows())
+        there = sum(
+            rows_of(self._store, f"{batch}/{name}") for name in self._messages(batch)
+        )
+        if there != rows():
+            raise SparkError(
+                f"Spark has written {rows():,} messages, and {there:,} are in "
+                f"{self._store.shown(batch)}: driver and executors must see the same "
+                f"folder there."
+            )
+        self._store.touch(f"{batch}/{WHOLE}")
+        return there
+
+    def _messages(self, batch: str) -> list[str]:
+        """Return the files of a batch, by their names below its folder."""
+        return sorted(filter(MESSAGES.fullmatch, self._store.files(batch)))
 
     def _move_all(self, batch: str, stream: str, number: int) -> None:
-        for name in sorted(self._folder.files(batch)):
-            place, _, file = name.rpartition("/")
-            if not place or file.startswith(("_", ".")):
-                continue
+        for name in self._messages(batch):
             to = place_of(stream, number, name)
             # An object store copies and then deletes: a crash may come in between.
-            if self._folder.exists(to):
-                self._folder.remove(f"{batch}/{name}")
+            if self._store.exists(to):
+                self._store.remove(f"{batch}/{name}")
             else:
-                self._folder.move(f"{batch}/{name}", to)
+                self._store.move(f"{batch}/{name}", to)
 
     def _clear(self, state: str, number: int) -> None:
         """Forget the batches before *number*: Spark never runs them again."""
-        for name in self._folder.names(state):
+        for name in self._store.names(state):
             if int(name.removeprefix(BATCH)) < number:
-                self._folder.remove(f"{state}/{name}")
+                self._store.remove_folder(f"{state}/{name}")
 
 
 def place_of(stream: str, number: int, name: str) -> str:

@@ -35,7 +35,7 @@ from django_pgqueue.spark.export.place import DayRefused, compare
 from django_pgqueue.spark.export.rows import of_schema
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.export.sums import Sums
-from django_pgqueue.spark.ingest.parquet import ASIDE, BATCH, place_of
+from django_pgqueue.spark.ingest.parquet import ASIDE, BATCH, MESSAGES, place_of
 from django_pgqueue.spark.run import Run
 
 REWRITES = f"{ASIDE}/rewrites"
@@ -47,7 +47,6 @@ OF_BATCH = re.compile(
     rf"(?P<stream>[0-9a-f-]{{36}})/{BATCH}(?P<number>\d+)/(?:{OF_RUN}(?P<run>\d+)/)?"
     r"(?P<name>.*)"
 )
-MESSAGES = re.compile(r"topic=[^/]*/day=[^/]*/[^/_.][^/]*")
 
 DAY = "day"
 

@@ -23,8 +23,8 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.pipeline import ingest_positions
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
+from django_pgqueue.spark.export.store import Store, for_spark
 from django_pgqueue.spark.export.target import checked_format, checked_target
-from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.delta import DeltaPlace
 from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
 from django_pgqueue.spark.job import pipeline_job
@@ -177,7 +177,7 @@ def ingest(
     query = (
         _log(run, asked, place)
         .writeStream.foreachBatch(write_batch)
-        .option("checkpointLocation", asked.checkpoint)
+        .option("checkpointLocation", for_spark(asked.checkpoint))
         .trigger(**_trigger(asked))
         .start()
     )
@@ -243,7 +243,7 @@ def _check_checkpoint(run: Run, asked: Asked, place: Place) -> None:
     """Raise SparkError where messages are there, and no checkpoint knows of them."""
     if asked.starts or place.is_empty(asked.topics):
         return
-    if Folder(run.session, asked.checkpoint).exists("metadata"):
+    if Store(asked.checkpoint).exists("metadata"):
         return
     positions: dict[str, dict[str, int]] = {}
     for row in place.positions():
