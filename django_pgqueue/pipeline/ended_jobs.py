@@ -11,7 +11,7 @@ the same statements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -181,12 +181,19 @@ SELECT %(hour)s::timestamptz, queue, kind,
 LABELS_ARCHIVED = MEASURE_LABELS.format(table=ARCHIVE)
 LABELS_DEPARTED = MEASURE_LABELS.format(table=DEPARTED)
 
-# Locks: none; a table of the session, which goes away with the transaction.
+# Locks: none; tables of the session, which go away with the transaction. Rows come as
+# files have them, queue by queue, and then are put in the order in which they ended.
 MAKE_DEPARTED = f"""
-CREATE TEMPORARY TABLE {DEPARTED} ON COMMIT DROP AS
+CREATE TEMPORARY TABLE pgqueue_given_job ON COMMIT DROP AS
 SELECT {", ".join(READ_COLUMNS)} FROM {ARCHIVE} WITH NO DATA
 """
-COPY_DEPARTED = f"COPY pg_temp.{DEPARTED} ({', '.join(READ_COLUMNS)}) FROM STDIN"
+COPY_DEPARTED = f"""
+COPY pg_temp.pgqueue_given_job ({", ".join(READ_COLUMNS)}) FROM STDIN (FORMAT csv)
+"""
+SORT_DEPARTED = f"""
+CREATE TEMPORARY TABLE {DEPARTED} ON COMMIT DROP AS
+SELECT * FROM pg_temp.pgqueue_given_job ORDER BY finished_at
+"""
 
 # Locks: none. Sent before the first look at the rows of a day.
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
@@ -267,7 +274,7 @@ def archived(cursor: Any, first: datetime, since: datetime) -> Iterator[Day]:
 
 @contextmanager
 def departed(
-    cursor: Any, first: datetime, since: datetime, rows: Iterable[Sequence[Any]]
+    cursor: Any, first: datetime, since: datetime, rows: Iterable[bytes]
 ) -> Iterator[Day]:
     """
     Look at a day that has left the archive.
@@ -276,14 +283,14 @@ def departed(
         cursor: As that of archived(); of a server that can be written to.
         first: When the day began, in UTC.
         since: Rows that ended before are left out.
-        rows: The values of READ_COLUMNS as texts or numbers, best in the order in which
-            they ended.
+        rows: The values of READ_COLUMNS, as CSV.
     """
     with in_one_snapshot(cursor):
         cursor.execute(MAKE_DEPARTED)
         with cursor.copy(COPY_DEPARTED) as copy:
-            for row in rows:
-                copy.write_row(row)
+            for text in rows:
+                copy.write(text)
+        cursor.execute(SORT_DEPARTED)
         yield _day(cursor, first, since, is_departed=True)
 
 

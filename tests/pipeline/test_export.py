@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyarrow import dataset
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.models import ArchivedJob, Export, PipelineRun, TaskHour
+from django_pgqueue.models import ArchivedJob, Export, LabelHour, PipelineRun, TaskHour
 from django_pgqueue.pipeline import exports
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.export.store import Store
@@ -327,6 +327,11 @@ def test_delta_has_the_same_rows(run, tmp_path):
     assert archived(SECOND) == of_delta(target)
 
 
+def labelled():
+    """Return what the jobs of each tag and lane took."""
+    return sorted(LabelHour.objects.values_list("hour", "label", "worker_seconds"))
+
+
 ENQUEUED = "UPDATE pgqueue_archived_job SET enqueued_at = finished_at"
 
 
@@ -335,31 +340,37 @@ def test_what_is_counted_is_the_archive_and_the_exports_together(
     run, by_sql, cursor, tmp_path, form
 ):
     """A day that retention has dropped is read from its files, if it was not counted
-    before; one that is in both counts once. No job of it is missing."""
+    before; one that is in both counts once. No job of it is missing. Spark is not
+    needed, and where the files are gone both jobs say so."""
     require("deltalake")
     fill()
+    failed = {"kind": "error", "delivery": 1, "message": 'a "b",\n\\N'}
+    make(FIRST, deliveries=2, errors=[failed], lane="", headers={"tags": ['"1",\n']})
     cursor.execute(ENQUEUED)
     by_sql("metrics")
-    expected = counted()
+    expected, labels = counted(), labelled()
     assert 3 < len(expected)
-    assert 42 == by_sql("conservation", lookback="5d").rows_in
+    assert 43 == by_sql("conservation", lookback="5d").rows_in
     run("export", path=str(tmp_path), format=form)
     run("export", path=f"{tmp_path}-2", format=form, since=_text(SECOND))
     partitions.drop_partition(cursor, FIRST.date())
     assert 0 == by_sql("metrics", full="true").rows_out
     TaskHour.objects.all().delete()
+    LabelHour.objects.all().delete()
 
-    ended = run("metrics")
+    ended = by_sql("metrics")
 
-    assert expected == counted()
+    assert (expected, labels) == (counted(), labelled())
     assert len(expected) == ended.rows_out
     assert 0 == by_sql("metrics", full="true").rows_out
-    assert "0 are nowhere" in run("conservation", lookback="5d").notes[0]
-    if form == "parquet":
-        (tmp_path / f"day={_text(FIRST)}").rename(tmp_path / "elsewhere")
-        TaskHour.objects.all().delete()
-        with pytest.raises(AssertionError, match=r"cannot be read there: .*leave it"):
-            run("metrics")
+    assert "0 are nowhere" in by_sql("conservation", lookback="5d").notes[0]
+    tmp_path.rename(f"{tmp_path}-elsewhere")
+    TaskHour.objects.all().delete()
+    gone = r"cannot be read there: files of it are gone\. Put it back, or leave it out"
+    with pytest.raises(AssertionError, match=gone):
+        by_sql("metrics")
+    with pytest.raises(AssertionError, match=gone):
+        by_sql("conservation", lookback="5d")
 
 
 # Runs that do not come to their end --------------------------------------------------

@@ -934,7 +934,7 @@ UTILITY = {
     *("ended_jobs.MEASURED", "ended_jobs.MEASURE_LABELS", "costs.COSTS"),
     # Of a table that a transaction makes for itself.
     *(f"ended_jobs.{name}_DEPARTED" for name in ("COUNT", "PLACES", "MEASURE")),
-    "ended_jobs.LABELS_DEPARTED",
+    *(f"ended_jobs.{name}_DEPARTED" for name in ("SORT", "LABELS")),
     "ended_jobs.ONE_SNAPSHOT",
     *("exports.CONTENT", "exports.CONTENT_BEFORE", "exports.COUNT"),
     # tests/pipeline/test_erasures.py has the plans of these.

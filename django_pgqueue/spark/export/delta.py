@@ -172,8 +172,12 @@ def _batches(
 ) -> Iterator[Any]:
     of_day = extra("pyarrow.dataset").field(DAY) == day
     dataset = table.to_pyarrow_dataset()
-    wanted = columns or [name for name in dataset.schema.names if name != DAY]
-    for batch in dataset.to_batches(columns=list(wanted), filter=of_day):
+    wanted = [
+        name
+        for name in dataset.schema.names
+        if name != DAY and (columns is None or name in columns)
+    ]
+    for batch in dataset.to_batches(columns=wanted, filter=of_day):
         if batch.num_rows:
             yield batch
 

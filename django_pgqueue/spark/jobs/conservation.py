@@ -3,7 +3,7 @@ Conservation: whether every job that was seen is still somewhere.
 
 What was enqueued in an hour that is over is waiting, archived, exported or dead: their
 sum stays as it was. All tables are counted in one snapshot, by PostgreSQL; days that
-retention has dropped, in their export, by Spark.
+retention has dropped, in their export, by Arrow.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Counting
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark.export.departed import frame_of
+from django_pgqueue.spark.export.departed import batches_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.jobs.metrics import hour_of
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.slices import midnight
+
+HOUR_MICROSECONDS = 3_600_000_000
 
 
 @pipeline_job(name="conservation", takes_out=())
@@ -93,21 +95,17 @@ def _count_departed(
     until: datetime,
 ) -> None:
     """Count what is in files alone."""
+    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     for day in departed:
-        if not day.rows:
-            continue
-        f = extra("pyspark.sql.functions")
-        frame = frame_of(run, day, ("queue", "task", "enqueued_at"))
-        hour = (f.floor(f.unix_seconds("enqueued_at") / 3600) * 3600).alias("hour")
-        rows = (
-            frame.where(
-                (f.col("enqueued_at") >= f.lit(since))
-                & (f.col("enqueued_at") < f.lit(until))
+        for batch in batches_of(run, day, ("enqueued_at", "queue", "task")):
+            at, *names = batch.columns
+            hours = compute.divide(at.cast(arrow.int64()), HOUR_MICROSECONDS)
+            is_meant = compute.and_(
+                compute.greater_equal(at, since), compute.less(at, until)
             )
-            .groupBy(hour, "queue", "task")
-            .count()
-            .collect()
-        )
-        for epoch, queue, task, count in rows:
-            at = datetime.fromtimestamp(epoch, UTC)
-            counting.add("archived", at, queue, task, count)
+            table = arrow.table([hours, *names], ["hour", "queue", "task"])
+            found = table.filter(is_meant).group_by(table.column_names)
+            for row in found.aggregate([([], "count_all")]).to_pylist():
+                hour = datetime.fromtimestamp(row["hour"] * 3_600, UTC)
+                queue, task, count = row["queue"], row["task"], row["count_all"]
+                counting.add("archived", hour, queue, task, count)

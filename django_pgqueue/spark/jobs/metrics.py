@@ -6,23 +6,24 @@ does not change any more, but for a row whose transaction committed late. So the
 each hour are counted first, and only hours with more rows than were counted are read
 and replaced. PostgreSQL does both, a day and an hour at a time.
 
-What retention has dropped is read from its export, by Spark, if it was not counted
+What retention has dropped is read from its export, by Arrow, if it was not counted
 before; it is not taken away where there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import ended_jobs, exports, label_hours, task_hours
 from django_pgqueue.pipeline.ended_jobs import HOUR, READ_COLUMNS, Day
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.pipeline.task_hours import Counted
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark.export.departed import rows_of
+from django_pgqueue.spark.export.departed import batches_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
@@ -99,7 +100,7 @@ class _Work:
         first = midnight(day)
         if departed is None:
             return ended_jobs.archived(self._cursor, first, self._since)
-        rows = rows_of(self._run, departed, READ_COLUMNS, in_order_of="finished_at")
+        rows = _csv(self._run, departed)
         return ended_jobs.departed(self._cursor, first, self._since, rows)
 
     def _has_counted(self, departed: Departed) -> bool:
@@ -121,6 +122,23 @@ class _Work:
 
     def _of(self, hour: datetime) -> Counted:
         return self._known.get(hour, Counted(0, 0))
+
+
+def _csv(run: Run, departed: Departed) -> Iterator[bytes]:
+    arrow, csv = extra("pyarrow"), extra("pyarrow.csv")
+    for batch in batches_of(run, departed, READ_COLUMNS):
+        text = arrow.BufferOutputStream()
+        # Times without their zone, which is that of run.reading(), UTC: to write it,
+        # Arrow would look it up in files that not every host has.
+        plain = [
+            column.cast(arrow.timestamp("us"))
+            if arrow.types.is_timestamp(column.type)
+            else column
+            for column in batch.columns
+        ]
+        rows = arrow.RecordBatch.from_arrays(plain, batch.schema.names)
+        csv.write_csv(rows, text, csv.WriteOptions(include_header=False))
+        yield text.getvalue().to_pybytes()
 
 
 def _since(cursor: Any, run: Run, lookback: timedelta, *, is_full: bool) -> datetime:
