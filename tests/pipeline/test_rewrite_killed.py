@@ -50,7 +50,7 @@ FINISH = (f"{ERASURES}:finish", 1)
 # The first call is for what others have left to do, and so there is a second one.
 DECIDED = [(f"{DECISIONS}:decide", 2), (MOVE, 1)]
 OF_FOLDER = [
-    *((f"{DECISIONS}:take", 1), (f"{REWRITES}._write", 1), *DECIDED),
+    *((f"{DECISIONS}:take", 1), (f"{REWRITES}._schema", 1), *DECIDED),
     # Moved, and what it replaces is not deleted yet.
     ("django_pgqueue.spark.export.store:Store.remove", 1),
     *((f"{DECISIONS}:end", 1), (f"{DECISIONS}:take", 2)),

@@ -23,14 +23,8 @@ from typing import Any
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Files
-from django_pgqueue.spark.export.parquet_files import Writer, read, schema_of
-from django_pgqueue.spark.export.place import (
-    DayRefused,
-    Place,
-    Published,
-    Written,
-    compare,
-)
+from django_pgqueue.spark.export.parquet_files import QUEUE, Writer, read, schema_of
+from django_pgqueue.spark.export.place import Place, Published, Written, compare
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.reader import arrow_schema
 from django_pgqueue.spark.run import Run
@@ -76,34 +70,8 @@ class ParquetPlace(Place):
 
     def write(self, day: date, rows: Written) -> None:
         """Write *rows* aside, read them again, and compare."""
-        aside = self._aside_of(day)
-        self._store.remove_folder(aside)
-        self._written = {}
-        writer = Writer(
-            self._store,
-            aside,
-            f"{OF_RUN}{self._run.id}",
-            rows.schema,
-            file_bytes=self.file_bytes,
-        )
-        try:
-            for batch in rows.batches():
-                writer.add(batch)
-            self._written = writer.close()
-        finally:
-            writer.abandon()
-        try:
-            compare(
-                self._run,
-                rows.sums,
-                chain.from_iterable(
-                    read(self._store, f"{aside}/{path}")
-                    for path in sorted(self._written)
-                ),
-            )
-        except DayRefused:
-            self._store.remove_folder(aside)
-            raise
+        aside, size = self._aside_of(day), self.file_bytes
+        self._written = written(self._run, self._store, aside, rows, file_bytes=size)
 
     def publish(self, day: date, kept: Sequence[str] = ()) -> Published:
         """Move the day to its place, beside what is there."""
@@ -178,6 +146,37 @@ class ParquetPlace(Place):
 
     def _aside_of(self, day: date) -> str:
         return f"{self._aside}/{_name(day)}"
+
+
+def written(
+    run: Run,
+    store: Store,
+    folder: str,
+    rows: Written,
+    *,
+    file_bytes: int,
+    by: str = QUEUE,
+) -> dict[str, tuple[int, int]]:
+    """
+    Write *rows* below a folder that readers do not see, read them again, and compare.
+
+    Args are those of Writer. Returns bytes and rows of each file, by its name there.
+
+    Raises:
+        DayRefused: What was written differs.
+    """
+    name = f"{OF_RUN}{run.id}"
+    writer = Writer(store, folder, name, rows.schema, file_bytes=file_bytes, by=by)
+    try:
+        for batch in rows.batches():
+            writer.add(batch)
+        files = writer.close()
+    finally:
+        writer.abandon()
+    paths = (f"{folder}/{path}" for path in sorted(files))
+    there = chain.from_iterable(read(store, path, by=by) for path in paths)
+    compare(run, rows.sums, there, f" of {store.shown(folder)}")
+    return files
 
 
 def _name(day: date) -> str:

@@ -8,10 +8,9 @@ the archive come with PostgreSQL's own sum of each row, in the statement that re
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property
 from typing import Any
 
 from django_pgqueue.extras import extra
@@ -93,68 +92,76 @@ class ArchiveDay:
 
 
 @dataclass
-class FilesDay:
+class Rewritten:
     """
-    The rows that files of a day have, as they are, or but for some.
+    The rows of files that are written once more, as they are, or but for some.
 
     Attributes:
-        files: Some of its manifest's, or all.
-        details: What the manifest says of the day.
+        schema: What they are written with; a column that a file lacks is NULL.
+        given: The batches of the files.
         kept: Returns what stays of a batch; None: all.
+        rows_read: How many the files had.
     """
 
     run: Run
-    place: Place
-    day: date
-    files: Files
-    details: Details
+    schema: Any
+    given: Iterable[Any]
     kept: Callable[[Any], Any] | None = None
     sums: Sums = field(default_factory=Sums, init=False)
-    _read: Sums = field(default_factory=Sums, init=False)
-
-    @cached_property
-    def schema(self) -> Any:
-        """The columns of the contract, and then those that the files have besides."""
-        return self.place.schema(self.files)
+    rows_read: int = field(default=0, init=False)
 
     def batches(self) -> Iterator[Any]:
-        """
-        Yield what is kept of them; a column that a file lacks is NULL.
-
-        Raises:
-            DayRefused: The files have other rows than the manifest says.
-        """
-        for batch in self.place.rows(self.day, self.files):
+        """Yield what is kept of them."""
+        for batch in self.given:
             self.run.check()
-            self._read.add(batch)
+            self.rows_read += batch.num_rows
             self.run.rows_in += batch.num_rows
             rows = batch if self.kept is None else self.kept(batch)
             if rows.num_rows:
                 self.sums.add(rows)
                 yield of_schema(rows, self.schema)
-        self._compare()
 
-    def _compare(self) -> None:
-        """Raise DayRefused where the manifest says otherwise."""
-        details, read = self.details, self._read
-        is_all = len(self.files) == len(details.files)
-        if is_all:
-            expected = details.found.rows
-        elif all("rows" in file for file in self.files):
-            expected = sum(int(file["rows"]) for file in self.files)
-        else:
-            return  # Of a release before, which did not count each file.
-        if read.rows != expected:
-            raise DayRefused(
-                f"The files have {read.rows:,} rows, and the manifest says "
-                f"{expected:,}."
-            )
-        content = details.content or ""
-        if is_all and content.startswith(PREFIX) and content != read.content:
-            raise DayRefused(
-                f"The files have the checksum {read.content}, and the manifest says "
-                f"{content}."
-            )
+
+def of_files(
+    run: Run,
+    place: Place,
+    day: date,
+    files: Files,
+    details: Details,
+    kept: Callable[[Any], Any] | None = None,
+) -> Rewritten:
+    """
+    Return the rows of some files of a day, or of all that its manifest lists.
+
+    To take them raises DayRefused where they are other rows than the manifest says.
+    """
+    given = _as_listed(place.rows(day, files), files, details)
+    return Rewritten(run, place.schema(files), given, kept)
+
+
+def _as_listed(batches: Iterable[Any], files: Files, details: Details) -> Iterator[Any]:
+    """Yield *batches*; raise DayRefused where the manifest says otherwise."""
+    read = Sums()
+    for batch in batches:
+        read.add(batch)
+        yield batch
+    is_all = len(files) == len(details.files)
+    if is_all:
+        expected = details.found.rows
+    elif all("rows" in file for file in files):
+        expected = sum(int(file["rows"]) for file in files)
+    else:
+        return  # Of a release before, which did not count each file.
+    if read.rows != expected:
+        raise DayRefused(
+            f"The files have {read.rows:,} rows, and the manifest says {expected:,}."
+        )
+    content = details.content or ""
+    if is_all and content.startswith(PREFIX) and content != read.content:
+        raise DayRefused(
+            f"The files have the checksum {read.content}, and the manifest says "
+            f"{content}."
+        )
 
 
 def of_schema(batch: Any, schema: Any) -> Any:

@@ -30,16 +30,15 @@ from django_pgqueue.pipeline import ingest_batches, ingest_rewrites
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.pipeline.ingest_rewrites import Decided
-from django_pgqueue.spark.export.parquet_files import Writer, read, schema_of
-from django_pgqueue.spark.export.place import DayRefused, compare
-from django_pgqueue.spark.export.rows import of_schema
+from django_pgqueue.spark.export.parquet import OF_RUN, written
+from django_pgqueue.spark.export.parquet_files import read, schema_of
+from django_pgqueue.spark.export.place import DayRefused
+from django_pgqueue.spark.export.rows import Rewritten
 from django_pgqueue.spark.export.store import Store
-from django_pgqueue.spark.export.sums import Sums
 from django_pgqueue.spark.ingest.parquet import ASIDE, BATCH, MESSAGES, place_of
 from django_pgqueue.spark.run import Run
 
 REWRITES = f"{ASIDE}/rewrites"
-OF_RUN = "run-"
 
 # Below ASIDE: a batch that is not in its place, in the folder of a run; of earlier
 # versions, without one.
@@ -164,8 +163,13 @@ class Rewrites:
         if not files:
             self._end(folder)
             return 0, 0, ()
-        read_rows, sums, put = self._write(folder, files, kept, file_bytes)
-        gone = read_rows - sums.rows
+        top = folder.rpartition("/")[0]
+        given = chain.from_iterable(map(self.read, files))
+        rows = Rewritten(run, self._schema(files), given, kept)
+        aside = f"{REWRITES}/{top}"
+        names = written(run, self._store, aside, rows, file_bytes=file_bytes, by=DAY)
+        put = [f"{top}/{name}" for name in sorted(names)]
+        gone = rows.rows_read - rows.sums.rows
         decided = Decided(put, [str(file["path"]) for file in files])
         with run.transaction(is_brief=True) as cursor:
             if not ingest_rewrites.decide(
@@ -175,45 +179,13 @@ class Rewrites:
             with_it(cursor, gone, files)
         self._finish(decided)
         self._end(folder)
-        return sums.rows, gone, files
+        return rows.sums.rows, gone, files
 
-    def _write(
-        self,
-        folder: str,
-        files: Files,
-        kept: Callable[[Any], Any],
-        file_bytes: int,
-    ) -> tuple[int, Sums, list[str]]:
-        """Write aside; return the rows that were read, what is kept, and its files."""
+    def _schema(self, files: Files) -> Any:
+        """Return the columns of some files, and the day."""
         arrow = extra("pyarrow")
-        schema = arrow.unify_schemas(
-            [schema_of(self._store, str(file["path"])) for file in files]
-        ).append(arrow.field(DAY, arrow.string()))
-        top, given, read_rows = folder.rpartition("/")[0], Sums(), 0
-        writer = Writer(
-            self._store,
-            f"{REWRITES}/{top}",
-            f"{OF_RUN}{self._run.id}",
-            schema,
-            file_bytes=file_bytes,
-            by=DAY,
-        )
-        try:
-            for file in files:
-                for batch in self.read(file):
-                    read_rows += batch.num_rows
-                    self._run.rows_in += batch.num_rows
-                    rows = kept(batch)
-                    if rows.num_rows:
-                        given.add(rows)
-                        writer.add(of_schema(rows, schema))
-            put = [f"{top}/{path}" for path in sorted(writer.close())]
-        finally:
-            writer.abandon()
-        files_put = [{"path": f"{REWRITES}/{name}"} for name in put]
-        there = chain.from_iterable(map(self.read, files_put))
-        compare(self._run, given, there, f" of {folder}")
-        return read_rows, given, put
+        of_files = [schema_of(self._store, str(file["path"])) for file in files]
+        return arrow.unify_schemas(of_files).append(arrow.field(DAY, arrow.string()))
 
     def _take(self, folder: str) -> None:
         """Take a folder, and finish what another run has decided there."""

@@ -25,7 +25,7 @@ from django_pgqueue.spark.export.day import (
 )
 from django_pgqueue.spark.export.parquet_files import FILE_MB, many
 from django_pgqueue.spark.export.place import DayRefused
-from django_pgqueue.spark.export.rows import FilesDay
+from django_pgqueue.spark.export.rows import of_files
 from django_pgqueue.spark.export.sums import PREFIX
 from django_pgqueue.spark.export.target import checked_day, checked_target
 from django_pgqueue.spark.ingest.files import ingested
@@ -93,7 +93,7 @@ def _compact(lake: Lake, day: date) -> int:
     if not files:
         return 0  # Another run has done it.
     kept = [file for file in details.files if file not in files]
-    rows = FilesDay(run, place, day, files, details)
+    rows = of_files(run, place, day, files, details)
     replaced = replace_day(
         lake,
         day,

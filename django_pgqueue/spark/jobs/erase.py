@@ -33,7 +33,7 @@ from django_pgqueue.spark.export.day import (
     replace_day,
 )
 from django_pgqueue.spark.export.place import DayRefused
-from django_pgqueue.spark.export.rows import FilesDay
+from django_pgqueue.spark.export.rows import of_files
 from django_pgqueue.spark.export.sums import PREFIX, Sums
 from django_pgqueue.spark.export.theirs import Theirs, sought
 from django_pgqueue.spark.ingest.files import OF_RECEIPT, ingested
@@ -352,7 +352,7 @@ class _Days:
         gone = _Gone(run, self._theirs, sums_kept=not is_known)
         told = {"day": str(day), "rows": sum(found.values()), "files": len(files)}
         place.says = {OF_RECEIPT: str(self._receipt), OF_DAY: json.dumps(told)}
-        rows = FilesDay(run, place, day, files, details, gone.kept)
+        rows = of_files(run, place, day, files, details, gone.kept)
 
         def manifest() -> tuple[Content, str | None]:
             if not is_known:

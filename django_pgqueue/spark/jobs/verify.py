@@ -14,7 +14,7 @@ from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import Manifest
 from django_pgqueue.spark.export.day import Lake, Unfinished, format_of, opened
 from django_pgqueue.spark.export.place import DayRefused
-from django_pgqueue.spark.export.rows import FilesDay
+from django_pgqueue.spark.export.rows import of_files
 from django_pgqueue.spark.export.target import checked_day, checked_target
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
@@ -64,11 +64,10 @@ def _problem(lake: Lake, day: date, table: str | None) -> str:
         details = exports.details(cursor, target, day)
     if details is None:
         return ""
-    rows = FilesDay(run, place, day, details.files, details)
     try:
         if place.look(day, details.files, details.found.rows) is None:
             raise DayRefused(exports.GONE)
-        for _ in rows.batches():
+        for _ in of_files(run, place, day, details.files, details).batches():
             pass
         listed = {file["path"] for file in details.files}
         others = [path for path in strays if path not in listed]
