@@ -78,6 +78,7 @@ def backfill(
         frame = frame.where(f"id <= {known.removed_to}")
         if moment is not None:
             frame = files.narrowed(frame, "published_at", moment, is_end=False)
+        frame = files.once(frame)
     if preview:
         if frame is not None:
             files.preview(run, frame, of_jobs=False)

@@ -18,6 +18,7 @@ from django_pgqueue.spark.export.store import for_spark
 from django_pgqueue.spark.replay.archive import tell
 from django_pgqueue.spark.replay.asked import QUEUE, Asked, moment_of
 from django_pgqueue.spark.run import Run
+from django_pgqueue.spark.tables import ARCHIVE, LOG, Table, ddl
 from django_pgqueue.spark.write.parts import OF_LOG
 
 # What a job that is replayed keeps.
@@ -41,6 +42,7 @@ def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
         frame = _narrowed(run, frame, asked, "published_at", "id")
     else:
         frame = _narrowed(run, jobs(run, asked), asked, "finished_at", None)
+    frame = once(frame)
     if is_preview:
         preview(run, frame, of_jobs=not asked.topic)
         return 0
@@ -70,8 +72,8 @@ def messages(run: Run, path: str, kind: str, topic: str) -> Any:
         SparkError: There are none.
     """
     if kind == "parquet":
-        return _parquet(run, path, [f"{path}/topic={topic}"])
-    return _parquet(run, path, _delta_files(path, f"/topic={topic}/"))
+        return _parquet(run, path, [f"{path}/topic={topic}"], LOG)
+    return _parquet(run, path, _delta_files(path, f"/topic={topic}/"), LOG)
 
 
 def jobs(run: Run, asked: Asked) -> Any:
@@ -83,10 +85,10 @@ def jobs(run: Run, asked: Asked) -> Any:
     """
     path = asked.source
     files = [path] if asked.format == "parquet" else _delta_files(path, "")
-    frame = _parquet(run, path, files)
+    frame = _parquet(run, path, files, ARCHIVE)
     f = extra("pyspark.sql.functions")
     for name, value in asked.jobs.items():
-        frame = frame.where(f.col(name).cast("string") == value)
+        frame = frame.where(f.col(name) == value)
     return frame
 
 
@@ -108,9 +110,8 @@ def _enqueue(run: Run, frame: Any, asked: Asked, given: dict[str, Any]) -> int:
     f = extra("pyspark.sql.functions")
     frame = frame.where(f.col("message_id").isNull()).select(*OF_JOB)
     into = asked.to.removeprefix(QUEUE)
-    # A folder's name is no number.
-    queue = f.lit(into) if into else f.col("queue").cast("string")
-    frame = frame.withColumn("queue", queue)
+    if into:
+        frame = frame.withColumn("queue", f.lit(into))
     return run.enqueue(frame, encoded="true", **given)
 
 
@@ -131,6 +132,11 @@ def _narrowed(run: Run, frame: Any, asked: Asked, at: str, number: str | None) -
     return frame if asked.where is None else frame.where(asked.where)
 
 
+def once(frame: Any) -> Any:
+    """Return each row once: one that is being rewritten stands in two files."""
+    return frame.dropDuplicates(["id"])
+
+
 def narrowed(frame: Any, at: str, moment: datetime, *, is_end: bool) -> Any:
     """Return the rows before a moment, or at or after it."""
     f = extra("pyspark.sql.functions")
@@ -140,8 +146,10 @@ def narrowed(frame: Any, at: str, moment: datetime, *, is_end: bool) -> Any:
     return frame.where((column >= f.lit(moment)) & (f.col("day") >= day))
 
 
-def _parquet(run: Run, path: str, files: list[str]) -> Any:
-    reader = run.session.read.option("basePath", for_spark(path))
+def _parquet(run: Run, path: str, files: list[str], table: Table) -> Any:
+    # Else Spark takes the columns of the oldest file, and a queue 007 for a number.
+    schema = f"{ddl(table.columns)}, day date"
+    reader = run.session.read.schema(schema).option("basePath", for_spark(path))
     try:
         return reader.parquet(*map(for_spark, files))
     except Exception as error:
