@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 
 from django_pgqueue.pipeline.queue_hours import QueueHour
 
@@ -48,7 +49,7 @@ class Budget:
     @property
     def allowed(self) -> float:
         """How many jobs may be bad in a period with as many as this one."""
-        return (1 - self.target) * self.jobs
+        return _allowed(self.target, self.jobs)
 
     @property
     def left(self) -> float:
@@ -90,7 +91,7 @@ def _budget(
     name: str, target: float, hours: Sequence[QueueHour], bad: Sequence[int]
 ) -> Budget:
     recent_jobs = sum(hour.ended for hour in hours[-RECENT_HOURS:])
-    allowed = (1 - target) * recent_jobs
+    allowed = _allowed(target, recent_jobs)
     burnt = sum(bad[-RECENT_HOURS:])
     return Budget(
         name,
@@ -99,3 +100,8 @@ def _budget(
         sum(bad),
         burnt / allowed if allowed else float(bool(burnt)),
     )
+
+
+def _allowed(target: float, jobs: int) -> float:
+    """Return how many of *jobs* may be bad; as floats, 1 - 0.9 is less than 0.1."""
+    return float((1 - Decimal(str(target))) * jobs)

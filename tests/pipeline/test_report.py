@@ -85,6 +85,17 @@ def test_a_budget_is_what_may_fail():
     assert budget.is_kept
 
 
+@pytest.mark.parametrize("target, jobs", [(0.9, 10), (0.8, 5), (0.9999, 30_000)])
+def test_a_promise_is_kept_where_all_fail_that_may(target, jobs):
+    """Just as many: nothing is left of the budget, and one more breaks it."""
+    may = round((1 - target) * jobs)
+    [spent] = budgets([hour(jobs, failed=may)], wait=None, success=target)
+    [broken] = budgets([hour(jobs, failed=may + 1)], wait=None, success=target)
+
+    assert (True, 0, 1) == (spent.is_kept, spent.left, spent.burn_rate)
+    assert not broken.is_kept
+
+
 def test_an_hour_with_a_longer_wait_is_late_as_a_whole():
     """One without a measured wait is in time."""
     hours = [hour(98), hour(1, p95=31.0), hour(1, p95=None)]
