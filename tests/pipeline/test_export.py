@@ -191,6 +191,7 @@ def test_the_columns_are_those_of_the_contract(run, spark, tmp_path):
         ({"path": "/" + 900 * "x"}, "has 901 characters"),
         ({"path": "/a", "format": "csv"}, "'csv'; it must be parquet or delta"),
         ({"path": "/a", "since": "yesterday"}, "a day such as 2026-11-21"),
+        ({"path": "/a", "since": "2026-11-21", "until": "2026-11-20"}, "before since"),
         ({"path": "nowhere://a/b"}, "can be written to nowhere://a/b"),
     ],
 )

@@ -21,17 +21,16 @@ def checked_target(path: str) -> str:
     """
     if not path:
         raise SparkOptionError(
-            "The pipeline job export has no path: set PGQUEUE['EXPORT'], or give "
-            "-o path=/srv/export."
+            "The run has no path: set PGQUEUE['EXPORT'], or give -o path=/srv/export."
         )
     if not EXPORT_TARGET.match(path):
         raise SparkOptionError(
-            f"The path of the export is {path!r}; it must begin with / or be a URI "
-            f"such as s3a://bucket/jobs."
+            f"The path is {path!r}; it must begin with / or be a URI such as "
+            f"s3a://bucket/jobs."
         )
     if len(path) > EXPORT_CHARACTERS_MAX:
         raise SparkOptionError(
-            f"The path of the export has {len(path):,} characters; the limit is "
+            f"The path has {len(path):,} characters; the limit is "
             f"{EXPORT_CHARACTERS_MAX:,}."
         )
     return path.rstrip("/")
@@ -51,13 +50,23 @@ def checked_format(form: str) -> str:
     return form
 
 
-def checked_day(name: str, text: str, otherwise: date) -> date:
+def checked_days(since: str, until: str) -> tuple[date, date]:
     """
-    Return the day that the option *name* says; *otherwise*, if it says nothing.
+    Return the first and the last day that the options say; "": there is no such end.
 
     Raises:
-        SparkOptionError: It is no day.
+        SparkOptionError: One is no day, or the last is before the first.
     """
+    first, last = _day("since", since, date.min), _day("until", until, date.max)
+    if last < first:
+        raise SparkOptionError(
+            f"The option until is {until!r}, before since, which is {since!r}: no day "
+            f"is meant."
+        )
+    return first, last
+
+
+def _day(name: str, text: str, otherwise: date) -> date:
     try:
         return date.fromisoformat(text) if text else otherwise
     except ValueError:

@@ -27,7 +27,7 @@ from django_pgqueue.spark.export.parquet_files import FILE_MB, many
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import of_files
 from django_pgqueue.spark.export.sums import PREFIX
-from django_pgqueue.spark.export.target import checked_day, checked_target
+from django_pgqueue.spark.export.target import checked_days, checked_target
 from django_pgqueue.spark.ingest.files import ingested
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
@@ -52,8 +52,7 @@ def compact(
     megabytes (2**20 bytes) of a file, at most about.
     """
     target = checked_target(path)
-    first = checked_day("since", since, date.min)
-    last = checked_day("until", until, date.max)
+    first, last = checked_days(since, until)
     if not 1 <= file_mb <= FILE_MB_MAX:
         raise SparkOptionError(
             f"The option file_mb is {file_mb:,}; it must be from 1 to {FILE_MB_MAX:,}."

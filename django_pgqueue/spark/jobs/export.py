@@ -28,7 +28,7 @@ from django_pgqueue.spark.export.day import (
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import ArchiveDay
 from django_pgqueue.spark.export.target import (
-    checked_day,
+    checked_days,
     checked_format,
     checked_target,
 )
@@ -66,11 +66,7 @@ def export(
     first and the last day; again, also what is exported already.
     """
     target, form = checked_target(path), checked_format(format)
-    asked = Asked(
-        checked_day("since", since, date.min),
-        checked_day("until", until, date.max),
-        again,
-    )
+    asked = Asked(*checked_days(since, until), again)
     with opened(run, target, form) as lake:
         problems: dict[date, str] = {}
         due = _due(lake, asked, problems)

@@ -15,7 +15,7 @@ from django_pgqueue.pipeline.exports import Manifest
 from django_pgqueue.spark.export.day import Lake, Unfinished, format_of, opened
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import of_files
-from django_pgqueue.spark.export.target import checked_day, checked_target
+from django_pgqueue.spark.export.target import checked_days, checked_target
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
 
@@ -31,8 +31,7 @@ def verify(run: Run, *, path: str = "", since: str = "", until: str = "") -> int
     returns how many rows are as they should be.
     """
     target = checked_target(path)
-    first = checked_day("since", since, date.min)
-    last = checked_day("until", until, date.max)
+    first, last = checked_days(since, until)
     problems: dict[date, str] = {}
     rows = 0
     with opened(run, target, format_of(run, target)) as lake:
