@@ -149,7 +149,7 @@ def _say(ended: Ended, job: str, out: Output) -> None:
         out.json({"job": job, **dataclasses.asdict(ended)})
         return
     for note in ended.notes:
-        out.line(note)
+        out.block(note, indent="")
     out.line(
         f"{job}: {ended.state} in {duration(ended.seconds)}, "
         f"{ended.rows_in:,} rows in, {ended.rows_out:,} out (run {ended.run})."

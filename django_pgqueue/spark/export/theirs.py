@@ -76,7 +76,8 @@ def sought(path: str, value: str, task: str, redaction: Redaction) -> Sought:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        # NaN is no JSON.
+        return json.loads(text, parse_constant=int)
     except ValueError:
         return text
 
