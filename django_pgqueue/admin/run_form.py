@@ -69,7 +69,7 @@ def _field(name: str, default: OptionValue) -> forms.Field:
     if isinstance(default, bool):
         return forms.BooleanField(label=name, required=False, initial=default)
     shown = _("Default: %(default)s") % {
-        "default": NOTHING if default is None else default
+        "default": NOTHING if default in (None, "") else default
     }
     return forms.CharField(
         label=name,

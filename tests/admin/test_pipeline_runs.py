@@ -306,6 +306,7 @@ def test_a_new_run_is_chosen_and_filled_in(admin_client, costs):
     assert "What the tasks have cost." in choice
     assert 'name="option-days" value="7"' in form
     assert "A whole number. Default: 7" in form
+    assert "Text. Default: \u2013" in form
     response = admin_client.post(
         f"{URL}run/?job=costs",
         {

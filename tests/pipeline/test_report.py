@@ -154,6 +154,18 @@ def test_capacity_tells_the_arithmetic(settings):
     assert USAGE == run("report", "capacity", "--days", "0")[0]
 
 
+@pytest.mark.parametrize(
+    "about, option",
+    [("objectives", ("--wait", "2s")), ("capacity", ("--by", "tag"))],
+)
+def test_an_option_of_another_report_is_refused(about, option):
+    """It would change nothing."""
+    status, _, problem = run("report", about, *option)
+
+    assert USAGE == status
+    assert f"{option[0]} is for" in problem
+
+
 @pytest.mark.django_db
 def test_a_broken_promise_is_status_1(settings):
     """So that a check can be made of it."""

@@ -6,8 +6,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from django.core.management import CommandError
+
 from django_pgqueue.conf import Settings, get_settings
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Column,
+    Output,
+)
 from django_pgqueue.management.cli.words import length, queue_name, whole_number
 from django_pgqueue.operators import report
 from django_pgqueue.operators.human import duration
@@ -50,15 +58,20 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument(
         "--by",
         choices=BY,
-        default=BY[0],
-        help="Of costs: what is told apart (default: task).",
+        help=f"Of costs: what is told apart (default: {BY[0]}).",
     )
 
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Tell it; status 1 where nothing was counted, or a promise is broken."""
+    about = options["about"]
+    for name, of in (("wait", "capacity"), ("by", "costs")):
+        if options[name] is not None and about != of:
+            raise CommandError(
+                f"--{name} is for {of}, and not for {about}.", returncode=EXIT_USAGE
+            )
     with database.cursor() as cursor:
-        return REPORTS[options["about"]](cursor, options, get_settings(), out)
+        return REPORTS[about](cursor, options, get_settings(), out)
 
 
 def _capacity(
@@ -200,7 +213,7 @@ def _durations(
 def _costs(
     cursor: Cursor, options: dict[str, Any], settings: Settings, out: Output
 ) -> int:
-    by, price = options["by"], settings.worker_hour_price
+    by, price = options["by"] or BY[0], settings.worker_hour_price
     found = costs(cursor, by=by, days=options["days"], queue=options["queue"] or "")
     total = sum(each.worker_seconds for each in found) or 1.0
     if out.as_json:
