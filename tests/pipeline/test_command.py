@@ -16,11 +16,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.pipeline.plan import plan_of
+from django_pgqueue.management.pipeline.run import _say
 from django_pgqueue.models import ArchivedJob, DeadLetter, PipelineRun, TaskHour
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipelines import run_pipeline
-from django_pgqueue.spark.running import run_job
+from django_pgqueue.spark.running import Ended, run_job
 from django_pgqueue.tasks.raised import Reject
 from tests.harness.factories import make_archived_job
 from tests.harness.ledger import PATH
@@ -169,6 +171,20 @@ def test_status_shows_runs(transactional_db, cursor):
     assert "1,234" in text
     assert "reading, 1/4 tasks, 9 rows/s, http://u" in text
     assert "running" == json.loads(told)["runs"][0]["state"]
+
+
+def test_what_a_run_tells_is_shown_as_data():
+    """Names of tasks stand in it, which whoever enqueues chooses: an escape sequence
+    of a terminal is shown, and does nothing."""
+    out = io.StringIO()
+    note = "shop.\x1b[2Jsend 2026-11-22: 3"
+    ended = Ended(7, "succeeded", 3, 0, 1.0, None, [note])
+
+    _say(ended, "replay", Output(out, out, as_json=False, color=False))
+
+    first, last = out.getvalue().splitlines()
+    assert r"shop.\x1b[2Jsend 2026-11-22: 3" == first
+    assert "replay: succeeded in 1 s, 3 rows in, 0 out (run 7)." == last
 
 
 def test_stop_without_a_live_run_is_status_1(transactional_db, cursor):

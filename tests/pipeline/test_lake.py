@@ -24,6 +24,8 @@ from django_pgqueue.spark import pace
 from django_pgqueue.spark.export import parquet_files
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.export.sums import COLUMNS, Sums
+from django_pgqueue.spark.export.theirs import sought
+from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.worker.chores.purger import _Exported
 from tests.harness.factories import make_dead_letter, make_job
@@ -416,6 +418,12 @@ def test_wrong_options_of_erase_are_refused(run, options, problem):
     """Before anything is read."""
     with pytest.raises(SparkOptionError, match=re.escape(problem)):
         run("erase", **options)
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "Anna", "07"])
+def test_what_is_no_json_is_a_text(name):
+    """A customer may be called so; Python's JSON has more than PostgreSQL's."""
+    assert name == sought("kwargs.name", name, "", Redaction()).value
 
 
 def test_a_day_that_a_live_run_has_is_left_to_it(
