@@ -64,12 +64,16 @@ def test_messages_of_files_are_replayed(run, plan, publish, cursor, tmp_path):
     ids = publish(4)
     (secret,) = publish(payload={"token": SECRET, "n": 4})
     for kind in ("parquet", "delta"):
-        run("ingest", topic="orders", path=f"{tmp_path}/{kind}", format=kind)
-    for file in tmp_path.glob("parquet/topic=orders/day=*/*.parquet"):
+        run("ingest", topic="orders", path=f"{tmp_path}/our {kind}", format=kind)
+    for file in tmp_path.glob("our parquet/topic=orders/day=*/*.parquet"):
         shutil.copy(file, file.with_name(f"run-1-{file.name}"))
     remove(cursor, secret)
     listen(tags=["me"])
-    asked = {"source": f"{tmp_path}/parquet", "topic": "orders", "since": "earliest"}
+    asked = {
+        "source": f"{tmp_path}/our parquet",
+        "topic": "orders",
+        "since": "earliest",
+    }
     into = {**asked, "to": "subscription:mail/orders"}
 
     shown = run("replay", **into, preview=True)
@@ -88,7 +92,11 @@ def test_messages_of_files_are_replayed(run, plan, publish, cursor, tmp_path):
     (aside,) = dataset.dataset(f"{tmp_path}/refused").to_table().to_pylist()
     assert secret == aside["id"]
 
-    asked |= {"source": f"{tmp_path}/delta", "format": "delta", "until": str(ids[2])}
+    asked |= {
+        "source": f"{tmp_path}/our delta",
+        "format": "delta",
+        "until": str(ids[2]),
+    }
     run("replay", **asked, to="topic:copies")
     run("replay", **asked, to="topic:late", rate=2)
     copies = Message.objects.filter(name="copies").order_by("id")

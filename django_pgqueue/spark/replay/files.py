@@ -13,7 +13,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
-from django_pgqueue.spark.export.delta import found_table
+from django_pgqueue.spark.export.delta import actions_of, found_table
 from django_pgqueue.spark.export.store import for_spark
 from django_pgqueue.spark.replay.archive import tell
 from django_pgqueue.spark.replay.asked import QUEUE, Asked, moment_of
@@ -163,7 +163,9 @@ def _delta_files(path: str, folder: str) -> list[str]:
     table = found_table(path)
     if table is None:
         raise SparkError(f"There is no Delta table at {path}.")
-    files = [name for name in table.file_uris() if folder in name]
+    # Its URIs have a path with a space in another spelling.
+    names = [f"/{action['path']}" for action in actions_of(table)]
+    files = [f"{path}{name}" for name in names if folder in name]
     if not files:
         raise SparkError(f"There is nothing of that in the Delta table at {path}.")
     return files
