@@ -18,6 +18,7 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from django_pgqueue.management.spark_session import spark_session  # noqa: E402
+from django_pgqueue.spark import read  # noqa: E402
 
 # What an hour of one thread of a worker costs, in cents.
 CENTS_PER_HOUR = 4.0
@@ -47,20 +48,17 @@ with connection.cursor() as cursor:
 # %% [markdown]
 # ## The jobs
 #
-# Only the columns that are used: each other one would travel too. The steps of the saga
-# have the order's id among their arguments.
+# PostgreSQL finds the steps of the saga, and sends no column but these. The order's id
+# is among their arguments.
 
 # %%
-archive = (
-    spark.read.format("pgqueue")
-    .option("table", "archive")
-    .schema(
-        "task string, kwargs string, deliveries int, enqueued_at timestamp,"
-        " started_at timestamp, finished_at timestamp"
-    )
-    .load()
+archive = read(
+    spark,
+    "archive",
+    columns=["kwargs", "deliveries", "enqueued_at", "started_at", "finished_at"],
+    where="task LIKE 'orders.saga.%'",
 )
-steps = archive.where("task LIKE 'orders.saga.%'").selectExpr(
+steps = archive.selectExpr(
     "CAST(get_json_object(kwargs, '$.order_id') AS long) AS order_id",
     "deliveries",
     "enqueued_at",
