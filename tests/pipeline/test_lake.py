@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from datetime import timedelta
 
 import pyarrow
@@ -380,6 +381,28 @@ def test_erase_goes_on_where_a_run_broke_off(run, plan, tmp_path, monkeypatch):
     assert 10 == run("verify", path=str(tmp_path)).rows_out
     listed = {*files_of(FIRST), *files_of(SECOND)}
     assert listed == {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.parquet")}
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_erase_names_files_that_are_gone(run, plan, tmp_path, form):
+    """An export was moved, or its disk is not there: whose rows it has, nobody knows.
+    Others are erased from, and who forgets the manifest is not asked again."""
+    require("deltalake")
+    customers(FIRST)
+    for name, kind in (("old", form), ("present", "parquet")):
+        run("export", path=f"{tmp_path}/{name}", format=kind, until=_text(FIRST))
+    shutil.rmtree(tmp_path / "old")
+
+    for asked in ({}, {"apply": "true"}):
+        told = run_job(plan("erase", **THEIRS, **asked)).error
+        assert f"files at {tmp_path}/old cannot be read" in told
+        assert "Export.objects.filter" in told
+
+    assert archived() == ids(tmp_path / "present")
+    assert Erasure.objects.get().finished_at is None
+    Export.objects.filter(target=f"{tmp_path}/old", day=FIRST.date()).delete()
+    run("erase", **THEIRS, apply="true")
+    assert Erasure.objects.latest("id").finished_at is not None
 
 
 def test_erase_of_older_manifests_sums_up_anew(run, cursor, tmp_path):

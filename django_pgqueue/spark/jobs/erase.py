@@ -22,7 +22,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import erasures, exports, ingest_rewrites
 from django_pgqueue.pipeline.erasures import ARCHIVE, LETTERS, LIVE, LOG, Page, Sought
-from django_pgqueue.pipeline.exports import IDENTITY, Content, Details, Files
+from django_pgqueue.pipeline.exports import IDENTITY, Content, Details
 from django_pgqueue.spark.export.day import (
     TAKEN,
     Lake,
@@ -272,28 +272,51 @@ class _Days:
         self._receipt = receipt
 
     def due(self) -> list[date]:
-        """Return the days that have rows of theirs."""
+        """Return the days that have rows of theirs, or whose files cannot be read."""
         known = self._lake.known()
-        return [day for day in known if known[day].rows and self.counted(day)]
+        return [day for day in known if known[day].rows and self._may_have(day)]
+
+    def _may_have(self, day: date) -> bool:
+        try:
+            return bool(self.counted(day))
+        except DayRefused:
+            return True  # It is told when it should be erased from, after others.
 
     def counted(self, day: date) -> int:
         """Return how many rows of theirs the files of a day have."""
         with self._lake.run.reading() as cursor:
             details = exports.details(cursor, self._lake.target, day)
-        return sum(self._found(day, details.files).values()) if details else 0
+        return sum(self._found(day, details).values()) if details else 0
 
-    def _found(self, day: date, files: Files) -> dict[int, int]:
-        """Return how many rows are theirs, by the number of the file in *files*."""
-        place, run = self._lake.place, self._lake.run
+    def _found(self, day: date, details: Details) -> dict[int, int]:
+        """
+        Return how many rows are theirs, by the number of the file in *details*.
+
+        Raises:
+            DayRefused: The files cannot be read.
+        """
+        place, run, files = self._lake.place, self._lake.run, details.files
         found: dict[int, int] = {}
-        for number, some in enumerate(
-            [[file] for file in files] if place.replaces_files else [files]
-        ):
-            for batch in place.rows(day, some, self._theirs.columns):
-                run.check()
-                theirs = self._theirs.mask(batch).true_count
-                if theirs:
-                    found[number] = found.get(number, 0) + theirs
+        rows, problem = 0, "nothing of it is there"
+        try:
+            for number, some in enumerate(
+                [[file] for file in files] if place.replaces_files else [files]
+            ):
+                for batch in place.rows(day, some, self._theirs.columns):
+                    run.check()
+                    rows += batch.num_rows
+                    theirs = self._theirs.mask(batch).true_count
+                    if theirs:
+                        found[number] = found.get(number, 0) + theirs
+        except OSError as error:
+            rows, problem = 0, str(error)
+        if details.found.rows and not rows:
+            target = self._lake.target
+            raise DayRefused(
+                f"Its files at {target} cannot be read: {problem}. Put them back, and "
+                f"run erase again. If they are gone for good, forget them: "
+                f"Export.objects.filter(target={target!r}, day='{day}').delete()"
+            )
         return found
 
     def recover(self) -> None:
@@ -342,7 +365,7 @@ class _Days:
             details = exports.details(cursor, target, day)
         if details is None:
             return 0
-        found = self._found(day, details.files)
+        found = self._found(day, details)
         is_known = _is_known(details)
         if place.replaces_files and is_known:
             files = [details.files[number] for number in found]
