@@ -393,10 +393,11 @@ def test_erase_names_files_that_are_gone(run, plan, tmp_path, form):
         run("export", path=f"{tmp_path}/{name}", format=kind, until=_text(FIRST))
     shutil.rmtree(tmp_path / "old")
 
-    for asked in ({}, {"apply": "true"}):
-        told = run_job(plan("erase", **THEIRS, **asked)).error
-        assert f"files at {tmp_path}/old cannot be read" in told
-        assert "Export.objects.filter" in told
+    for asked, rows in (({}, 0), ({"apply": "true"}, 4)):
+        ended = run_job(plan("erase", **THEIRS, **asked))
+        assert f"files at {tmp_path}/old cannot be read" in ended.error
+        assert "Export.objects.filter" in ended.error
+        assert rows == ended.rows_out
 
     assert archived() == ids(tmp_path / "present")
     assert Erasure.objects.get().finished_at is None

@@ -114,7 +114,10 @@ def each_day(
     for day in days:
         lake.run.check()
         try:
-            rows += write(day)
+            done = write(day)
+            rows += done
+            # Also of a run that fails for another day.
+            lake.run.rows_out += done
         except DayRefused as error:
             problems[day] = str(error)
             lake.note(day, str(error))

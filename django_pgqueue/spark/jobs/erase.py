@@ -176,6 +176,7 @@ def _from_tables(run: Run, asked: Sought, messages: Messages, receipt: int) -> i
                     erasures.add_rows(cursor, receipt, **{counts: page.rows})
             after = page.last
             rows += page.rows
+            run.rows_out += page.rows
     return rows
 
 
