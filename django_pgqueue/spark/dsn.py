@@ -52,12 +52,12 @@ class DsnSource:
             raise SparkError(
                 f"{where} is empty or not set where Spark's Python runs. Set it for "
                 f"the driver and for every executor, before the session starts, to "
-                f"postgresql://USER:PASSWORD@HOST/DATABASE."
+                f"postgresql://USER@HOST/DATABASE."
             )
         if not dsn.startswith(("postgresql://", "postgres://")) and "=" not in dsn:
             raise SparkError(
                 f"{where} holds no DSN: write "
-                f"postgresql://USER:PASSWORD@HOST/DATABASE, or pairs such as "
+                f"postgresql://USER@HOST/DATABASE, or pairs such as "
                 f"'host=HOST dbname=DATABASE'."
             )
         return dsn

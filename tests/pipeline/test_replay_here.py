@@ -212,6 +212,7 @@ def test_a_new_group_reads_what_the_log_has(cursor):
             "for jobs",
         ),
         ("replay", {"source": "archive"}, "Where does it begin"),
+        ("replay", {"source": "archive", "state": "done"}, "one of succeeded, exp"),
         ("replay", {"source": "archive", "since": "1d", "rate": -1}, "option rate"),
         ("backfill", {"topic": "orders", "to": "queue:x"}, "for whom"),
         ("backfill", {"topic": "orders", "to": INTO, "since": "soon"}, "option since"),

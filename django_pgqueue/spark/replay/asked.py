@@ -12,6 +12,7 @@ from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.replay_plan import place
 from django_pgqueue.log.start import EARLIEST, Start
 from django_pgqueue.spark.export.target import checked_format, checked_target
+from django_pgqueue.spark.option_table import Word
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.once import digest
 
@@ -20,6 +21,8 @@ TOPIC, QUEUE = "topic:", "queue:"
 
 # What says which jobs, and which messages, are meant.
 OF_JOBS = ("task", "queue", "state")
+# How a job of the archive ended.
+STATE = Word(("succeeded", "expired", "cancelled"))
 # What only files have.
 OF_FILES = ("where", "refused_path")
 
@@ -89,6 +92,8 @@ def asked(run: Run) -> Asked:
         if given[name] is not None and not is_of_it:
             what = "jobs" if name in OF_JOBS else "files"
             raise SparkOptionError(f"The option {name} is for {what}.")
+    if given["state"] is not None:
+        STATE("state", given["state"])
     if topic and not to:
         raise SparkOptionError(
             "Who gets the messages? Give -o to=topic:orders, "
