@@ -30,6 +30,9 @@ OPEN, COMMITTED, ROLLED_BACK = "open", "committed", "rolled_back"
 REASONS_MAX = 20
 OTHER_REASONS = "other reasons"
 
+# Refused rows that an error tells about.
+SAMPLES_MAX = 5
+
 # Locks: its own row. A second task of the same write waits here until the first one
 # has made the row and the stage; without a target, since the name is unique as well.
 OPEN_WRITE = """
@@ -40,9 +43,6 @@ ON CONFLICT DO NOTHING
 
 # Locks: none.
 STATE = "SELECT state FROM pgqueue_spark_write WHERE id = %(id)s"
-
-# Locks: the row, until the transaction that decides ends.
-LOCK = "SELECT state FROM pgqueue_spark_write WHERE id = %(id)s FOR UPDATE"
 
 # Locks: the row. Who finds it in another state changes nothing.
 DECIDE = """
@@ -73,10 +73,6 @@ SCHEMA = """
 SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = 'pgqueue_job'::regclass
 """
-TABLES = """
-SELECT to_regclass('pgqueue_job') IS NOT NULL,
-       to_regclass('pgqueue_spark_write') IS NOT NULL
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ class Write:
     @property
     def stage(self) -> sql.Composable:
         """Its stage, as a name in SQL."""
-        return relation(self.stage_schema, self.stage_table)
+        return sql.Identifier(self.stage_schema, self.stage_table)
 
     def __str__(self) -> str:
         """Tell its name, or its id."""
@@ -126,6 +122,15 @@ class Outcome:
         self.rows += rows
         self.by_attempt[attempt] = self.by_attempt.get(attempt, 0) + rows
 
+    def refuse(self, reasons: Mapping[int, str], first: int, partition: int) -> None:
+        """Count refused rows, by their places after the row *first* of a partition."""
+        self.refused += len(reasons)
+        for place, reason in sorted(reasons.items()):
+            count_reason(self.reasons, reason)
+            if len(self.samples) < SAMPLES_MAX:
+                row = first + place
+                self.samples.append(f"Row {row:,} of partition {partition}: {reason}")
+
     def add(self, other: Outcome) -> None:
         """Add what another attempt has reported."""
         for attempt, rows in other.by_attempt.items():
@@ -143,28 +148,11 @@ def marks(write: Write) -> str:
     return json.dumps({HEADER: write.name or str(write.id)})
 
 
-def relation(schema: str | None, table: str | None) -> sql.Composable:
-    """Return the name of a stage in SQL."""
-    assert table is not None
-    return sql.Identifier(schema, table) if schema else sql.Identifier(table)
-
-
 def count_reason(reasons: dict[str, int], reason: str, rows: int = 1) -> None:
     """Add to *reasons*, which stays short."""
     if reason not in reasons and len(reasons) >= REASONS_MAX:
         reason = OTHER_REASONS
     reasons[reason] = reasons.get(reason, 0) + rows
-
-
-def check_schema(connection: Connection) -> None:
-    """Raise SparkError unless the migrations have been applied."""
-    has_jobs, has_journal = one_row(connection.execute(TABLES))
-    if not has_jobs or not has_journal:
-        missing = "pgqueue_spark_write" if has_jobs else "pgqueue_job"
-        raise SparkError(
-            f"The database has no table {missing} on the role's search_path: run "
-            f"manage.py migrate pgqueue, or set the search_path of the role."
-        )
 
 
 def schema_of_jobs(connection: Connection) -> str:
@@ -231,12 +219,12 @@ def state_of(connection: Connection, write_id: UUID) -> str | None:
     return row[0] if row else None
 
 
-def lock(connection: Connection, write: Write) -> str:
-    """Lock the row of *write* until the transaction ends; return its state."""
+def lock(connection: Connection, write: Write) -> WriteResult:
+    """Lock the row of *write* until the transaction ends; return what it says."""
     row = connection.execute(LOCK, {"id": write.id}).fetchone()
     if row is None:
         raise SparkError(f"{write} is not in the journal any more.")
-    return str(row[0])
+    return WriteResult(*row)
 
 
 def decide(
@@ -297,23 +285,17 @@ class WriteResult:
     queues: Sequence[str]
 
 
-# Locks: none.
 RESULT = """
 SELECT id, name, state, started_at, ended_at, written, skipped, refused, reasons, queues
   FROM pgqueue_spark_write
 """
-RESULT_BY_ID = f"{RESULT} WHERE id = %(id)s"
-# What has the name, and else who had it last.
+# Locks: the row, until the transaction that decides ends.
+LOCK = f"{RESULT} WHERE id = %(id)s FOR UPDATE"
+# Locks: none. What has the name, and else who had it last.
 RESULT_BY_NAME = f"""
 {RESULT} WHERE name = %(name)s
  ORDER BY state = 'rolled_back', started_at DESC LIMIT 1
 """
-
-
-def read(connection: Connection, write_id: UUID) -> WriteResult | None:
-    """Return what became of a write; None: it is not in the journal."""
-    row = connection.execute(RESULT_BY_ID, {"id": write_id}).fetchone()
-    return WriteResult(*row) if row else None
 
 
 def read_by_name(connection: Connection, name: str) -> WriteResult | None:

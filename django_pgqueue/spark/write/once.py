@@ -43,7 +43,6 @@ def look_up(
         SparkError: A write of that name is under way; or the database cannot be used.
     """
     with session(dsn) as connection:
-        journal.check_schema(connection)
         if takes_over:
             reap_with(connection, name=name)
         (now,) = one_row(connection.execute(NOW))

@@ -25,7 +25,7 @@ from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT, HINT_SECONDS_MAX
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
 from django_pgqueue.spark.write import aside, journal, staged
-from django_pgqueue.spark.write.journal import COMMITTED, OPEN
+from django_pgqueue.spark.write.journal import OPEN
 from django_pgqueue.spark.write.session import Connection, session
 
 logger = logging.getLogger("django_pgqueue.spark")
@@ -41,13 +41,18 @@ WRITES_MAX = 1_000
 
 # Locks: none. What is open and dead, and what is decided and has left something.
 LEFT = """
-SELECT id, name, state, stage_schema, stage_table, refused_path, refused_files
-  FROM pgqueue_spark_write
+SELECT id, name, state FROM pgqueue_spark_write
  WHERE state = 'open'
        AND (name = %(name)s OR %(name)s::text IS NULL
             AND touched_at < clock_timestamp() - make_interval(secs => %(stale)s))
     OR state <> 'open' AND (stage_table IS NOT NULL OR refused_path IS NOT NULL)
  ORDER BY started_at LIMIT %(limit)s
+"""
+
+# Locks: none. A write that is open has left nothing yet.
+OF_WRITE = """
+SELECT stage_schema, stage_table, refused_path, refused_files
+  FROM pgqueue_spark_write WHERE id = %(id)s AND state <> 'open'
 """
 
 # Locks: as NOTIFY in postgres/wake.py. With the seconds since the first job may have
@@ -86,7 +91,6 @@ def reap(
         SparkError: The database cannot be reached.
     """
     with session(dsn) as connection:
-        journal.check_schema(connection)
         return reap_with(connection, stale_seconds=stale_seconds, name=name)
 
 
@@ -97,23 +101,16 @@ def reap_with(
     name: str | None = None,
 ) -> list[str]:
     """As reap(), with an open session in autocommit."""
-    rows = connection.execute(
-        LEFT,
-        {
-            "stale": stale_seconds,
-            "name": name,
-            "limit": WRITES_MAX,
-        },
-    ).fetchall()
+    asked = {"stale": stale_seconds, "name": name, "limit": WRITES_MAX}
     lines = []
-    for write_id, title, state, *leftovers in rows:
+    for write_id, title, state in connection.execute(LEFT, asked).fetchall():
         what = f"{title or write_id}: {state}"
         if state == OPEN:
             changed = connection.execute(journal.ROLL_BACK, {"id": write_id}).rowcount
             if changed != 1:
                 continue  # Its driver was quicker.
             what += ", rolled back"
-        problems = clear(connection, write_id, *leftovers)
+        problems = clear(connection, write_id)
         if problems:
             what += f"; left: {'; '.join(problems)}"
         logger.warning("write left behind %s", what)
@@ -122,20 +119,14 @@ def reap_with(
     return lines
 
 
-def clear(
-    connection: Connection,
-    write_id: UUID,
-    stage_schema: str | None,
-    stage_table: str | None,
-    refused_path: str | None,
-    refused_files: Sequence[str],
-) -> list[str]:
+def clear(connection: Connection, write_id: UUID) -> list[str]:
     """
     Do away with what a decided write has left; return what could not be done.
 
     Whatever stays is tried again by the next write.
     """
-    state = journal.state_of(connection, write_id)
+    row = connection.execute(OF_WRITE, {"id": write_id}).fetchone()
+    schema, table, path, files = row or (None, None, None, ())
     problems: list[str] = []
 
     def attempt(step: Callable[[], None], note: str) -> None:
@@ -145,14 +136,10 @@ def clear(
         except (psycopg.Error, SparkError) as error:
             problems.append(" ".join(str(error).split()))
 
-    if stage_table is not None:
-        attempt(
-            lambda: staged.drop(connection, stage_schema, stage_table),
-            journal.NO_STAGE,
-        )
-    if refused_path is not None:
-        files = refused_files if state == COMMITTED else ()
-        attempt(lambda: aside.settle(refused_path, write_id, files), journal.NO_FILES)
+    if table is not None:
+        attempt(lambda: staged.drop(connection, schema, table), journal.NO_STAGE)
+    if path is not None:
+        attempt(lambda: aside.settle(path, write_id, files), journal.NO_FILES)
     return problems
 
 

@@ -60,6 +60,8 @@ def session(dsn: str) -> Iterator[Connection]:
         hint = ""
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             hint = ". Its documentation says under Grants what a role needs to write"
+        elif isinstance(error, psycopg.errors.UndefinedTable):
+            hint = ". Run manage.py migrate pgqueue, or set the role's search_path"
         raise SparkError(f"PostgreSQL: {_error_text(error, dsn)}{hint}.") from None
     finally:
         connection.close()

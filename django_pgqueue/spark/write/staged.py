@@ -145,14 +145,12 @@ def commit(connection: Connection, write: Write, outcome: Outcome, move: Move) -
         SparkError: Rows are missing, or the write has been rolled back.
     """
     with brief(connection):
-        state = journal.lock(connection, write)
-        if state == COMMITTED:
+        found = journal.lock(connection, write)
+        if found.state == COMMITTED:
             # The connection broke while it was being committed, and this is the
             # second try.
-            result = journal.read(connection, write.id)
-            assert result is not None
-            return result.skipped or 0
-        if state == OPEN:
+            return found.skipped or 0
+        if found.state == OPEN:
             _compare(connection, write, outcome)
             # Also without a row: more may depend on it.
             skipped = outcome.rows - move(connection, write, outcome)
@@ -213,9 +211,9 @@ class Jobs:
         return connection.execute(statement, params).rowcount
 
 
-def drop(connection: Connection, schema: str | None, table: str) -> None:
+def drop(connection: Connection, schema: str, table: str) -> None:
     """Drop a stage; raise psycopg.Error when a task still writes to it."""
     with connection.transaction():
         connection.execute(DROP_TIMEOUT)
-        stage = journal.relation(schema, table)
+        stage = sql.Identifier(schema, table)
         connection.execute(sql.SQL(DROP).format(stage=stage))

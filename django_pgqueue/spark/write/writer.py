@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -23,18 +24,15 @@ from django_pgqueue.log.names import topic_of
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.write import aside, journal, staged
 from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
-from django_pgqueue.spark.write.journal import Outcome, Write, count_reason
+from django_pgqueue.spark.write.journal import SAMPLES_MAX, Outcome, Write
 from django_pgqueue.spark.write.move import Handing, Publishing
 from django_pgqueue.spark.write.options import WriteOptions, parse
 from django_pgqueue.spark.write.reap import clear, reap_with, wake_workers
-from django_pgqueue.spark.write.rows import Checked, Rows
-from django_pgqueue.spark.write.session import ConnectionLost, session
+from django_pgqueue.spark.write.rows import Rows
+from django_pgqueue.spark.write.session import Connection, ConnectionLost, session
 from django_pgqueue.spark.write.staged import Jobs, Move
 
 logger = logging.getLogger("django_pgqueue.spark")
-
-# Refused rows that an error tells about.
-SAMPLES_MAX = 5
 
 # A commit whose connection broke is tried again, for as long as a server needs to
 # restart or a standby to take over.
@@ -74,23 +72,12 @@ class PgQueueWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Report:
         """Write the rows of one task, and report them."""
-        context = TaskContext.get()
-        assert context is not None
-        attempt, partition = context.taskAttemptId(), context.partitionId()
         report = Report()
-        for batch in iterator:
-            if batch.num_rows == 0:
-                continue
+        batches = (batch for batch in iterator if batch.num_rows)
+        first = next(batches, None)
+        if first is not None:
             with session(self._options.dsn.read()) as connection:
-                task = _Task(self, connection, report.outcome, attempt, partition)
-                task.take(batch)
-                # In fail mode, one refused row decides the write.
-                for more in iterator if task.may_go_on else ():
-                    task.take(more)
-                    if not task.may_go_on:
-                        break
-                task.end()
-            break
+                self._stage(connection, chain([first], batches), report.outcome)
         return report
 
     def commit(self, messages: Sequence[Any]) -> None:
@@ -127,8 +114,7 @@ class PgQueueWriter(DataSourceArrowWriter):
         try:
             with session(self._options.dsn.read()) as connection:
                 connection.execute(journal.ROLL_BACK, {"id": write.id})
-                if journal.state_of(connection, write.id) == journal.ROLLED_BACK:
-                    self._clear(connection, ())
+                self._clear(connection)
         except SparkError as error:
             # Spark tells why the write failed; the next write does the rest.
             logger.warning("abort failed write=%s error=%s", write.id, error)
@@ -146,7 +132,7 @@ class PgQueueWriter(DataSourceArrowWriter):
                     write.id,
                     has_lanes=self._has_lanes,
                 )
-                self._clear(connection, outcome.files)
+                self._clear(connection)
         logger.log(
             logging.WARNING if outcome.refused else logging.INFO,
             "jobs written write=%s name=%s written=%s skipped=%s refused=%s",
@@ -157,80 +143,42 @@ class PgQueueWriter(DataSourceArrowWriter):
             outcome.refused,
         )
 
-    def _clear(self, connection: Any, files: Sequence[str]) -> None:
-        write = self._write
-        problems = clear(
-            connection,
-            write.id,
-            write.stage_schema,
-            write.stage_table,
-            write.refused_path,
-            files,
-        )
-        if problems:
-            logger.warning("left behind write=%s %s", write.id, "; ".join(problems))
-
-
-class _Task:
-    """One attempt of one task."""
-
-    def __init__(
-        self,
-        writer: PgQueueWriter,
-        connection: Any,
-        outcome: Outcome,
-        attempt: int,
-        partition: int,
+    def _stage(
+        self, connection: Connection, batches: Iterator[Any], outcome: Outcome
     ) -> None:
-        options, write = writer._options, writer._write
-        self._connection = connection
-        self._outcome = outcome
-        self._attempt = attempt
-        self._partition = partition
-        self._seen = 0
+        """Write rows into the stage, and those that are refused aside."""
+        context = TaskContext.get()
+        assert context is not None
+        attempt, partition = context.taskAttemptId(), context.partitionId()
+        write, seen = self._write, 0
         staged.begin(connection, write)
-        self._stager = staged.Stager(connection, write, attempt)
-        self._rows = Rows(writer._columns, options, lead=self._stager.lead)
-        self._aside: aside.Aside | None = None
+        stager = staged.Stager(connection, write, attempt)
+        rows = Rows(self._columns, self._options, lead=stager.lead)
+        refused: aside.Aside | None = None
         if write.refused_path is not None:
-            self._aside = aside.Aside(write.refused_path, write.id, partition, attempt)
+            refused = aside.Aside(write.refused_path, write.id, partition, attempt)
+        for batch in batches:
+            for checked in rows.check(batch):
+                outcome.refuse(checked.reasons, seen + 1, partition)
+                if checked.refused is not None:
+                    if refused is None:
+                        # It decides the write: what follows changes nothing.
+                        return
+                    refused.add(checked.refused)
+                if checked.rows:
+                    stager.add(checked.text)
+                    outcome.staged(attempt, checked.rows)
+                    outcome.queues |= checked.queues
+            seen += batch.num_rows
+        if refused is not None:
+            outcome.files += refused.close()
+        stager.flush()
 
-    @property
-    def may_go_on(self) -> bool:
-        """Whether further rows can change what becomes of the write."""
-        return self._outcome.refused == 0 or self._aside is not None
-
-    def take(self, batch: Any) -> None:
-        """Write the rows of a pyarrow.RecordBatch."""
-        for checked in self._rows.check(batch):
-            if checked.refused is not None:
-                self._refuse(checked)
-            if checked.rows and self.may_go_on:
-                self._stager.add(checked.text)
-                self._outcome.staged(self._attempt, checked.rows)
-                self._outcome.queues |= checked.queues
-        self._seen += batch.num_rows
-
-    def end(self) -> None:
-        """Make what was written one that can be committed."""
-        if self._aside is not None:
-            self._outcome.files += self._aside.close()
-        if not self.may_go_on:
-            return
-        self._stager.flush()
-
-    def _refuse(self, checked: Checked) -> None:
-        outcome = self._outcome
-        outcome.refused += len(checked.reasons)
-        for place, reason in sorted(checked.reasons.items()):
-            count_reason(outcome.reasons, reason)
-            if len(outcome.samples) < SAMPLES_MAX:
-                row = self._seen + place + 1
-                outcome.samples.append(
-                    f"Row {row:,} of partition {self._partition}: {reason}"
-                )
-        if self._aside is not None:
-            self._aside.add(checked.refused)
+    def _clear(self, connection: Connection) -> None:
+        problems = clear(connection, self._write.id)
+        if problems:
+            told = "; ".join(problems)
+            logger.warning("left behind write=%s %s", self._write.id, told)
 
 
 def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
@@ -249,7 +197,6 @@ def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
     options = parse(given)
     columns = plan(arrow_schema(schema), options)
     with session(options.dsn.read()) as connection:
-        journal.check_schema(connection)
         # First: what a dead driver has left may have the name.
         try:
             reap_with(connection)
