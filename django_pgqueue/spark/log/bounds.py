@@ -7,14 +7,14 @@ it is visible to every later statement, or was rolled back. See log/horizon.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.log.closed_days import ALL_DAYS, closed_days
-from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.spark.log.walk import Range
 
 # Locks: none. Which database this is, and whether it knows who publishes.
 WHO = "SELECT pg_is_in_recovery(), pgqueue_installation()::text"
@@ -80,17 +80,13 @@ def topics(cursor: Cursor, names: Sequence[str] | None) -> dict[str, Topic]:
     return known if names is None else {name: known[name] for name in names}
 
 
-def partitions_of(cursor: Cursor, found: Collection[Topic]) -> dict[int, list[int]]:
-    """Return the partitions of each topic by its id: those it has, and has had."""
-    return {topic.id: numbers_of(cursor, topic.id) for topic in found}
-
-
-def first_day(cursor: Cursor, position: int) -> datetime | None:
+def first_day(cursor: Cursor, ranges: Sequence[Range]) -> datetime | None:
     """
-    Return when the first day begins that can have an id above *position*.
+    Return when the first day begins that can have a message of *ranges*.
 
     By the highest id that a closed day can have, and never by the time of a message.
     None: any day can.
     """
-    since = closed_days(cursor).since(position)
+    lowest = min((each.after for each in ranges), default=0)
+    since = closed_days(cursor).since(lowest)
     return None if since == ALL_DAYS else datetime.fromisoformat(since)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.overview import days
@@ -19,7 +20,6 @@ from django_pgqueue.spark.log.bounds import (
     Topic,
     check_primary,
     first_day,
-    partitions_of,
     topics,
 )
 from django_pgqueue.spark.log.starting import Place
@@ -82,14 +82,12 @@ def plan(
             topic.removed_to if begin.time else _after(begin, topic, number, bound),
             starting.end(end, topic, number, bound),
         )
-        for numbers in [partitions_of(cursor, found.values())]
         for topic in found.values()
         for bound in [bounds.of(topic.id)]
-        for number in numbers[topic.id]
+        for number in numbers_of(cursor, topic.id)
     ]
     ranges = [each for each in ranges if each.upto > each.after]
-    floor = first_day(cursor, min((each.after for each in ranges), default=0))
-    since = max(filter(None, (begin.time, floor)), default=None)
+    since = max(filter(None, (begin.time, first_day(cursor, ranges))), default=None)
     slices = _ends(session, ranges, since, end.time)
     if partitions is None:
         size = sum(

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import MessagesLost, SparkOptionError
 from django_pgqueue.log import seek
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.spark.log.bounds import Topic
+from django_pgqueue.spark.option_table import moment
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -52,16 +52,13 @@ def parse(option: str, text: str) -> Place:
     if text.lstrip().startswith("{"):
         return Place(positions=_positions(option, text))
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None or not TIME_MIN <= found <= TIME_MAX:
+        return Place(time=moment(option, text))
+    except SparkOptionError:
         raise SparkOptionError(
             f"The option {option} is {text[:80]!r}; it must be {EARLIEST}, {LATEST}, a "
             f"time with its offset such as 2026-11-22T09:00:00+00:00, or positions "
             f'such as {{"orders": 1200}} or {{"orders": {{"0": 1200, "1": 1180}}}}.'
-        )
-    return Place(time=found)
+        ) from None
 
 
 def check_topics(option: str, place: Place, names: Sequence[str] | None) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.spark import reader
 from django_pgqueue.spark.connect import Session
@@ -29,7 +29,6 @@ from django_pgqueue.spark.log.bounds import (
     Topic,
     check_primary,
     first_day,
-    partitions_of,
     topics,
 )
 from django_pgqueue.spark.log.offsets import Mark, Offset, TopicOffset
@@ -141,19 +140,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _initial(self) -> dict[str, Any]:
         bounds = self._horizons()
         found = topics(self._sql.cursor(), self._names)
-        numbers = partitions_of(self._sql.cursor(), found.values())
         offset = Offset(
             self._installation,
             {
-                name: self._begin(topic, numbers[topic.id], bounds.of(topic.id))
+                name: self._begin(topic, bounds.of(topic.id))
                 for name, topic in found.items()
             },
         )
         return offset.dump()
 
-    def _begin(self, topic: Topic, numbers: Sequence[int], horizon: int) -> TopicOffset:
+    def _begin(self, topic: Topic, horizon: int) -> TopicOffset:
         place = self._asked.starting or Place(word=starting.LATEST)
-        positions = starting.begin(self._sql.cursor(), place, topic, numbers, horizon)
+        cursor = self._sql.cursor()
+        numbers = numbers_of(cursor, topic.id)
+        positions = starting.begin(cursor, place, topic, numbers, horizon)
         read_to = max(horizon, *positions.values()) if positions else horizon
         return TopicOffset(topic.id, read_to, positions)
 
@@ -164,12 +164,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Marks first: retention raises removed_to before it removes anything.
         marks = check.marked(self._sql, start)
         found = self._checked(start, bounds, marks)
-        numbers = partitions_of(self._sql.cursor(), found.values())
         read = {
             name: start.topics[name].raised(topic.removed_to)
             if name in start.topics
             # New to the checkpoint: a batch without messages notes where it begins.
-            else self._begin(topic, numbers[topic.id], bounds.of(topic.id))
+            else self._begin(topic, bounds.of(topic.id))
             for name, topic in found.items()
         }
         ends = self._target or bounds
@@ -179,10 +178,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name in start.topics
             # With those that have no message any more: who never moves on in them would
             # seem to have lost what retention removes of others.
-            for number in sorted({*numbers[topic.id], *read[name].positions})
+            for numbers in [numbers_of(self._sql.cursor(), topic.id)]
+            for number in sorted({*numbers, *read[name].positions})
             for after in [read[name].position(number)]
         ]
-        since = self._first_day(ranges)
+        since = first_day(self._sql.cursor(), ranges)
         walked = (
             counted(self._sql, ranges, since)
             if rows_max is None
@@ -198,14 +198,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         self._newest = Offset(
             self._installation,
-            {
-                name: TopicOffset(
-                    at.id,
-                    max(bounds.of(at.id), at.read_to),
-                    dict.fromkeys(at.positions, max(bounds.of(at.id), at.read_to)),
-                )
-                for name, at in topics_at.items()
-            },
+            {name: at.raised(bounds.of(at.id)) for name, at in topics_at.items()},
         ).dump()
         end = Offset(self._installation, topics_at)
         self._found_nothing = (bounds, end) if end == start else None
@@ -240,7 +233,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number in sorted({*before.positions, *topic.positions})
         ]
         ranges = [each for each in ranges if each.upto > each.after]
-        since = self._first_day(ranges)
+        since = first_day(self._sql.cursor(), ranges)
         asked = self._asked
         partitions = asked.partitions
         if partitions is None and asked.rows_per_second_max is not None:
@@ -272,10 +265,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 name, read.lowest, found[name].removed_to, self._asked.on_data_loss
             )
         return found
-
-    def _first_day(self, ranges: Sequence[Range]) -> datetime | None:
-        lowest = min((each.after for each in ranges), default=0)
-        return first_day(self._sql.cursor(), lowest)
 
     def _horizons(self) -> Horizons:
         return horizons(self._sql.cursor())

@@ -94,36 +94,31 @@ def limited(
     Each partition gets the same share, and what one does not need goes to the others.
     The one that is furthest behind comes first where there is not one for each.
     """
-    done: dict[int, Range] = {}
-    open_ = {place: replace(each, upto=each.after) for place, each in enumerate(ranges)}
+    cuts = [replace(each, upto=each.after) for each in ranges]
+    going_on = sorted(range(len(ranges)), key=lambda place: ranges[place].after)
     left = rows_max
     for _ in range(ROUNDS_MAX):
-        places = sorted(open_, key=lambda place: (ranges[place].after, place))
+        places, going_on = going_on, []
         shares = _shares(left, len(places))
-        asked = [replace(ranges[place], after=open_[place].upto) for place in places]
+        asked = [replace(ranges[place], after=cuts[place].upto) for place in places]
         # One more than its share: the message before which the batch ends.
         found = count(session, asked, [share + 1 for share in shares], first)
         for place, share, (rows, last) in zip(places, shares, found, strict=True):
-            before = open_[place]
-            taken = min(rows, share)
+            upto, taken = ranges[place].upto, min(rows, share)
             left -= taken
-            is_cut = rows > share
-            assert last is not None or not is_cut
-            cut = replace(
-                before,
-                upto=last - 1 if is_cut and last is not None else ranges[place].upto,
-                rows=before.rows + taken,
-                seen=before.seen if last is None else last,
+            if rows > share:
+                assert last is not None
+                upto = last - 1
+                going_on.append(place)
+            cuts[place] = replace(
+                cuts[place],
+                upto=upto,
+                rows=cuts[place].rows + taken,
+                seen=cuts[place].seen if last is None else last,
             )
-            if is_cut:
-                open_[place] = cut
-            else:
-                done[place] = cut
-                del open_[place]
-        if not open_ or left <= 0:
+        if not going_on or left <= 0:
             break
-    done.update(open_)
-    return [done[place] for place in range(len(ranges))]
+    return cuts
 
 
 def in_order(
