@@ -22,8 +22,8 @@ from django_pgqueue.spark.tables import Table
 BYTES_PER_PARTITION = 67_108_864
 DEFAULT_PARTITIONS_MAX = 64
 
-# Days that are asked about in one statement.
-DAYS_MAX = 100
+# Tables or days that are asked about in one statement.
+ENDS_MAX = 100
 
 # Locks: none. The database's clock, by which rows are written.
 NOW = "SELECT statement_timestamp() AS now"
@@ -41,9 +41,10 @@ SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
 
 # Locks: ACCESS SHARE, for the two ends of an index.
 ENDS = """
-SELECT {number}::int AS range, min(id) AS first, max(id) AS last
+SELECT {place}::int AS place, min(id) AS first, max(id) AS last
   FROM {relation} WHERE {condition}
 """
+# Locks: ACCESS SHARE, for a moment.
 BYTES = "SELECT pg_table_size('{relation}'::regclass) AS bytes"
 
 
@@ -135,6 +136,24 @@ def distribute(
     return [tuple(sorted(task, key=_order)) for task in tasks]
 
 
+def ends(
+    session: Session, asked: Sequence[tuple[str, str]]
+) -> list[tuple[int, int] | None]:
+    """Return the ends of the ids of relations, each with a condition; None: no row."""
+    found: list[tuple[int, int] | None] = [None] * len(asked)
+    for start in range(0, len(asked), ENDS_MAX):
+        statement = " UNION ALL ".join(
+            ENDS.format(place=place, relation=relation, condition=condition)
+            for place, (relation, condition) in enumerate(
+                asked[start : start + ENDS_MAX], start
+            )
+        )
+        for row in session.rows(statement):
+            if row["first"] is not None:
+                found[row["place"]] = (row["first"], row["last"])
+    return found
+
+
 def _order(part: Slice) -> tuple[bool, float, int]:
     since = part.since
     return since is not None, since.timestamp() if since else 0.0, part.first_id
@@ -150,22 +169,15 @@ def _ranges(
     else:
         size = session.rows(BYTES.format(relation=table.relation))[0]["bytes"]
         spans = [(None, until, size)]
-    found = []
-    for start in range(0, len(spans), DAYS_MAX):
-        some = spans[start : start + DAYS_MAX]
-        statement = " UNION ALL ".join(
-            ENDS.format(
-                number=number,
-                relation=table.relation,
-                condition=" AND ".join(_written(table, first, last)) or "true",
-            )
-            for number, (first, last, _) in enumerate(some)
-        )
-        for row in session.rows(statement):
-            first, last, size = some[row["range"]]
-            if row["first"] is not None:
-                found.append((Slice(row["first"], row["last"], first, last), size))
-    return found
+    asked = [
+        (table.relation, " AND ".join(_written(table, first, last)) or "true")
+        for first, last, _ in spans
+    ]
+    return [
+        (Slice(*found, first, last), size)
+        for found, (first, last, size) in zip(ends(session, asked), spans, strict=True)
+        if found is not None
+    ]
 
 
 def _days(

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.slices import by_bytes
+from django_pgqueue.spark.slices import by_bytes, ends
 
 PAGE_BYTES = 8_192
 
@@ -28,9 +28,6 @@ EVEN_STEPS = 1_000
 # room for them.
 FETCH_ROWS_MAX = 10_000
 FETCH_BYTES_MAX = 16_777_216
-
-# Tables that are asked about in one statement.
-TABLES_MAX = 100
 
 # Locks: none. The table itself, or each partition of it that has a file. pg_stats shows
 # the columns that the role may read.
@@ -46,9 +43,6 @@ SELECT c.oid::regclass::text AS name, c.reltuples::float8 AS rows,
    AND (c.oid = '{relation}'::regclass
         OR c.oid IN (SELECT relid FROM pg_partition_tree('{relation}'::regclass)))
 """
-
-# Locks: ACCESS SHARE, for the two ends of the primary key's index.
-ENDS = "SELECT '{name}' AS name, min(id) AS first, max(id) AS last FROM {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +131,14 @@ def _points(part: Part) -> list[tuple[int, float]]:
 
 
 def _parts(session: Session, relation: str) -> list[Part]:
-    tables = {
-        row["name"]: row
-        for row in session.rows(TABLES.format(relation=relation))
-        if row["bytes"]
-    }
-    names = list(tables)
-    parts: list[Part] = []
-    for start in range(0, len(names), TABLES_MAX):
-        statement = " UNION ALL ".join(
-            ENDS.format(name=name) for name in names[start : start + TABLES_MAX]
-        )
-        parts += [
-            _part(tables[row["name"]], row["first"], row["last"])
-            for row in session.rows(statement)
-            if row["first"] is not None
-        ]
-    return parts
+    found = session.rows(TABLES.format(relation=relation))
+    tables = [table for table in found if table["bytes"]]
+    asked = [(table["name"], "true") for table in tables]
+    return [
+        _part(table, *span)
+        for table, span in zip(tables, ends(session, asked), strict=True)
+        if span is not None
+    ]
 
 
 def _part(table: dict[str, Any], first: int, last: int) -> Part:
