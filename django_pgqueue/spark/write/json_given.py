@@ -9,11 +9,12 @@ Tags and headers repeat, and each set of them is looked at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.options.marks import check_headers, check_tags
+from django_pgqueue.spark.write.options import WriteOptions
 from django_pgqueue.tasks.plain import ENCODER, plain_items, plain_text
 from django_pgqueue.tasks.walk import Unfit, text_of
 
@@ -58,27 +59,19 @@ def check_texts(
     return stored, problems
 
 
-def marks(
-    headers: str,
-    tags: str,
-    *,
-    of_all: Mapping[str, Any],
-    tags_of_all: Sequence[str],
-    bytes_max: int,
-) -> tuple[str | None, str]:
+def marks(options: WriteOptions, headers: str, tags: str) -> tuple[str | None, str]:
     """
     Return the headers of a job as JSON text, or None and why it is refused.
 
     Args:
+        options: With headers of all jobs, which the row's replace, and tags of all,
+            before the row's.
         headers: The row's, a JSON object.
         tags: The row's, a JSON array.
-        of_all: Headers that all jobs of the write have; the row's replace them.
-        tags_of_all: Tags that all have; the row's come behind them.
-        bytes_max: Of the text.
     """
     try:
-        values = {**of_all, **check_headers(json.loads(headers))}
-        every = check_tags([*tags_of_all, *json.loads(tags)])
+        values = {**options.headers, **check_headers(json.loads(headers))}
+        every = check_tags([*options.tags, *json.loads(tags)])
         text = text_of({**values, "tags": list(every)} if every else values)
     except InvalidOption as error:
         return None, str(error).rstrip(".")
@@ -86,7 +79,7 @@ def marks(
         return None, f"headers{unfit.path} {unfit.problem}"
     except (ValueError, RecursionError) as error:
         return None, f"headers are no JSON: {error}"
-    size = len(text.encode())
+    size, bytes_max = len(text.encode()), options.payload_bytes_max
     if size > bytes_max:
         return None, f"headers take {size:,} bytes as JSON; the limit is {bytes_max:,}"
     return text, ""

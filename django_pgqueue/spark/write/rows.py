@@ -200,7 +200,7 @@ class Rows:
         # Neither has a bare line break: JSON escapes it.
         both = compute.binary_join_element_wise(*texts, "\x01").dictionary_encode()
         made = [
-            _marks(options, *pair.split("\x01", 1))
+            marks(options, *pair.split("\x01", 1))
             for pair in both.dictionary.to_pylist()
         ]
         return looked_up(both, made, reasons)
@@ -233,20 +233,10 @@ class Rows:
 
 def headers_of_all(options: WriteOptions) -> str:
     """Return the headers that all jobs have; raise SparkOptionError."""
-    text, problem = _marks(options, "{}", "[]")
+    text, problem = marks(options, "{}", "[]")
     if text is None:
         raise SparkOptionError(f"The options headers and tags: {problem}.")
     return text
-
-
-def _marks(options: WriteOptions, headers: str, tags: str) -> tuple[str | None, str]:
-    return marks(
-        headers,
-        tags,
-        of_all=options.headers,
-        tags_of_all=options.tags,
-        bytes_max=options.payload_bytes_max,
-    )
 
 
 def _lanes(task: Any, key: list[tuple[str, Any]], reasons: Reasons) -> Any:
