@@ -29,7 +29,7 @@ from django_pgqueue.spark.session import (
     TIME_ZONE,
     redaction_in,
 )
-from django_pgqueue.spark.tables import Column, Table
+from django_pgqueue.spark.tables import Table, ddl
 
 # Every transfer in binary form, from the first row on: pgjdbc's own word for it.
 BINARY = {"prepareThreshold": "-1"}
@@ -124,7 +124,7 @@ def query(
         division: dict[str, Any] = {}
         if divide_by is not None:
             division = queries.divide(session, sql, columns, divide_by, partitions)
-        selected = ", ".join(column.sql for column in columns)
+        selected = ", ".join(column.sql_for_jdbc for column in columns)
         try:
             return _load(
                 spark,
@@ -137,7 +137,7 @@ def query(
         except NotByJdbc as reason:
             _without_driver(reason, snapshot)
         found_rows = queries.read(session, sql, columns)
-        return spark.createDataFrame(found_rows, queries.ddl(columns))
+        return spark.createDataFrame(found_rows, ddl(columns))
 
 
 def table_frame(
@@ -192,7 +192,8 @@ def _table_by_jdbc(
         spark,
         found,
         TABLE.format(
-            columns=", ".join(map(_selected, table.columns)), relation=table.relation
+            columns=", ".join(column.sql_for_jdbc for column in table.columns),
+            relation=table.relation,
         ),
         name=table.name,
         snapshot=snapshot,
@@ -294,13 +295,6 @@ def _needed(table: Table, names: Sequence[str], where: Any) -> list[str]:
     """Return *names*, and the columns that the condition *where* may name."""
     words = set() if where is None else set(re.findall(r"\w+", str(where)))
     return [*names, *(c.name for c in table.columns if c.name in words - set(names))]
-
-
-def _selected(column: Column) -> str:
-    """How a column is selected: texts ordered by bytes, as by Spark."""
-    if column.type != "string":
-        return column.sql
-    return column.sql.replace("::text AS", '::text COLLATE "C" AS')
 
 
 def _zone(spark: Any) -> str:

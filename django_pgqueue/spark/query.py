@@ -8,16 +8,14 @@ and its columns say what Spark gets: they are cast, so that no driver guesses.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.slices import DEFAULT_PARTITIONS_MAX
-from django_pgqueue.spark.tables import TYPES
+from django_pgqueue.spark.tables import TYPES, Column, quoted
 
 # Rows of a divided query that make one more task, unless the option partitions says.
 ROWS_PER_PARTITION = 250_000
@@ -32,7 +30,7 @@ AS_TEXT = {"uuid", "json", "jsonb"}
 
 WHOLE = {"smallint", "int", "bigint"}
 
-DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+# Of a decimal.
 DIGITS_MAX = 38
 
 # What PostgreSQL calls a column that has no name.
@@ -48,34 +46,7 @@ SELECT min({column})::bigint AS first, max({column})::bigint AS last
 EXPECTED = "EXPLAIN (FORMAT JSON) SELECT * FROM (\n{query}\n) AS q"
 
 
-@dataclass(frozen=True, slots=True)
-class QueryColumn:
-    """One column of a query: its name, and its type in Spark."""
-
-    name: str
-    type: str
-
-    @property
-    def sql(self) -> str:
-        """How it is selected for JDBC."""
-        name = quoted(self.name)
-        found = DECIMAL.fullmatch(self.type)
-        if found is not None:
-            return f"{name}::numeric({found[1]},{found[2]}) AS {name}"
-        # Ordered by bytes, as by Spark, which has PostgreSQL compare.
-        order = ' COLLATE "C"' if self.type == "string" else ""
-        return f"{name}::{TYPES[self.type][0]}{order} AS {name}"
-
-    @property
-    def as_text_of_digits(self) -> str:
-        """How it is selected for ADBC, which has no type for a numeric."""
-        if DECIMAL.fullmatch(self.type) is None:
-            return self.sql
-        name = quoted(self.name)
-        return self.sql.replace(f") AS {name}", f")::text AS {name}")
-
-
-def describe(session: Session, query: str) -> tuple[QueryColumn, ...]:
+def describe(session: Session, query: str) -> tuple[Column, ...]:
     """
     Return the columns of *query*, without a row of it.
 
@@ -84,7 +55,7 @@ def describe(session: Session, query: str) -> tuple[QueryColumn, ...]:
         SparkOptionError: A column has no name, or the name of another one, or a type
             that Spark does not have.
     """
-    columns: list[QueryColumn] = []
+    columns: list[Column] = []
     for field in session.schema(NO_ROW.format(query=query)):
         name = field.name
         if name == NAMELESS:
@@ -97,17 +68,10 @@ def describe(session: Session, query: str) -> tuple[QueryColumn, ...]:
                 f"The query has two columns named {name}: give one another name with "
                 f"AS."
             )
-        columns.append(QueryColumn(name, _type_of(field)))
+        columns.append(Column(name, _type_of(field)))
     if not columns:
         raise SparkOptionError("The query has no column: select one at least.")
     return tuple(columns)
-
-
-def ddl(columns: Sequence[QueryColumn]) -> str:
-    """Return *columns* as Spark writes a schema, names in backticks."""
-    return ", ".join(
-        f"`{column.name.replace('`', '``')}` {column.type}" for column in columns
-    )
 
 
 def check(text: str) -> str:
@@ -129,7 +93,7 @@ def check(text: str) -> str:
 def divide(
     session: Session,
     query: str,
-    columns: Sequence[QueryColumn],
+    columns: Sequence[Column],
     divide_by: str,
     partitions: int | None,
 ) -> dict[str, Any]:
@@ -158,25 +122,19 @@ def divide(
     }
 
 
-def read(session: Session, query: str, columns: Sequence[QueryColumn]) -> Any:
+def read(session: Session, query: str, columns: Sequence[Column]) -> Any:
     """
     Return all rows of *query* as a pyarrow.Table, in the memory of this process.
 
     A numeric is text in it, which Spark casts.
     """
     statement = WHOLE_QUERY.format(
-        columns=", ".join(column.as_text_of_digits for column in columns), query=query
+        columns=", ".join(column.sql_for_arrow for column in columns), query=query
     )
     batches = list(session.batches(statement))
     return extra("pyarrow").Table.from_batches(
         batches, None if batches else session.schema(statement)
     )
-
-
-def quoted(name: str) -> str:
-    """Return *name* as an identifier of SQL."""
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
 
 
 def _type_of(field: Any) -> str:
@@ -202,7 +160,7 @@ def _type_of(field: Any) -> str:
     )
 
 
-def _whole(columns: Sequence[QueryColumn], name: str) -> QueryColumn:
+def _whole(columns: Sequence[Column], name: str) -> Column:
     found = next((column for column in columns if column.name == name), None)
     if found is None:
         known = [column.name for column in columns]

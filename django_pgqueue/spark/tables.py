@@ -11,6 +11,7 @@ Types are Spark's. What is JSON in the database is a string of JSON here, redact
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, and its type in Spark."""
+    """One column of a table or a query: its name, and its type in Spark."""
 
     name: str
     type: str
@@ -49,8 +50,26 @@ class Column:
     @property
     def sql(self) -> str:
         """How it is selected."""
-        selected = self.expression or self.name
-        return f"{selected}::{TYPES[self.type][0]} AS {self.name}"
+        return f"{self._cast} AS {quoted(self.name)}"
+
+    @property
+    def sql_for_jdbc(self) -> str:
+        """How Spark selects it: it has PostgreSQL compare texts, by bytes as itself."""
+        order = ' COLLATE "C"' if self.type == "string" else ""
+        return f"{self._cast}{order} AS {quoted(self.name)}"
+
+    @property
+    def sql_for_arrow(self) -> str:
+        """How it is selected for ADBC, which has no type for a numeric: as text."""
+        if self.type in TYPES:
+            return self.sql
+        return f"{self._cast}::text AS {quoted(self.name)}"
+
+    @property
+    def _cast(self) -> str:
+        # A decimal(10,2) is called so by both.
+        kind, _ = TYPES.get(self.type, (self.type, None))
+        return f"{self.expression or quoted(self.name)}::{kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +203,14 @@ def arrow_type(name: str) -> Any:
     return arrow.type_for_alias(TYPES[name][1])
 
 
-def ddl(columns: tuple[Column, ...]) -> str:
-    """Return *columns* as Spark writes a schema: "id bigint, queue string"."""
-    return ", ".join(f"{column.name} {column.type}" for column in columns)
+def ddl(columns: Sequence[Column]) -> str:
+    """Return *columns* as Spark writes a schema: "`id` bigint, `queue` string"."""
+    return ", ".join(
+        f"`{column.name.replace('`', '``')}` {column.type}" for column in columns
+    )
+
+
+def quoted(name: str) -> str:
+    """Return *name* as an identifier of SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from django_pgqueue.spark.tables import CONTRACT_VERSION, LOG, TABLES, ddl
+from django_pgqueue.spark.tables import CONTRACT_VERSION, LOG, TABLES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "spark.md"
 
@@ -81,7 +81,10 @@ def test_the_page_has_the_columns_of_the_contract(table):
 
 def test_a_changed_contract_has_a_new_version():
     """Whoever adds, drops or retypes a column raises CONTRACT_VERSION."""
-    contract = "\n".join(f"{t.name}: {ddl(t.columns)}" for t in TABLES.values())
+    contract = "\n".join(
+        f"{table.name}: {', '.join(f'{c.name} {c.type}' for c in table.columns)}"
+        for table in TABLES.values()
+    )
     fingerprint = hashlib.sha256(contract.encode()).hexdigest()[:16]
 
     assert FINGERPRINTS[CONTRACT_VERSION] == fingerprint
