@@ -66,7 +66,7 @@ slow: ## the slow tests: demonstrations, pipelines, soaks
 	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)
 
 matrix: ## the fault matrix at a tenth, and the broken builds, alone on the machine
-	$(DEV) python -m pytest -m faults $(ARGS)
+	$(DEV) python .ci/in_memory.py python -m pytest -m faults tests/faults $(ARGS)
 
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
 	$(DEV) python -m tests.faults $(ARGS)

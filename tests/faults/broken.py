@@ -8,6 +8,7 @@ told by the text that stands there; where that has moved on, the build says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from django_pgqueue.worker.service import BACKOFF_SECONDS_MAX
@@ -477,6 +478,7 @@ def make_changed(name: str, edits: tuple[Edit, ...], package: Path, into: Path) 
                 f"is there {text.count(edit.old)} times, not {edit.times}."
             )
         path.write_text(text.replace(edit.old, edit.new))
+        Path(cache_from_source(path)).unlink(missing_ok=True)
     functions = sorted({edit.file for edit in edits if edit.file.startswith("sql/")})
     if functions:
         package = build / "django_pgqueue"

@@ -17,13 +17,10 @@ def make_build(package: Path, into: Path) -> Path:
     Copy *package* into the new folder *into*, beside the tests; return the folder.
 
     A copy: what changes in the checkout during a run changes nothing in the run, and
-    a broken build breaks nothing else.
+    a broken build breaks nothing else. With what is compiled already: where
+    PYTHONDONTWRITEBYTECODE is set, each process would compile all anew.
     """
     into.mkdir(parents=True)
-    shutil.copytree(
-        package,
-        into / "django_pgqueue",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    shutil.copytree(package, into / "django_pgqueue")
     (into / "tests").symlink_to(REPOSITORY / "tests")
     return into
