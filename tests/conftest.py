@@ -83,6 +83,9 @@ SELECT string_agg(name, ', ')
 # A module that is of the mark "spark" as a whole.
 ALL_SPARK = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.spark\b", re.MULTILINE)
 
+# What pytest imports, and hardly anybody else.
+TEST_MODULE = re.compile(r"/(test_\w+|conftest)\.py$")
+
 IS_SPARK_LEFT_OUT = (
     importlib.util.find_spec("pyspark") is None
     and os.environ.get("PGQUEUE_REQUIRE_ALL") != "1"
@@ -160,6 +163,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     # Where PYTHONDONTWRITEBYTECODE is set, each process would compile all anew.
     compileall.compile_dir(django_pgqueue.__path__[0], quiet=2)
+    compileall.compile_dir(Path(__file__).parent, rx=TEST_MODULE, quiet=2)
     if os.environ.get("PGQUEUE_RECORD_DURATIONS") == "1":
         config.pluginmanager.register(Recorder())
 
