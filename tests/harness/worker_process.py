@@ -152,6 +152,11 @@ def is_alive(pid: int) -> bool:
 
 def group_exists(pid: int) -> bool:
     """Say whether any process of the group still runs."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Zombies that nobody buries do not run.
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, group, *_ = stat.read_text().rpartition(")")[2].split()
