@@ -27,6 +27,20 @@ PASSWORD = "pl4nted-p4ssword"
 # What Spark's own Pythons find instead of Django.
 NO_DJANGO = "raise ImportError('A process of Spark has imported Django.')\n"
 
+# And pyspark as it is installed: in Spark's archive it would be compiled by each.
+AS_INSTALLED = """
+import sys
+sys.path[:] = [path for path in sys.path if not path.endswith("pyspark.zip")]
+"""
+
+
+def without_django(folder: Path) -> Path:
+    """Fill *folder*, the first of what Spark's own Pythons search; return it."""
+    (folder / "django").mkdir(parents=True)
+    (folder / "django" / "__init__.py").write_text(NO_DJANGO)
+    (folder / "sitecustomize.py").write_text(AS_INSTALLED)
+    return folder
+
 
 def require(*modules: str) -> None:
     """Skip the test, or fail it where everything is to run, without *modules*."""
@@ -56,10 +70,8 @@ def start_spark(
     dsn: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], Any]]:
     """A function that starts a session on the test database, in a JVM of its own."""
-    without_django = tmp_path_factory.mktemp("without_django")
-    (without_django / "django").mkdir()
-    (without_django / "django" / "__init__.py").write_text(NO_DJANGO)
-    path = [without_django, ROOT, ROOT / "django_pgqueue" / "spark" / "toplevel"]
+    first = without_django(tmp_path_factory.mktemp("without_django"))
+    path = [first, ROOT, ROOT / "django_pgqueue" / "spark" / "toplevel"]
     cache = request.config.cache.mkdir("spark")
 
     def start() -> Any:

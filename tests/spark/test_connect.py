@@ -16,7 +16,7 @@ from django_pgqueue.spark.session import OF_CONNECT, open_session
 from tests.harness.factories import make_archived_job, make_jobs
 from tests.harness.waiting import wait_for
 from tests.spark.cluster.cluster import KEPT, LOOPBACK
-from tests.spark.conftest import NO_DJANGO, ROOT, require
+from tests.spark.conftest import ROOT, require, without_django
 
 pytestmark = pytest.mark.spark
 
@@ -123,10 +123,8 @@ def test_what_works_through_spark_connect(
 
 def process_environment(folder: Path, dsn: str) -> dict[str, str]:
     """Return one without a word of Django, for server and client."""
-    django = folder / "without_django" / "django"
-    django.mkdir(parents=True)
-    (django / "__init__.py").write_text(NO_DJANGO)
-    path = [django.parent, ROOT, ROOT / "django_pgqueue/spark/toplevel"]
+    first = without_django(folder / "without_django")
+    path = [first, ROOT, ROOT / "django_pgqueue/spark/toplevel"]
     return {
         **{key: os.environ[key] for key in KEPT if key in os.environ},
         "PYTHONPATH": os.pathsep.join(map(str, path)),

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.spark.cluster.cluster import KEPT, Cluster
-from tests.spark.conftest import NO_DJANGO, PASSWORD, ROOT, quick_start, require
+from tests.spark.conftest import PASSWORD, ROOT, quick_start, require, without_django
 
 ANSWER_SECONDS_MAX = 120.0
 
@@ -106,10 +106,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def python_path(place: Path) -> str:
     """Where a process of Spark finds this package, and no Django."""
-    without_django = place / "without_django" / "django"
-    without_django.mkdir(parents=True)
-    (without_django / "__init__.py").write_text(NO_DJANGO)
-    path = [without_django.parent, ROOT, ROOT / "django_pgqueue/spark/toplevel"]
+    first = without_django(place / "without_django")
+    path = [first, ROOT, ROOT / "django_pgqueue/spark/toplevel"]
     return os.pathsep.join(map(str, path))
 
 
