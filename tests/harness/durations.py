@@ -1,9 +1,14 @@
-"""How long files of tests take, as recorded, so that the longest begin first."""
+"""
+How long files of tests take, as recorded, so that the longest begin first.
+
+The slow tests of a file are recorded by themselves, since another run has them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -14,23 +19,31 @@ ROOT = Path(__file__).resolve().parents[2]
 # A file that takes less is in nobody's way, wherever it stands.
 SECONDS_MIN = 2
 
-# Each slow test of a file that is not recorded.
+# Each slow test of a file whose slow ones are not recorded.
 SLOW_SECONDS = 10
+
+SLOW = " slow"
 
 
 def longest_first(items: list[pytest.Item]) -> None:
     """Sort *items* by how long their files take, with each file's together."""
     recorded = json.loads(RECORD.read_text("utf-8"))
-    guessed: dict[str, int] = defaultdict(int)
+    guessed: Counter[str] = Counter()
     for item in items:
-        if "slow" in item.keywords:
-            guessed[file_of(item.nodeid)] += SLOW_SECONDS
-    seconds = {**guessed, **recorded}
-    items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), 0))
+        part = part_of(item.nodeid, item.keywords)
+        guessed[part] += SLOW_SECONDS * part.endswith(SLOW)
+    seconds: Counter[str] = Counter()
+    for part, guess in guessed.items():
+        seconds[part.removesuffix(SLOW)] += recorded.get(part, guess)
+    items.sort(key=lambda item: -seconds[file_of(item.nodeid)])
 
 
 def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
+
+
+def part_of(nodeid: str, keywords: Container[str]) -> str:
+    return file_of(nodeid) + (SLOW if "slow" in keywords else "")
 
 
 class Recorder:
@@ -40,7 +53,7 @@ class Recorder:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[file_of(report.nodeid)] += report.duration
+        self._seconds[part_of(report.nodeid, report.keywords)] += report.duration
 
     def pytest_sessionfinish(self) -> None:
         before = json.loads(RECORD.read_text("utf-8"))
@@ -48,6 +61,7 @@ class Recorder:
         kept = {
             name: seconds[name]
             for name in sorted(seconds)
-            if seconds[name] >= SECONDS_MIN and (ROOT / name).exists()
+            if seconds[name] >= SECONDS_MIN
+            and (ROOT / name.removesuffix(SLOW)).exists()
         }
         RECORD.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
