@@ -24,7 +24,7 @@ from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.reap import main, reap
 from tests.faults.server import Server
 from tests.harness.process_tree import children, descendants, tell
-from tests.harness.waiting import patience, wait_for
+from tests.harness.waiting import wait_for
 from tests.spark.conftest import ROOT, quick_start
 from tests.spark.write.conftest import Held, jobs, journal, stages
 from tests.spark.write.driver import ROWS
@@ -124,7 +124,7 @@ def test_a_driver_killed_while_its_tasks_write_leaves_no_job(
 
 @pytest.mark.slow
 def test_a_driver_killed_while_it_stages_messages_publishes_none(
-    start_driver, server, database, topic
+    start_driver, server, database, topic, spark, write
 ):
     """Nor has a subscriber any job. Written again, each is published once, with one job
     for who subscribes to it."""
@@ -136,10 +136,9 @@ def test_a_driver_killed_while_it_stages_messages_publishes_none(
     assert ["driver: open, rolled back"] == reap(server.url, stale_seconds=0)
     assert [[], []] == [messages(database, "id"), jobs(database)]
 
-    driver = start_driver(f"topic={topic}")
-    driver.go_on()
+    rows = spark.range(ROWS).selectExpr("id", "'x' AS text")
+    write(rows, topic=topic, name="driver")
 
-    assert 0 == driver.process.wait(60 * patience())
     assert [(ROWS, ROWS)] == database.execute(
         "SELECT count(*), count(DISTINCT payload ->> 'id') FROM pgqueue_message"
     ).fetchall()
