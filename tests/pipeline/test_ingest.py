@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import UTC, datetime
 
 import pytest
 from pyarrow import dataset
@@ -14,9 +15,11 @@ from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.ingest.parquet import ParquetPlace
 from django_pgqueue.spark.running import run_job
+from django_pgqueue.spark.session import TIME_ZONE
 from django_pgqueue.spark.stop_flag import StopFlag
 from tests.harness.waiting import wait_for
 from tests.spark.log.conftest import cursor, publish
+from tests.spark.one_session import ONE
 
 pytestmark = pytest.mark.spark
 
@@ -167,6 +170,29 @@ def test_a_delta_table_has_each_message_once(run, publish, tmp_path):
     table = DeltaTable(target).to_pyarrow_table(columns=["id", "topic", "day"])
     assert first + second == sorted(table.column("id").to_pylist())
     assert {"orders"} == set(table.column("topic").to_pylist())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_a_day_is_one_of_utc_whatever_the_zone_of_the_session(
+    run, plan, publish, start_spark, tmp_path, form
+):
+    """So retention, replay and erase find what was published then."""
+    publish(1)
+    now = datetime.now(UTC)
+    session = ONE.get(start_spark)
+    # Where it is another day now.
+    zone = "Etc/GMT-14" if now.hour >= 12 else "Etc/GMT+12"
+    before = session.conf.get(TIME_ZONE)
+    session.conf.set(TIME_ZONE, zone)
+    try:
+        run("ingest", topic="orders", path=str(tmp_path), format=form)
+    finally:
+        session.conf.set(TIME_ZONE, before)
+
+    (file,) = tmp_path.glob("topic=orders/*/*.parquet")
+    days = {now.date(), datetime.now(UTC).date()}
+    assert file.parent.name in {f"day={day}" for day in days}
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ from django_pgqueue.spark.log.offsets import Offset
 from django_pgqueue.spark.log.starting import EARLIEST
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run, connect
+from django_pgqueue.spark.session import TIME_ZONE
 from django_pgqueue.spark.write.stream import query_id
 
 # Locks: none.
@@ -164,6 +165,8 @@ def ingest(
     failed: list[PgQueueError] = []
 
     def write_batch(part: Any, number: int) -> None:
+        # The session of this query alone: a day is one of UTC.
+        part.sparkSession.conf.set(TIME_ZONE, "UTC")
         try:
             with run.whole():
                 rows = place.write(part, query_id(part), number)
