@@ -34,6 +34,7 @@ from django_pgqueue.spark.export.day import (
 )
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import of_files
+from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.export.sums import PREFIX, Sums
 from django_pgqueue.spark.export.theirs import Theirs, sought
 from django_pgqueue.spark.ingest.files import OF_RECEIPT, ingested
@@ -253,8 +254,16 @@ def _from_ingested(run: Run, asked: Sought, receipt: int, before: int) -> int:
 
 
 def _ingested(run: Run) -> list[str]:
+    """Return the places of ingest; a note tells of one that has nothing."""
     with run.reading() as cursor:
-        return ingest_rewrites.targets(cursor)
+        targets = ingest_rewrites.targets(cursor)
+    for target in targets:
+        if not Store(target).names(""):
+            run.note(
+                f"Nothing is at {target}, where ingest wrote: if its files are "
+                f"elsewhere now, put them back, and run erase again."
+            )
+    return targets
 
 
 def _targets(run: Run) -> list[str]:
