@@ -89,7 +89,6 @@ class Run:
         rows_out: How many were written; for a job that returns no number at its end.
         turns: A job that goes on until it is stopped adds to it while it has nothing to
             do, once it has done something: so it is told from one that hangs.
-        read_options: Options of format("pgqueue").
         patterns: Names whose values are hidden in what is noted.
         known_task, redaction, sign: As Plan has them.
         notes: What note() was given.
@@ -107,7 +106,8 @@ class Run:
         self.options = plan.options
         self.by = plan.by
         self.dsn = plan.dsn
-        self.read_options = plan.read_options
+        # Whether it has asked how tables are to be read.
+        self.has_read = False
         self.known_task = plan.known_task
         self.patterns = plan.patterns
         self.redaction = plan.redaction
@@ -131,6 +131,12 @@ class Run:
         self._readers: set[psycopg.Connection[Any]] = set()
         # Whether a transaction of its own holds its row now.
         self.is_held = False
+
+    @property
+    def read_options(self) -> Mapping[str, str]:
+        """Options of format("pgqueue"), for all tables of the queue."""
+        self.has_read = True
+        return self._plan.read_options
 
     @property
     def session(self) -> Any:

@@ -259,6 +259,9 @@ class _Work:
                 f"how many rows it has written, or None."
             )
         run.check()
+        if self._plan.read_options and not run.has_read:
+            told = " and ".join(self._plan.read_options)
+            run.note(f"{told} changed nothing: {job.name} reads no table by them.")
         if written is not None:
             run.rows_out = written
 

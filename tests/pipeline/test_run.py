@@ -240,6 +240,22 @@ def test_notes_are_told_without_secrets(plan):
     assert list(ended.notes) == PipelineRun.objects.get().progress["notes"]
 
 
+def test_how_tables_are_read_is_said_to_change_nothing_where_none_is(plan):
+    """As for a job that asks PostgreSQL for sums; one that reads is told nothing."""
+
+    def sums(run, *, reads=False):
+        if reads:
+            run.query("SELECT 1 AS n").collect()
+
+    declare(sums)
+    given = {"dsnEnv": "PGQUEUE_DSN"}
+    idle = run_job(replace(plan("own"), read_options=given))
+    reader = run_job(replace(plan("own", reads=True), read_options=given))
+
+    assert ("dsnEnv changed nothing: own reads no table by them.",) == idle.notes
+    assert ((), None) == (reader.notes, reader.error)
+
+
 def test_a_live_run_keeps_others_out(plan, cursor):
     """Who runs it is said."""
     pipelines.start(
