@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,11 +14,13 @@ import pytest
 from django_pgqueue.management.bench import backlog, gauges, traced
 from django_pgqueue.management.bench.contend import Producers
 from django_pgqueue.management.bench.idle import cpu_seconds, resident_bytes
-from django_pgqueue.management.bench.scratch import Scratch, scratch_place
+from django_pgqueue.management.bench.place import Place
+from django_pgqueue.management.bench.scratch import PREFIX, Scratch
 from django_pgqueue.management.bench.tasks import batched, payloads
 from django_pgqueue.models import Job
 from django_pgqueue.postgres import wake
 from django_pgqueue.queues.claim import claim
+from tests.harness.databases import lent
 from tests.harness.notices import heard_until_now
 
 ROWS = 300
@@ -25,11 +28,20 @@ ROWS = 300
 BACKEND_XMIN = "SELECT backend_xmin IS NOT NULL FROM pg_stat_activity WHERE pid = %s"
 
 
-@pytest.fixture
-def scratched(transactional_db) -> Iterator[Scratch]:
-    """A scratch database, to which the alias leads meanwhile."""
-    with scratch_place(is_schema=False, server=None) as made:
+@pytest.fixture(scope="module")
+def scratch(django_db_setup, django_db_blocker) -> Iterator[Scratch]:
+    """A scratch database, made once, and in use where a test says so."""
+    beside = Scratch(Place(name=f"{PREFIX}{uuid.uuid4().hex[:8]}"), "default")
+    with lent(beside.another(), django_db_blocker) as made:
         yield made
+
+
+@pytest.fixture
+def scratched(scratch, transactional_db) -> Iterator[Scratch]:
+    """It is empty, and the alias leads to it meanwhile."""
+    with scratch.in_use():
+        scratch.empty()
+        yield scratch
 
 
 @pytest.mark.parametrize("wakes", [True, False])
@@ -98,7 +110,7 @@ def test_a_shape_is_what_its_name_says(scratched, shape):
         assert live.filter(visible_at=None).count() == ROWS * (shape == "parked")
         elsewhere = live.exclude(queue=backlog.QUEUE).count()
         assert elsewhere == ROWS * (shape == "other_queue")
-        archived = gauges.succeeded(cursor, 1, 10 * ROWS)
+        archived = gauges.succeeded(cursor, 1, 100 * ROWS)
         assert archived == ROWS * (shape == "archived")
 
 
