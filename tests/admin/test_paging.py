@@ -119,7 +119,8 @@ def test_an_empty_list_says_so(admin_client):
 def test_filtered_rows_are_found_in_windows(admin_client, monkeypatch, window):
     """Down and up, each matching row once, however small the windows are."""
     monkeypatch.setattr(keyset_list, "LOOK_ROWS_MAX", window)
-    for _ in range(8):
+    # Each window is a page to be opened: of the small ones, some are enough.
+    for _ in range(8 if window >= PAGE else 2):
         make_jobs(9)
         make_jobs(7, queue="mail")
     ids = list(Job.objects.filter(queue="mail").order_by("-pk").values_list("pk"))
