@@ -114,8 +114,10 @@ def own_site(settings):
 def test_every_page_works_on_a_site_of_the_projects_own(
     admin_client, own_site, settings
 ):
-    """Under its own URL, and every link stays on it; in Polish, too."""
+    """Under its own URL, and every link stays on it; in Polish, too: 1 234 567."""
     settings.LANGUAGE_CODE = "pl"
+    settings.USE_THOUSAND_SEPARATOR = True
+    make_job(id=1_234_567)
     for page in make_rows():
         response = admin_client.get(page.replace("/admin/", "/ops/", 1))
 
@@ -123,6 +125,9 @@ def test_every_page_works_on_a_site_of_the_projects_own(
         found = links(response.content.decode())
         assert set() == {link for link in found if link.startswith("admin/")}, page
         assert {link for link in found if link.startswith("ops/")}, page
+    html = admin_client.get("/ops/pgqueue/job/").content.decode()
+    assert "/1234567/change/" in html
+    assert 'value="1234567"' in html
 
 
 @pytest.mark.parametrize("place", ["ops", "few"])
@@ -217,19 +222,6 @@ def test_dead_letters_are_paged_without_time_zones(admin_client, without_time_zo
 
     shown = [row.pk for row in [*first.result_list, *second.result_list]]
     assert ids[::-1] == shown
-
-
-def test_every_page_works_in_another_language(admin_client, settings):
-    """Numbers with other separators."""
-    settings.LANGUAGE_CODE = "de"
-    settings.USE_THOUSAND_SEPARATOR = True
-    make_job(id=1_234_567)
-
-    for page in make_rows():
-        assert 200 == admin_client.get(page).status_code, page
-    html = admin_client.get("/admin/pgqueue/job/").content.decode()
-    assert "/1234567/change/" in html
-    assert 'value="1234567"' in html
 
 
 def test_progress_is_no_local_number(admin_client, settings):
