@@ -256,7 +256,7 @@ def entries(html):
 
 
 @pytest.mark.parametrize("place", ["/admin/", f"{URL}job/"])
-def test_the_index_of_the_admin_leads_to_it(admin_client, place):
+def test_the_index_of_the_admin_leads_to_it(admin_client, sidebar, place):
     """First among what the index, and the list beside any page, have of our app."""
     html = admin_client.get(place).content.decode()
 

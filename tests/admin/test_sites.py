@@ -107,7 +107,7 @@ def links(html):
 
 
 @pytest.fixture
-def own_site(settings):
+def own_site(settings, sidebar):
     settings.ROOT_URLCONF = __name__
 
 
