@@ -372,8 +372,14 @@ def test_groups_need_the_view_permission_of_their_list(staff, page):
 
 @pytest.mark.parametrize("page, name, needed", ACTS)
 def test_acts_need_each_of_their_permissions(staff, page, name, needed):
-    """With all permissions but one of those, nothing is done, asked or logged."""
+    """
+    With all permissions but one of those, nothing is done, asked or logged.
+
+    Nor is it for another site's form, which has no token; or for a GET, whatever its
+    parameters say, which shows the form or is refused.
+    """
     key = make(page, name)
+    url = f"/admin/pgqueue/{page}/"
     before = snapshot()
 
     for lacking in {*to_view(page), *needed}:
@@ -382,7 +388,15 @@ def test_acts_need_each_of_their_permissions(staff, page, name, needed):
             answer.status_code for answer in answers(client, page, name, key)
         }, lacking
         assert before == snapshot()
+    data = {"action": name, "_selected_action": [key], **CONFIRMED}
+    strict = staff(*ALL, enforce_csrf_checks=True)
+    for path in (url, f"{url}{key}/{name}/"):
+        assert 403 == strict.post(path, data).status_code
     client = staff(*to_view(page), *needed)
+    assert 200 == client.get(url, data).status_code
+    status = client.get(f"{url}{key}/{name}/", CONFIRMED).status_code
+    assert (200 if name in FORMS else 405) == status
+    assert before == snapshot()
     done = [answer.status_code for answer in answers(client, page, name, key)]
     assert {200, 302} >= set(done)
     assert before != snapshot()
@@ -390,18 +404,29 @@ def test_acts_need_each_of_their_permissions(staff, page, name, needed):
 
 
 @pytest.mark.parametrize("page, name, needed", ACTS)
-def test_acts_are_offered_to_those_who_may(staff, page, name, needed):
-    """The menu of the list and the button of the row, to nobody else."""
+def test_buttons_are_offered_to_those_who_may(staff, page, name, needed):
+    """On the page of a row, to nobody else."""
     key = make(page, name)
-    url = f"/admin/pgqueue/{page}/"
+    url = f"/admin/pgqueue/{page}/{key}"
     offered, hidden = staff(*to_view(page), *needed), staff(*ALL - needed)
 
     for client, is_offered in ((offered, True), (hidden, False)):
-        form = client.get(url).context["action_form"]
-        names = [value for value, _ in form.fields["action"].choices] if form else []
-        assert is_offered == (name in names)
-        html = client.get(f"{url}{key}/change/").content.decode()
-        assert is_offered == (f'"{url}{key}/{name}/"' in html)
+        html = client.get(f"{url}/change/").content.decode()
+        assert is_offered == (f'"{url}/{name}/"' in html)
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(page for page, _, _ in ACTS))
+def test_menus_have_what_their_user_may_do(staff, page):
+    """All of it that is done on the page of the list, and nothing else."""
+    make(page)
+    acts = {name: needed for each, name, needed in ACTS if each == page}
+
+    for some in {frozenset(needed) for needed in acts.values()}:
+        for has in ({*to_view(page), *some}, ALL - some):
+            form = staff(*has).get(f"/admin/pgqueue/{page}/").context["action_form"]
+            choices = form.fields["action"].choices if form else []
+            told = {name for name, _ in choices if name}
+            assert {name for name in acts if acts[name] <= has} == told
 
 
 @pytest.mark.parametrize("page, submit, needed", EDITS)
@@ -581,33 +606,4 @@ def test_forms_of_django_are_closed(admin_client, page):
     ]
 
     assert [403, 403, 403, 403, 405] == statuses
-    assert before == snapshot()
-
-
-@pytest.mark.parametrize("page, name, needed", ACTS)
-def test_acts_are_refused_without_a_token(staff, page, name, needed):
-    """Another site's form has none."""
-    key = make(page, name)
-    client = staff(*ALL, enforce_csrf_checks=True)
-    url = f"/admin/pgqueue/{page}/"
-    before = snapshot()
-
-    for path in (url, f"{url}{key}/{name}/"):
-        data = {"action": name, "_selected_action": [key], **CONFIRMED}
-        assert 403 == client.post(path, data).status_code
-    assert before == snapshot()
-
-
-@pytest.mark.parametrize("page, name, needed", ACTS)
-def test_a_get_does_nothing(admin_client, page, name, needed):
-    """It shows the form, or is refused, whatever its parameters say."""
-    key = make(page, name)
-    url = f"/admin/pgqueue/{page}/"
-    before = snapshot()
-
-    data = {"action": name, "_selected_action": key, **CONFIRMED}
-    admin_client.get(url, data)
-    status = admin_client.get(f"{url}{key}/{name}/", CONFIRMED).status_code
-
-    assert (200 if name in FORMS else 405) == status
     assert before == snapshot()
