@@ -111,10 +111,20 @@ def own_site(settings, sidebar):
     settings.ROOT_URLCONF = __name__
 
 
-def test_every_page_works_on_a_site_of_the_projects_own(
-    admin_client, own_site, settings
+@pytest.fixture
+def without_time_zones(settings):
+    settings.USE_TZ = False
+    settings.TIME_ZONE = "America/New_York"
+
+
+def test_every_page_works_in_a_project_that_differs(
+    admin_client, own_site, without_time_zones, settings
 ):
-    """Under its own URL, and every link stays on it; in Polish, too: 1 234 567."""
+    """
+    On a site of its own, and every link stays on it.
+
+    USE_TZ = False: with times of the project's zone; in Polish, too: 1 234 567.
+    """
     settings.LANGUAGE_CODE = "pl"
     settings.USE_THOUSAND_SEPARATOR = True
     make_job(id=1_234_567)
@@ -184,19 +194,14 @@ def test_a_site_may_have_some_of_the_pages(admin_client, own_site, some):
             )
 
 
-@pytest.fixture
-def without_time_zones(settings):
-    settings.USE_TZ = False
-    settings.TIME_ZONE = "America/New_York"
-
-
-def test_every_page_works_without_time_zones(
-    admin_client, without_time_zones, settings
-):
-    """USE_TZ = False: those of the project's zone; also from right to left."""
+def test_pages_work_from_right_to_left(admin_client, settings):
+    """With Django's styles for it: the overview, a list and a row."""
     settings.LANGUAGE_CODE = "ar"
-    for page in make_rows():
-        assert 200 == admin_client.get(page).status_code, page
+    row = make_job()
+    for page in ("", "job/", f"job/{row.pk}/change/"):
+        response = admin_client.get(f"/admin/pgqueue/{page}")
+        assert 200 == response.status_code, page
+        assert 'dir="rtl"' in response.content.decode(), page
 
 
 def test_times_are_told_without_time_zones(admin_client, without_time_zones):
