@@ -26,11 +26,31 @@ from tests.scale.shapes import ROWS
 
 pytestmark = pytest.mark.django_db
 
+# Half of the rows have one tag, one in ten thousand another, most of the rest none.
+HEADERS = (
+    "CASE WHEN n %% 2 = 0 THEN jsonb_build_object('tags', jsonb_build_array('often'))"
+    " WHEN n %% 10000 = 1 THEN jsonb_build_object('tags', jsonb_build_array('seldom'))"
+    " ELSE '{}' END"
+)
+
+# New files: what other tests left behind as dead rows must not be walked over.
+FILL_JOBS = """
+TRUNCATE pgqueue_job;
+
+INSERT INTO pgqueue_job (id, queue, task, kwargs, headers, visible_at)
+SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %% 50,
+       '{"order_id": 4711}', HEADERS, now() + interval '1 day'
+  FROM generate_series(1, %(rows)s) n;
+
+INSERT INTO pgqueue_queue (name) VALUES ('few'), ('most'), ('none');
+""".replace("HEADERS", HEADERS)
+
 # Archived rows fill six whole days, from tomorrow on: a day with few rows, as today at
 # one in the morning, is rightly read as a whole.
-FILL = """
--- New files: what other tests left behind as dead rows must not be walked over.
-TRUNCATE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job;
+FILL = (
+    FILL_JOBS
+    + """
+TRUNCATE pgqueue_archived_job, pgqueue_dead_letter;
 
 INSERT INTO pgqueue_archived_job (id, queue, task, kwargs, headers, state, attempt,
                                   deliveries, started_at, finished_at, worker, result)
@@ -49,19 +69,7 @@ SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %%
            'type', 'builtins.ValueError', 'message', 'bad ' || n,
            'traceback', repeat('File x, line ' || n, 20)))
   FROM generate_series(1, %(rows)s) n;
-
-INSERT INTO pgqueue_job (id, queue, task, kwargs, headers, visible_at)
-SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %% 50,
-       '{"order_id": 4711}', HEADERS, now() + interval '1 day'
-  FROM generate_series(1, %(rows)s) n;
-
-INSERT INTO pgqueue_queue (name) VALUES ('few'), ('most'), ('none');
-""".replace(
-    "HEADERS",
-    # Half of the rows have one tag, one in ten thousand another, most of the rest none.
-    "CASE WHEN n %% 2 = 0 THEN jsonb_build_object('tags', jsonb_build_array('often'))"
-    " WHEN n %% 10000 = 1 THEN jsonb_build_object('tags', jsonb_build_array('seldom'))"
-    " ELSE '{}' END",
+""".replace("HEADERS", HEADERS)
 )
 ANALYZE = "ANALYZE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job"
 
@@ -183,7 +191,7 @@ BULK_FILTERS = {
 def test_the_check_sees_a_scan(db):
     """A count, as Django's own list would make it, is found out."""
     with connection.cursor() as cursor:
-        cursor.execute(FILL, {"rows": 50_000})
+        cursor.execute(FILL, {"rows": 20_000})
 
     for table in ("archived_job", "dead_letter", "job"):
         statement = f"SELECT count(*) FROM pgqueue_{table}"
@@ -461,7 +469,7 @@ def assert_workflows_are_cheap(client):
 def test_queues_and_workers_are_counted_no_further_than_shown(admin_client):
     """The counts of queues, and the jobs of a worker, among 100 000 jobs."""
     with connection.cursor() as cursor:
-        cursor.execute(FILL, {"rows": 100_000})
+        cursor.execute(FILL_JOBS, {"rows": 100_000})
         cursor.execute(
             "INSERT INTO pgqueue_worker (name, hostname, pid, threads, version)"
             " VALUES ('web-1', 'web', 1, 1, '1')"
