@@ -51,10 +51,12 @@ def plain(html):
 
 def make_log(count=30, partitions=3):
     """Publish a message a minute, the last one just now; return the ids."""
-    make_topic(partitions=partitions)
+    topic = make_topic(partitions=partitions).pk
     return [
         make_message(
-            partition=n % partitions, published_at=-(count - 1 - n) * MINUTE
+            partition=n % partitions,
+            topic_id=topic,
+            published_at=-(count - 1 - n) * MINUTE,
         ).pk
         for n in range(count)
     ]

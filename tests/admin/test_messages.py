@@ -21,12 +21,13 @@ MINUTE = timedelta(minutes=1)
 
 def fill(count=120):
     """Publish to four partitions; return the ids, the oldest first."""
-    make_topic(partitions=4)
+    topic = make_topic(partitions=4).pk
     return [
         make_message(
             "orders.paid" if n % 2 else "orders.created",
             key=f"c{n % 3}",
             partition=n % 4,
+            topic_id=topic,
             published_at=-(count - n) * MINUTE,
         ).pk
         for n in range(count)

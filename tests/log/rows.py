@@ -19,9 +19,9 @@ from django_pgqueue.models import (
 )
 from tests.harness.factories import _make
 
-NEXT_ID = "SELECT nextval('pgqueue_message_id_seq')"
-MAKE_DAY = """
-SELECT pgqueue_make_log_day(((clock_timestamp() + %s) AT TIME ZONE 'UTC')::date)
+NEXT_ID = """
+SELECT nextval('pgqueue_message_id_seq'),
+       pgqueue_make_log_day(((clock_timestamp() + %s) AT TIME ZONE 'UTC')::date)
 """
 
 
@@ -45,8 +45,7 @@ def make_message(
     """Insert a message of the topic that its *name* says, in partition 0."""
     using = using or router.db_for_write(Message)
     with connections[using].cursor() as cursor:
-        cursor.execute(MAKE_DAY, [published_at])
-        cursor.execute(NEXT_ID)
+        cursor.execute(NEXT_ID, [published_at])
         columns = {"id": cursor.fetchone()[0], **columns}
     if "topic_id" not in columns:
         columns["topic_id"] = make_topic(topic_of(name), using=using).pk

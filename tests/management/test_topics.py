@@ -34,13 +34,14 @@ NOW = timedelta(0)
 
 def fill(count=6, partitions=2, **columns):
     """Publish a message a minute, the last one just now; return the ids."""
-    make_topic(partitions=partitions)
+    topic = make_topic(partitions=partitions).pk
     return [
         make_message(
             "orders.paid" if n % 2 else "orders.created",
             {"id": n, "api_token": "s3cret"},
             key=f"c{n % 3}",
             partition=n % partitions,
+            topic_id=topic,
             published_at=-(count - 1 - n) * MINUTE,
             **columns,
         ).pk
