@@ -40,7 +40,7 @@ from django_pgqueue.schedules import store, ticks
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, WAKE_QUEUES_MAX
 from tests.harness.factories import LEASE, make_jobs, make_leased_job
 
-ROWS = 200_000
+ROWS = 100_000
 # For a claim of ten rows, whatever else is in the table.
 BUFFERS_MAX = 500
 # Of a function whose statements are planned at its first calls in a session.
