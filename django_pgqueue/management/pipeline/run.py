@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -94,6 +96,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         queue_job=options["queue_job"],
         read_options=read_options,
     )
+    _quiet()
     is_child = options["supervised"] or options["queue_job"] is not None
     stop = _OfParent() if is_child else StopFlag()
     shown = _Shown(options["job"], out)
@@ -129,6 +132,13 @@ def _supervise(options: dict[str, Any], out: Output) -> int:
             stop=stop,
             tell=out.note,
         ).run()
+
+
+def _quiet() -> None:
+    """Have pyspark print nothing that the error of the run says, or nobody can mend."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support")
 
 
 class _OfParent(StopFlag):
