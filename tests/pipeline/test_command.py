@@ -263,7 +263,8 @@ def test_a_run_ends_with_the_worker_that_has_started_it(environment):
     worker.kill()
     worker.wait(30)
 
-    wait_for(lambda: runs.filter(state="cancelled").exists(), 30, "the run ends")
+    wait_for(runs.exclude(state="running").exists, 30, "the run ends")
+    assert ["cancelled"] == list(runs.values_list("state", flat=True))
 
 
 def test_the_queue_runs_a_pipeline_job(start_worker, cursor):

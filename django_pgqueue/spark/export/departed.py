@@ -28,7 +28,8 @@ def batches_of(run: Run, day: Departed, columns: Sequence[str]) -> Iterator[Any]
     if files is None:
         raise SparkError(
             f"{day.day}, which was exported to {day.target}, cannot be read there: "
-            f"files of it are gone. Put it back, or leave it out by the option keep."
+            f"files of it are gone. Put it back, or leave it out by a shorter lookback "
+            f"or keep."
         )
     by_name = {column.name: column for column in ARCHIVE.columns}
     schema = arrow_schema(tuple(by_name[name] for name in columns))
