@@ -24,7 +24,6 @@ from django.utils.module_loading import module_has_submodule
 from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import (
     MODES,
-    OBJECTIVE,
     OF_DEPTH,
     Settings,
     problems,
@@ -477,16 +476,15 @@ def _tasks(settings: Settings) -> Iterator[CheckMessage]:
 def _pull_queue(name: str) -> Iterator[CheckMessage]:
     """Check that nothing is said of a pull queue that is for jobs of tasks alone."""
     said = getattr(django_settings, "PGQUEUE", {})["QUEUES"][name]
-    idle = [option for option in said if option not in (*OF_DEPTH, OBJECTIVE)]
+    idle = [option for option in said if option not in OF_DEPTH]
     if idle:
         yield _error(
             13,
             f"PGQUEUE['QUEUES'][{name!r}] has {', '.join(map(repr, idle))}, and "
             f"{name!r} is a pull queue: no worker claims from it, so that would do "
             f"nothing.",
-            f"Remove it: of a pull queue, {', '.join(OF_DEPTH)} and {OBJECTIVE} can "
-            f"be said. What is to keep under a rate, receive so often, or let a task "
-            f"do.",
+            f"Remove it: of a pull queue, {', '.join(OF_DEPTH)} apply to it. "
+            f"To keep its consumers under a rate, receive less often.",
         )
 
 

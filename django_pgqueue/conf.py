@@ -160,16 +160,6 @@ class QueueLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
-    """What is promised of the jobs of a queue; None: nothing."""
-
-    # From due until start, of 95 % of the jobs of an hour.
-    wait: timedelta | None = None
-    # The share of jobs that become no dead letter and do not expire: 0.999.
-    success: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """The PGQUEUE setting, validated; one field per key, in lower case."""
 
@@ -230,8 +220,6 @@ class Settings:
     # The path of the committed document of topics and tasks that code is compared with
     # by the system checks; None: with none.
     contract: str | None = None
-    # What an hour of a worker's thread costs, in whatever money; None: not known.
-    worker_hour_price: float | None = None
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -249,15 +237,6 @@ class Settings:
         """Return the parameters by whose values jobs of *queue* start in turn."""
         options = self.queues.get(queue)
         return () if options is None else options.get(FAIR_BY, ())
-
-    @property
-    def objectives(self) -> dict[str, Objective]:
-        """What is promised of queues, of those of which something is."""
-        return {
-            name: options[OBJECTIVE]
-            for name, options in self.queues.items()
-            if OBJECTIVE in options
-        }
 
     def depth_limit(self, queue: str) -> DepthLimit | None:
         """Return how many jobs *queue* may hold; None: as many as there are."""
@@ -306,8 +285,7 @@ DEPTH_LIMIT = "depth_limit"
 FAIR_BY = "fair_by"
 OF_CLAIMS = ("concurrency", "rate", "burst")
 QUEUE_LIMIT = "queue_limit"
-OBJECTIVE = "objective"
-OF_QUEUE = (*OF_DEPTH, *OF_CLAIMS, FAIR_BY, OBJECTIVE)
+OF_QUEUE = (*OF_DEPTH, *OF_CLAIMS, FAIR_BY)
 
 # Numbers that may be None as well.
 OPTIONAL = frozenset(
@@ -728,8 +706,6 @@ def _queue(key: str, value: Any) -> Mapping[str, Any]:
         own[QUEUE_LIMIT] = _queue_limit(key, value)
     if FAIR_BY in value:
         own[FAIR_BY] = _fair_by(f"{key}[{FAIR_BY!r}]", value[FAIR_BY])
-    if OBJECTIVE in value:
-        own[OBJECTIVE] = _objective(f"{key}[{OBJECTIVE!r}]", value[OBJECTIVE])
     return {**options, **own}
 
 
@@ -746,26 +722,6 @@ def _fair_by(key: str, value: Any) -> tuple[str, ...]:
     except InvalidOption as error:
         raise SettingsError(f"{key}: {error}") from None
     return lane.by if lane else ()
-
-
-def _objective(key: str, value: Any) -> Objective:
-    _check_names(key, value, Objective)
-    kept: dict[str, Any] = {}
-    if value.get("wait") is not None:
-        kept["wait"] = _duration(f"{key}['wait']", value["wait"])
-    success = value.get("success")
-    if success is not None:
-        if isinstance(success, bool) or not isinstance(success, (int, float)):
-            raise SettingsError(f"{key}['success'] must be a number, not {success!r}.")
-        if not 0.5 <= success < 1:
-            raise SettingsError(
-                f"{key}['success'] is {success!r}; it must be from 0.5 to below 1, "
-                f"such as 0.999: at 1, nothing may ever fail."
-            )
-        kept["success"] = float(success)
-    if not kept:
-        raise SettingsError(f"{key} promises nothing: it needs 'wait' or 'success'.")
-    return Objective(**kept)
 
 
 def _depth_limit(key: str, value: Mapping[str, Any]) -> DepthLimit:
@@ -834,16 +790,6 @@ def _options(
     return dict(value)
 
 
-def _price(key: str, value: Any) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (is_number and 0 < value < 1_000_000):
-        raise SettingsError(
-            f"{key} is {value!r}; it must be a number above 0 and below 1,000,000, or "
-            f"None."
-        )
-    return None if value is None else float(value)
-
-
 READERS: dict[str, Callable[[str, Any], Any]] = {
     "database": _alias,
     "listen": _listen,
@@ -860,5 +806,4 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "mode": _mode,
     "trace": _trace,
     "contract": _contract,
-    "worker_hour_price": _price,
 }

@@ -444,13 +444,12 @@ def _parcels():
 def test_what_is_for_jobs_is_refused_of_a_pull_queue(settings):
     """No worker claims from it; what holds for messages, too, is no error."""
     holds = {"depth_max": 9, "on_full": "block", "block_seconds": 5}
-    said = {**holds, "objective": {"wait": "30s"}}
-    settings.PGQUEUE = {"QUEUES": {"parcels": said}}
+    settings.PGQUEUE = {"QUEUES": {"parcels": holds}}
     found()
 
     limit = {"rate": "100/m", "burst": 5, "concurrency": 2}
     for wrong in (limit, {"fair_by": "customer"}, {"priority": 5}):
-        settings.PGQUEUE = {"QUEUES": {"parcels": {**said, **wrong}}}
+        settings.PGQUEUE = {"QUEUES": {"parcels": {**holds, **wrong}}}
         named = ", ".join(map(repr, wrong))
         assert f"has {named}, and 'parcels' is a pull queue" in found("E013")
 

@@ -14,13 +14,11 @@ from django.http import (
     HttpResponseRedirect,
 )
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.cells import url_on
 from django_pgqueue.admin.chart import (
     HOUR_SECONDS,
     Period,
@@ -105,7 +103,6 @@ class TaskHourAdmin(ReadOnlyAdmin):
             "was_counted": extent.last is not None,
             "last_hour": local(extent.last) if extent.last is not None else None,
             "latest": latest,
-            "report_url": url_on(self.admin_site, TaskHour, "report"),
             "run_url": run_url(self.admin_site, request, "metrics"),
             **shown(form, period, begins, summed),
             **extra_context,
@@ -127,28 +124,6 @@ class TaskHourAdmin(ReadOnlyAdmin):
         if run is None:
             return None
         return {"when": moments.short(run.finished_at, run.clock)}
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the report, before Django's own, which take any text for a key."""
-        report = path(
-            "report/",
-            self.admin_site.admin_view(self._report),
-            name="pgqueue_taskhour_report",
-        )
-        return [report, *super().get_urls()]
-
-    def _report(self, request: HttpRequest) -> HttpResponse:
-        # Few look at it: not at every start of a web server.
-        from django_pgqueue.admin.report import report_context
-
-        return self.seen(
-            request,
-            lambda: TemplateResponse(
-                request,
-                "admin/pgqueue/report.html",
-                {**self.page_context(request), **report_context(request.GET)},
-            ),
-        )
 
     # An hour has no page ---------------------------------------------------------
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from django_pgqueue.pipeline.task_hours import COLUMNS, COUNTS, KEY
 from django_pgqueue.postgres.cursor import Cursor
@@ -29,16 +29,13 @@ STATEMENT_SECONDS_MAX = 600
 # Durations keep so many digits: an error of half a percent at most.
 DIGITS = 3
 
-# Tags, and lanes, of an hour and queue that have a row; the dearest.
-LABELS_MAX = 1_000
-
 ARCHIVE = "pgqueue_archived_job"
 DEPARTED = "pgqueue_departed_job"
 
 # What is read of a job, here and in the files of a day that has left the archive.
 READ_COLUMNS = (
     *("queue", "task", "state", "headers", "run_after", "enqueued_at", "attempt"),
-    *("crashes", "deliveries", "errors", "started_at", "finished_at", "lane"),
+    *("crashes", "deliveries", "errors", "started_at", "finished_at"),
 )
 OF_BOTH = ", ".join(name for name in READ_COLUMNS if name != "state")
 
@@ -85,23 +82,22 @@ EARLIER = FAILED.format(" && @.delivery < $deliveries") + (
 )
 
 # Locks: ACCESS SHARE on a day of the archive and on dead letters. No more is read than
-# what stands between the first row of the hour and its last, and its dead letters, by
+# what stands between the first row of the hour and its lasts dead letters, by
 # their index.
 # Only the last start of a job is known, so a second delivery hides the first one's
 # wait; its own failure is a part of how long it ran.
-MEASURED = f"""
+MEASURE_HOUR = f"""
 WITH ended AS (
     SELECT {OF_BOTH}, state::text AS state FROM {{table}}
      WHERE finished_at >= %(hour)s::timestamptz
        AND finished_at < %(hour)s::timestamptz + interval '1 hour'
-       AND ctid >= %(first)s::tid AND ctid <= %(last)s::tid{{and_only}}
+       AND ctid >= %(first)s::tid AND ctid <= %(last)s::tid
      UNION ALL
     SELECT {OF_BOTH}, 'dead' FROM pgqueue_dead_letter
      WHERE finished_at >= %(hour)s::timestamptz
-       AND finished_at < %(hour)s::timestamptz + interval '1 hour'{{and_only}}),
+       AND finished_at < %(hour)s::timestamptz + interval '1 hour'),
 told AS (
-    SELECT queue, task, state, attempt, crashes, deliveries, errors, lane,
-           headers -> 'tags' AS tags,
+    SELECT queue, task, state, attempt, crashes, deliveries, errors,
            {RAN} AS ran, CASE WHEN deliveries = 1 THEN {WAITED} END AS waited,
            CASE jsonb_typeof(headers -> 'pgqueue.deliveries_before') WHEN 'number'
                 THEN least(greatest((headers ->> 'pgqueue.deliveries_before')::numeric,
@@ -109,8 +105,7 @@ told AS (
                 ELSE 0 END AS before
       FROM ended OFFSET 0),
 measured AS (
-    SELECT queue, task, state, lane, tags,
-           deliveries - before AS started, crashes,
+    SELECT queue, task, state, deliveries - before AS started, crashes,
            CASE WHEN errors = '[]' THEN 0 ELSE jsonb_array_length(
                jsonb_path_query_array(errors, '{FAILED.format("")}',
                                       jsonb_build_object('before', before)))
@@ -121,13 +116,7 @@ measured AS (
                SELECT sum(seconds::float8) FROM jsonb_path_query(errors, '{EARLIER}',
                    jsonb_build_object('before', before, 'deliveries', deliveries))
                    AS earlier(seconds)), 0) END AS seconds
-      FROM told OFFSET 0)
-"""
-
-# What MEASURED is, an hour's rows for each queue and task.
-MEASURE_HOUR = (
-    MEASURED.replace("{and_only}", "").rstrip()
-    + f""",
+      FROM told OFFSET 0),
 hours AS (
     SELECT queue, task, sum(started)::bigint AS started,
            count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
@@ -148,38 +137,8 @@ SELECT %(hour)s::timestamptz AS {", ".join((*KEY, *COUNTS))},
        worker_seconds
   FROM hours
 """
-)
 MEASURE_ARCHIVED = MEASURE_HOUR.format(table=ARCHIVE)
 MEASURE_DEPARTED = MEASURE_HOUR.format(table=DEPARTED)
-
-# Locks: as MEASURED. Of jobs with a lane or tags alone: what those of each took. Of a
-# queue, the dearest labels of each kind have a row; the others are one without a name.
-MEASURE_LABELS = (
-    MEASURED.replace(
-        "{and_only}", "\n       AND (lane IS NOT NULL OR headers ? 'tags')"
-    ).rstrip()
-    + """,
-labels AS (
-    SELECT queue, 'lane' AS kind, lane AS label, seconds FROM measured
-     WHERE lane IS NOT NULL
-     UNION ALL
-    SELECT queue, 'tag', tag, seconds FROM measured CROSS JOIN LATERAL (
-           SELECT DISTINCT left(tag, 255) AS tag FROM jsonb_array_elements_text(
-               CASE jsonb_typeof(tags) WHEN 'array' THEN tags ELSE '[]' END) AS tag
-           ) own),
-summed AS (
-    SELECT queue, kind, label, count(*) AS jobs, sum(seconds) AS seconds,
-           row_number() OVER (PARTITION BY queue, kind
-                              ORDER BY sum(seconds) DESC, label) AS rank
-      FROM labels GROUP BY queue, kind, label)
-SELECT %(hour)s::timestamptz, queue, kind,
-       CASE WHEN rank <= %(labels)s THEN label ELSE '' END, sum(jobs)::bigint,
-       sum(seconds)::float8
-  FROM summed GROUP BY 1, 2, 3, 4
-"""
-)
-LABELS_ARCHIVED = MEASURE_LABELS.format(table=ARCHIVE)
-LABELS_DEPARTED = MEASURE_LABELS.format(table=DEPARTED)
 
 # Locks: none; tables of the session, which go away with the transaction. Rows come as
 # files have them, queue by queue, and then are put in the order in which they ended.
@@ -202,19 +161,6 @@ ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 NOWHERE = ("(0,0)", "(0,0)")
 
 
-class Measured(NamedTuple):
-    """
-    What jobs took.
-
-    Attributes:
-        tasks: The values of task_hours.COLUMNS, for each hour, queue and task.
-        labels: Those of label_hours.COLUMNS, for each hour, queue and label.
-    """
-
-    tasks: list[tuple[Any, ...]]
-    labels: list[tuple[Any, ...]]
-
-
 @dataclass(frozen=True, slots=True)
 class Day:
     """
@@ -229,27 +175,26 @@ class Day:
     _first: datetime
     _is_departed: bool
 
-    def measured(self, hours: Iterable[datetime]) -> Measured:
-        """Return what tasks and labels took in the *hours*."""
-        asked, tasks, labels = list(hours), [], []
-        if not asked:
-            return Measured([], [])
+    def measured(self, hours: Iterable[datetime]) -> list[tuple[Any, ...]]:
+        """Return rows of task_hours.COLUMNS, by hour, queue and task."""
+        wanted = list(hours)
+        if not wanted:
+            return []
         self._cursor.execute(
             PLACES_DEPARTED if self._is_departed else PLACES_ARCHIVED,
             {"since": self._first, "until": self._first + 24 * HOUR},
         )
         places = {hour: place for hour, *place in self._cursor.fetchall()}
-        of_tasks = MEASURE_DEPARTED if self._is_departed else MEASURE_ARCHIVED
-        of_labels = LABELS_DEPARTED if self._is_departed else LABELS_ARCHIVED
-        for hour in asked:
+        statement = MEASURE_DEPARTED if self._is_departed else MEASURE_ARCHIVED
+        rows: list[tuple[Any, ...]] = []
+        for hour in wanted:
             first, last = places.get(hour, NOWHERE)
-            params = {"hour": hour, "first": first, "last": last}
-            self._cursor.execute(of_tasks, params)
-            tasks += self._cursor.fetchall()
-            self._cursor.execute(of_labels, {**params, "labels": LABELS_MAX})
-            labels += self._cursor.fetchall()
-        assert all(len(row) == len(COLUMNS) for row in tasks)
-        return Measured(tasks, labels)
+            self._cursor.execute(
+                statement, {"hour": hour, "first": first, "last": last}
+            )
+            rows += self._cursor.fetchall()
+        assert all(len(row) == len(COLUMNS) for row in rows)
+        return rows
 
 
 def letters(cursor: Cursor, since: datetime, until: datetime) -> dict[datetime, int]:

@@ -253,7 +253,6 @@ SELECT 'job' || n %% 10, 'succeeded', 'h', 1, now(), now(), now()
 """
 PIPELINE_PAGES = [
     "taskhour/",
-    "taskhour/report/",
     "taskhour/?period=7d",
     "taskhour/?period=30d",
     "taskhour/?period=30d&task=app.tasks.t7&queue=q2",

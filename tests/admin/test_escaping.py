@@ -184,7 +184,6 @@ def test_nothing_that_the_pipeline_found_becomes_markup(admin_client, text):
 
     for path in (
         f"{admin}/taskhour/",
-        f"{admin}/taskhour/report/",
         f"{admin}/failure/",
         f"{admin}/failure/{failure.pk}/change/",
         f"{admin}/failure/{failure.pk}/history/",

@@ -140,7 +140,6 @@ def test_every_query_of_the_pipelines_pages_is_limited(admin_client):
 
     for path in (
         "taskhour/",
-        "taskhour/report/",
         "failure/",
         f"failure/{failure.pk}/change/",
         f"deadletter/?kind={failure.pk}",

@@ -73,7 +73,7 @@ def test_an_hour_is_read_from_its_first_row_to_its_last(cursor, day):
     # A twentieth of both tables would be 60.
     assert buffers(plan) < 100
     with ended_jobs.archived(cursor, DAY, DAY) as looked_at:
-        hours = looked_at.measured(looked_at.counts).tasks
+        hours = looked_at.measured(looked_at.counts)
     assert [1_000] * 24 == [row[4] for row in hours]
 
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyarrow import dataset
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.models import ArchivedJob, Export, LabelHour, PipelineRun, TaskHour
+from django_pgqueue.models import ArchivedJob, Export, PipelineRun, TaskHour
 from django_pgqueue.pipeline import exports
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.export.store import Store
@@ -328,11 +328,6 @@ def test_delta_has_the_same_rows(run, tmp_path):
     assert archived(SECOND) == of_delta(target)
 
 
-def labelled():
-    """Return what the jobs of each tag and lane took."""
-    return sorted(LabelHour.objects.values_list("hour", "label", "worker_seconds"))
-
-
 ENQUEUED = "UPDATE pgqueue_archived_job SET enqueued_at = finished_at"
 
 
@@ -349,7 +344,7 @@ def test_what_is_counted_is_the_archive_and_the_exports_together(
     make(FIRST, deliveries=2, errors=[failed], lane="", headers={"tags": ['"1",\n']})
     cursor.execute(ENQUEUED)
     by_sql("metrics")
-    expected, labels = counted(), labelled()
+    expected = counted()
     assert 3 < len(expected)
     assert 43 == by_sql("conservation", lookback="5d").rows_in
     run("export", path=str(tmp_path), format=form)
@@ -357,11 +352,10 @@ def test_what_is_counted_is_the_archive_and_the_exports_together(
     partitions.drop_partition(cursor, FIRST.date())
     assert 0 == by_sql("metrics", full="true").rows_out
     TaskHour.objects.all().delete()
-    LabelHour.objects.all().delete()
 
     ended = by_sql("metrics")
 
-    assert (expected, labels) == (counted(), labelled())
+    assert expected == counted()
     assert len(expected) == ended.rows_out
     assert 0 == by_sql("metrics", full="true").rows_out
     assert "0 are nowhere" in by_sql("conservation", lookback="5d").notes[0]

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, LabelHour, TaskHour
-from django_pgqueue.pipeline import ended_jobs, task_hours
+from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
+from django_pgqueue.pipeline import task_hours
 from django_pgqueue.pipeline.task_hours import COUNTS
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.redrive import redrive
@@ -190,51 +190,6 @@ def test_hours_are_those_of_a_plain_computation(by_sql):
     assert len(expected) == ended.rows_out
     # Read twice: what to count, then the rows of those hours.
     assert 2 * len(rows) == ended.rows_in
-
-
-def test_tags_and_lanes_have_the_time_of_their_jobs(by_sql, monkeypatch):
-    """Of the archive and of dead letters; beyond the limit, the dearest by name."""
-    seed = random.Random(5)
-    rows = random_jobs(seed, 400)
-    expected = defaultdict(lambda: [0, 0.0])
-    for row in rows:
-        tags = seed.choice([None, ["vip"], ["vip", "eu", "eu"], "no list"])
-        row.lane = seed.choice([None, "tenant:1", "tenant:2", "tenant:3"])
-        if tags is not None:
-            row.headers = {**row.headers, "tags": tags}
-        of_it = [("lane", row.lane)] if row.lane else []
-        of_it += [("tag", tag) for tag in {*tags}] if isinstance(tags, list) else []
-        hour = row.finished_at.replace(minute=0, second=0, microsecond=0)
-        for kind, label in of_it:
-            spent = expected[hour, row.queue, kind, label]
-            spent[0] += 1
-            spent[1] += expected_hour([row])["worker_seconds"]
-    save(rows)
-    by_sql("metrics")
-
-    def labels():
-        return {
-            tuple(key): list(spent)
-            for *key, jobs, seconds in LabelHour.objects.values_list(
-                "hour", "queue", "kind", "label", "jobs", "worker_seconds"
-            )
-            for spent in [(jobs, pytest.approx(seconds, rel=1e-6, abs=1e-6))]
-        }
-
-    assert labels() == expected
-    monkeypatch.setattr(ended_jobs, "LABELS_MAX", 1)
-    TaskHour.objects.all().delete()
-    by_sql("metrics", full=True)
-    lanes = {key: spent for key, spent in expected.items() if key[2] == "lane"}
-    dearest = {
-        key: max((spent[1], k[3]) for k, spent in lanes.items() if k[:2] == key)[1]
-        for key in {key[:2] for key in lanes}
-    }
-    found = {key: spent for key, spent in labels().items() if key[2] == "lane"}
-    assert {key[:2]: key[3] for key in found if key[3]} == dearest
-    assert sum(spent[0] for spent in lanes.values()) == sum(
-        spent[0] for spent in found.values()
-    )
 
 
 @pytest.mark.parametrize("kind", [ArchivedJob, DeadLetter])

@@ -555,12 +555,6 @@ SPECIAL = {
     "failures.NO_LETTERS": {"hours": [NOON]},
     "enqueued_hours.COUNT_ARCHIVED": {"until": NOON, "from": NOON, "to": NOON},
     "ended_jobs.MEASURE_ARCHIVED": {"hour": NOON, "first": "(0,1)", "last": "(9,9)"},
-    "ended_jobs.LABELS_ARCHIVED": {
-        "hour": NOON,
-        "first": "(0,1)",
-        "last": "(9,9)",
-        "labels": 5,
-    },
     "enqueued_hours.STORE": {
         **{name: [1] for name in ("enqueued", "waiting", "archived", "dead")},
         "hour": [NOON],
@@ -624,23 +618,6 @@ SPECIAL = {
     "durable.SEND": {"payload": "{}"},
     **{f"workflows.{name}": {"workflow": 7} for name in WORKFLOWS},
     "workflows.LEFT_OUT": {"workflows": [7], "counts": [2]},
-    "label_hours.CLEAR": {"hours": [NOON]},
-    "label_hours.STORE": {
-        "hour": [NOON],
-        "queue": ["default"],
-        "kind": ["tag"],
-        "label": ["vip"],
-        "jobs": [1],
-        "worker_seconds": [1.0],
-    },
-    **{
-        f"{name}": {"by": "tag", "days": 14, "shown": 100, "recent": 24}
-        | {"jobs": 20, "hours": 24, "spans": 3.0, "times": 1.5}
-        for name in (
-            *("queue_hours.HOURS", "unusual.UNUSUAL"),
-            *("costs.OF_TASKS", "costs.OF_LABELS"),
-        )
-    },
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
         "hour": [NOON],
@@ -711,9 +688,6 @@ EXPLAINED = {
     "ingest_positions.NOTE",
     *(f"ended_jobs.{name}" for name in ("COUNT_ARCHIVED", "COUNT_LETTERS")),
     *(f"ended_jobs.{name}" for name in ("PLACES_ARCHIVED", "MEASURE_ARCHIVED")),
-    "ended_jobs.LABELS_ARCHIVED",
-    *(f"label_hours.{name}" for name in ("CLEAR", "STORE", "FORGET")),
-    *("queue_hours.HOURS", "unusual.UNUSUAL", "costs.OF_TASKS", "costs.OF_LABELS"),
     *("ended_jobs.MAKE_DEPARTED", "runs.LATEST_SUCCESS"),
     *(f"enqueued_hours.COUNT_{name}" for name in ("WAITING", "ARCHIVED", "DEAD")),
     *(f"enqueued_hours.{name}" for name in ("KNOWN", "STORE", "MISSING", "HAS_ANY")),

@@ -216,7 +216,6 @@ SMALL_MODULES = {
     "erasures",
     "ingest_positions",
     "ingest_rewrites",
-    "label_hours",
     "lane_horizon",
     "limits",
     "log",
@@ -227,8 +226,8 @@ SMALL_MODULES = {
     "runs",
     "server",
     "store",
-    # Hours of tasks and labels, the latest as far as a limit.
-    *("task_hour_charts", "queue_hours", "unusual", "costs"),
+    # Hours of tasks, the latest as far as a limit.
+    "task_hour_charts",
     "task_hours",
     "trusted_clock",
     "waited",
@@ -301,7 +300,6 @@ SMALL = {
     # bounded in pipeline/test_ended_jobs.py.
     *(f"ended_jobs.{name}" for name in ("COUNT_ARCHIVED", "COUNT_LETTERS")),
     *(f"ended_jobs.{name}" for name in ("PLACES_ARCHIVED", "MEASURE_ARCHIVED")),
-    "ended_jobs.LABELS_ARCHIVED",
     "ended_jobs.MAKE_DEPARTED",
     *(f"failed_jobs.{name}" for name in ("WAITING", "ARCHIVED", "LETTERS")),
     *(f"enqueued_hours.COUNT_{name}" for name in ("WAITING", "ARCHIVED", "DEAD")),

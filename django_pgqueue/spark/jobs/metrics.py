@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline import ended_jobs, exports, label_hours, task_hours
+from django_pgqueue.pipeline import ended_jobs, exports, task_hours
 from django_pgqueue.pipeline.ended_jobs import HOUR, READ_COLUMNS, Day
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.pipeline.task_hours import Counted
@@ -48,7 +48,6 @@ def metrics(
         rows = sum(map(work.replace_day, work.days()))
     with run.transaction() as cursor:
         task_hours.forget(cursor, kept)
-        label_hours.forget(cursor, kept)
     return rows
 
 
@@ -88,11 +87,10 @@ class _Work:
             measured = found.measured(changed)
         for hour in changed:
             self._run.rows_in += found.counts.get(hour, 0) + self._letters.get(hour, 0)
-        if not measured.tasks:
+        if not measured:
             return 0
         with self._run.transaction() as cursor:
-            label_hours.replace(cursor, changed, measured.labels)
-            return task_hours.store(cursor, measured.tasks)
+            return task_hours.store(cursor, measured)
 
     def _look_at(
         self, day: date, departed: Departed | None
