@@ -51,6 +51,7 @@ from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.options import as_middleware, pull_queues
 from django_pgqueue.tasks.plain import TAG
 from django_pgqueue.tasks.registry import declared_names, find_task
+from django_pgqueue.topics.consume import mistyped_handlers
 from django_pgqueue.topics.overlaps import overlaps
 from django_pgqueue.topics.subscribe import declared as subscriptions
 
@@ -542,10 +543,7 @@ def _types(settings: Settings) -> Iterator[CheckMessage]:
             )
         except PgQueueError:
             continue  # Told by _options() already.
-    # Few projects have a handler that is misled, and the modules are of the contract.
-    from django_pgqueue.contract.receivers import misled
-
-    for handler in misled():
+    for handler in mistyped_handlers():
         means = "topic(…)" if handler.topic is None else f"topic({handler.topic!r})"
         yield _warning(
             31,
@@ -560,7 +558,7 @@ def _contract(settings: Settings) -> Iterator[CheckMessage]:
     """Check that code breaks nobody who goes by the committed document."""
     if settings.contract is None or failed_modules():
         return
-    from django_pgqueue.contract.committed import WRITE, compare
+    from django_pgqueue.contract.breaks import WRITE, compare
 
     try:
         found = compare(settings.contract).breaks

@@ -21,8 +21,7 @@ import django_pgqueue.checks
 from django_pgqueue import consume, cron, subscribe, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
 from django_pgqueue.conf import EMAIL_BACKEND
-from django_pgqueue.contract.committed import of_project
-from django_pgqueue.contract.document import text_of
+from django_pgqueue.contract.document import project_document, text_of
 from django_pgqueue.schedules import declare
 from django_pgqueue.tasks import modules, registry
 from django_pgqueue.tasks.options import pull_queues
@@ -102,10 +101,10 @@ def test_a_change_that_breaks_the_contract_is_told(settings, tmp_path, own_regis
     settings.PGQUEUE = {"CONTRACT": path}
     assert f"pgqueue asyncapi > {path}" in found("W030")
     task(name="shop.send")(lambda order_id: None)
-    path.write_text(text_of(of_project()), encoding="utf-8")
+    path.write_text(text_of(project_document()), encoding="utf-8")
     found()
     task(name="shop.send")(lambda order_id, note: None)
-    assert "parameter note is new and has no default" in found("W030")
+    assert "parameter note is required now" in found("W030")
 
 
 def test_hints_that_cannot_be_checked_are_told(own_registry, monkeypatch):

@@ -1,23 +1,58 @@
 """
-Breaks: which changes of code break somebody who goes by a committed document.
+Compare the document that a project has committed with the one that its code makes now.
 
-A topic is read by programs that know the older schema, and its log has messages that
-were published by it; so a field may be added that has a default, and nothing else. A
-task's jobs wait that an older version has stored: whatever it took must still be taken.
+Payloads and arguments are compared field by field: a field was removed, a field was
+added that is required, or a type changed. Consumers of a topic know the older schema,
+and the topic's log has messages that were published with it. Jobs that wait were
+stored by an older version of their task.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from django_pgqueue.contract.document import MANY, MORE, QUEUE, TOPIC
-from django_pgqueue.contract.references import words_of
-from django_pgqueue.contract.unfit import ANYTHING, Side, Unfit, is_anything, unfit
+from django_pgqueue.contract.document import (
+    MANY,
+    MORE,
+    QUEUE,
+    TOPIC,
+    project_document,
+    text_of,
+)
+from django_pgqueue.contract.schemas import Schema, follow
+from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.tasks.payload import TAG
+
+WRITE = "python manage.py pgqueue asyncapi"
+
+ANYTHING = "anything"
+
+# Words of JSON Schema that do not limit a value, or that have fields of their own.
+NOT_OF_THE_TYPE = frozenset(
+    {
+        *("title", "description", "default", "examples", "deprecated", "$comment"),
+        *("properties", "required", "additionalProperties", "items", "prefixItems"),
+    }
+)
+
+# For a field that was removed, is required now, and has another type.
+TOPIC_WAYS_OUT = (
+    "Keep it until no consumer reads it, or publish to a new topic",
+    "Messages in the log lack it: give it a default",
+    "Consumers and the log know the old type: add a field beside it",
+)
+TASK_WAYS_OUT = (
+    "Waiting jobs have it: keep it, with a default, until none of them does",
+    "Waiting jobs lack it: give it a default",
+    "Waiting jobs have the old type: allow both until none of them does",
+)
 
 
 class Break(NamedTuple):
-    """A change that breaks somebody."""
+    """A change that breaks consumers of a topic, or jobs that wait."""
 
     # "topic orders", or "task shop.tasks.send".
     subject: str
@@ -28,225 +63,211 @@ class Break(NamedTuple):
         return f"{self.subject}: {self.problem}. {self.way_out}."
 
 
+class Comparison(NamedTuple):
+    """The differences between a committed document and the code."""
+
+    breaks: list[Break]
+    # Whether both have the same text.
+    is_current: bool
+
+
+class Field(NamedTuple):
+    """A field of a payload, or a parameter of a task."""
+
+    type: str
+    is_required: bool
+
+
+def compare(path: str) -> Comparison:
+    """
+    Compare the document in a file with the one that code makes.
+
+    Raises:
+        InvalidOption: The file cannot be read, or does not hold such a document.
+        DeclarationError, MissingExtra: See project_document().
+    """
+    before, now = _read(path), project_document()
+    try:
+        broken = breaks(before, now)
+    except (AttributeError, KeyError, TypeError):
+        raise InvalidOption(
+            f"The contract {path!r} was not written by `pgqueue asyncapi`. "
+            f"Write it: {WRITE} > {path}"
+        ) from None
+    return Comparison(broken, text_of(before) == text_of(now))
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidOption(
+            f"The contract {path!r} cannot be read: {error}. Write it: {WRITE} > {path}"
+        ) from None
+    return document
+
+
 def breaks(before: dict[str, Any], now: dict[str, Any]) -> list[Break]:
-    """
-    Return what breaks between two documents, in the order of their names.
-
-    Args:
-        before: The committed one.
-        now: That of code as it is.
-    """
-    return [*_topics(before, now), *_tasks(before, now)]
+    """Return the breaking changes between two documents: topics first, by name."""
+    return [*_topic_breaks(before, now), *_task_breaks(before, now)]
 
 
-def _topics(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Break]:
+def _topic_breaks(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Break]:
     channels = _channels(now, TOPIC)
     for name, channel in sorted(_channels(before, TOPIC).items()):
         subject = f"topic {name}"
-        if not channel[MORE].get("declared"):
+        if not channel[MORE]["declared"]:
             continue
         if not channels.get(name, {}).get(MORE, {}).get("declared"):
             yield Break(
                 subject,
                 "it is no longer declared, and its consumers get nothing",
-                "Declare it, and publish to both topics until nobody reads this one",
+                "Declare it, and publish to both topics until no consumer reads it",
             )
             continue
-        # Of each topic all messages are of one schema.
-        one = Side(before, channel["messages"][name]["payload"])
-        other = Side(now, channels[name]["messages"][name]["payload"])
-        yield from _payloads(subject, one, other)
-    yield from _unsent(before, now)
+        # All messages of a topic have the schema of the one with the topic's name.
+        old = fields_of(before, channel["messages"][name]["payload"])
+        new = fields_of(now, channels[name]["messages"][name]["payload"])
+        for problem, way_out in _changes(old, new, TOPIC_WAYS_OUT):
+            yield Break(subject, problem, way_out)
 
 
-def _payloads(subject: str, one: Side, other: Side) -> Iterator[Break]:
-    told: set[tuple[str, ...]] = set()
-    if not is_anything(one):
-        for each in _of_readers(one, other):
-            told.add(each.path)
-            yield _for_readers(subject, each)
-        # What the log has, for those who read it by the schema as it is now.
-        for each in _broken(one, other):
-            if each.path not in told and each.kind != "unknown":
-                told.add(each.path)
-                yield _for_the_log(subject, each)
-
-
-def _broken(one: Side, other: Side) -> Iterator[Unfit]:
-    """As unfit(); where *one* says nothing of a value, nothing was promised."""
-    return (each for each in unfit(one, other) if each.one != ANYTHING)
-
-
-def _of_readers(one: Side, other: Side) -> Iterator[Unfit]:
-    """Return what a reader by *one* cannot make of a message by *other*."""
-    gone = {each.path for each in unfit(one, _closed(other)) if each.kind == "unknown"}
-    for path in sorted(gone):
-        yield Unfit(path, "unknown")
-    for each in unfit(other, one):
-        # That it may be left out by who publishes says nothing: a default is written.
-        if each.kind == "values":
-            yield each
-
-
-def _closed(side: Side) -> Side:
-    """Return a schema that takes no further properties, at any depth."""
-
-    def close(schema: Any) -> Any:
-        if isinstance(schema, list):
-            return [close(each) for each in schema]
-        if not isinstance(schema, dict):
-            return schema
-        closed = {word: close(value) for word, value in schema.items()}
-        if isinstance(closed.get("properties"), dict) and "type" in closed:
-            closed.setdefault("additionalProperties", False)
-        return closed
-
-    return Side(close(side.document), close(side.schema))
-
-
-def _for_readers(subject: str, each: Unfit) -> Break:
-    field = _field(each)
-    if each.kind == "unknown":
-        return Break(
-            subject,
-            f"{field} is gone, and consumers read it",
-            "Keep it until none does, or publish to a new topic beside this one",
-        )
-    return Break(
-        subject,
-        f"{field} was {each.other}, and may be {each.one} now, which consumers do not "
-        f"know",
-        "Add a field beside it, or publish to a new topic beside this one",
-    )
-
-
-def _for_the_log(subject: str, each: Unfit) -> Break:
-    field = _field(each)
-    if each.kind == "missing":
-        return Break(
-            subject,
-            f"{field} is new and has no default, and messages of the log lack it: "
-            f"topic.read() raises",
-            "Give it a default",
-        )
-    return Break(
-        subject,
-        f"{field} was {each.one}, and is {each.other}; messages of the log have the "
-        f"first",
-        "Add a field beside it, or wait until retention has removed them",
-    )
-
-
-def _unsent(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Break]:
-    sent, still = _sent(before), _sent(now)
-    for topic, message in sorted(sent - still):
-        yield Break(
-            f"topic {topic}",
-            f"no schedule publishes {message} any more, and consumers wait for it",
-            "Keep its name, or publish under both until nobody selects this one",
-        )
-
-
-def _sent(document: dict[str, Any]) -> set[tuple[str, str]]:
-    """Return the messages that schedules publish, by topic and name."""
-    found = set()
-    for operation in document.get("operations", {}).values():
-        if operation.get("action") != "send":
-            continue
-        for each in operation.get("messages", ()):
-            _, channel, _, message = words_of(each["$ref"])
-            kind, _, topic = channel.partition(".")
-            if kind == TOPIC:
-                found.add((topic, message))
-    return found
-
-
-def _tasks(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Break]:
+def _task_breaks(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Break]:
     known: dict[str, Any] = {}
     for channel in _channels(now, QUEUE).values():
         for name, message in channel["messages"].items():
-            for each in (name, *message.get(MORE, {}).get("aliases", ())):
-                known[each] = message
-    was: dict[str, Any] = {}
+            known.update(dict.fromkeys([name, *message[MORE]["aliases"]], message))
+    tasks: dict[str, Any] = {}
     for channel in _channels(before, QUEUE).values():
-        was.update(channel["messages"])
-    for name in sorted(was):
+        tasks.update(channel["messages"])
+    for name, task in sorted(tasks.items()):
         subject = f"task {name}"
         if name not in known:
             yield Break(
                 subject,
-                "it is no longer declared, and its jobs that wait end as dead letters",
-                f"Name it in aliases=[{name!r}] of the task that runs them; or keep it "
-                f"until none waits",
+                "it is no longer declared, and its waiting jobs end as dead letters",
+                f"Name it in aliases=[{name!r}] of the task that runs them, or keep it "
+                f"until no job waits",
             )
             continue
-        one = Side(before, was[name]["payload"])
-        other = Side(now, known[name]["payload"])
-        found = [*_broken(one, other)]
-        for each in found:
-            yield _for_jobs(subject, each)
-        told = {each.path[0] for each in found if each.path}
-        yield from _places(subject, was[name], known[name], told)
-
-
-def _places(
-    subject: str, before: dict[str, Any], now: dict[str, Any], told: set[str]
-) -> Iterator[Break]:
-    """Tell of parameters that jobs have as args, and that stand elsewhere now."""
-    places = now.get(MORE, {}).get("by_place", [])
-    for place, name in enumerate(before.get(MORE, {}).get("by_place", [])):
-        if (
-            name in told
-            or name in places[place : place + 1]
-            or MANY in places[: place + 1]
-        ):
-            continue
-        if name == MANY:
-            if MANY not in places:
-                yield Break(
-                    subject,
-                    "it takes no further positional arguments, and jobs that wait may "
-                    "have some",
-                    "Keep *args until none of them waits",
-                )
-            continue
-        now_at = f"at place {places.index(name) + 1}" if name in places else "by name"
-        yield Break(
-            subject,
-            f"parameter {name} was at place {place + 1}, and is {now_at}; jobs that "
-            f"wait may have it by its place",
-            "Keep the order, and put what is new behind",
-        )
-
-
-def _for_jobs(subject: str, each: Unfit) -> Break:
-    name = "parameter " + _field(each)
-    if each.kind == "missing":
-        return Break(
-            subject,
-            f"{name} is new and has no default, and jobs that wait lack it",
-            "Give it a default",
-        )
-    if each.kind == "unknown":
-        return Break(
-            subject,
-            f"{name} is gone, and jobs that wait have it",
-            "Keep it, with a default, until none of them waits",
-        )
-    return Break(
-        subject,
-        f"{name} was {each.one}, and is {each.other}; jobs that wait have the first",
-        "Let the hint say both until none of them waits",
-    )
-
-
-def _field(each: Unfit) -> str:
-    return ".".join(each.path).replace(".[]", "[]") or "the payload"
+        old = fields_of(before, task["payload"])
+        new = fields_of(now, known[name]["payload"])
+        for problem, way_out in _changes(old, new, TASK_WAYS_OUT):
+            yield Break(subject, f"parameter {problem}", way_out)
+        first, places = task[MORE]["by_place"], known[name][MORE]["by_place"]
+        if first != places[: len(first)] and MANY not in places[: len(first)]:
+            yield Break(
+                subject,
+                f"the order of its parameters was {', '.join(first)}, and waiting jobs "
+                f"may have arguments by position",
+                "Keep the order, and add new parameters at the end",
+            )
 
 
 def _channels(document: dict[str, Any], kind: str) -> dict[str, Any]:
     return {
         channel["address"]: channel
         for channel in document["channels"].values()
-        if channel.get(MORE, {}).get("kind") == kind
+        if channel[MORE]["kind"] == kind
     }
+
+
+def _changes(
+    before: dict[str, Field], now: dict[str, Field], ways_out: tuple[str, str, str]
+) -> Iterator[tuple[str, str]]:
+    """Return the fields that break, as a problem and a way out, parents first."""
+    removed, required, changed = ways_out
+    # Below one of these, nothing is compared: the parent is reported, or allowed any
+    # value before, so that nothing was promised.
+    ended = {path for path, field in before.items() if field.type == ANYTHING}
+    if "" in ended:
+        return
+    for path, old in before.items():
+        new = now.get(path)
+        if _parent(path) in ended:
+            ended.add(path)
+        elif new is None:
+            ended.add(path)
+            yield f"{path} was removed", removed
+        elif ANYTHING != old.type != new.type:
+            ended.add(path)
+            yield f"{path or 'payload'} was {old.type}, and is {new.type}", changed
+        elif new.is_required and not old.is_required:
+            yield f"{path} is required now", required
+    for path, new in now.items():
+        is_new = path not in before and _parent(path) in before.keys() - ended
+        if is_new and new.is_required:
+            yield f"{path} is required now", required
+
+
+def _parent(path: str) -> str | None:
+    return path.rpartition(".")[0] if path else None
+
+
+def fields_of(document: dict[str, Any], schema: Schema) -> dict[str, Field]:
+    """
+    Return the fields of a schema by their paths, parents first.
+
+    The path of a nested field is "address.city", that of the items of a list "tags.[]",
+    that of the values of a mapping "prices.*"; the value itself is at "".
+    """
+    fields: dict[str, Field] = {}
+
+    def add(schema: Any, path: str, *, is_required: bool, inside: set[str]) -> None:
+        alternatives = _alternatives(document, schema)
+        types = dict.fromkeys(_type(each) for _, each in alternatives)
+        fields[path] = Field(" or ".join(types), is_required)
+        for reference, each in alternatives:
+            if reference in inside or _tag(each) is not None:
+                continue  # A schema that contains itself is compared once.
+            within = inside | {reference} if reference else inside
+            for name, is_needed, part in _parts(each):
+                below = f"{path}.{name}" if path else name
+                add(part, below, is_required=is_needed, inside=within)
+
+    add(schema, "", is_required=True, inside=set())
+    return fields
+
+
+def _parts(schema: Schema) -> Iterator[tuple[str, bool, Any]]:
+    """Return the schemas directly inside: name, whether it is required, schema."""
+    for name, part in schema.get("properties", {}).items():
+        yield name, name in schema.get("required", ()), part
+    for place, part in enumerate(schema.get("prefixItems", ())):
+        yield str(place), True, part
+    for word, name in (("items", "[]"), ("additionalProperties", "*")):
+        if schema.get(word, False) is not False:
+            yield name, False, schema[word]
+
+
+def _alternatives(document: Any, schema: Any) -> list[tuple[str, Schema]]:
+    """Return the schemas that a value may have, each with its reference, or ""."""
+    reference = ""
+    # pydantic does not write a reference that leads back to itself.
+    while isinstance(schema, dict) and "$ref" in schema:
+        reference = schema["$ref"]
+        schema = follow(document, reference)
+    if not isinstance(schema, dict):
+        return [(reference, {})]
+    several = schema.get("anyOf") or schema.get("oneOf")
+    if several is None:
+        return [(reference, schema)]
+    return [one for each in several for one in _alternatives(document, each)]
+
+
+def _type(schema: Schema) -> str:
+    """Return the type of a value, for people, with everything that limits it."""
+    if (tag := _tag(schema)) is not None:
+        return str(tag)
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if values is not None:
+        return " or ".join(map(repr, values))
+    words = {word: schema[word] for word in sorted(schema.keys() - NOT_OF_THE_TYPE)}
+    name = str(words.pop("type", ANYTHING))
+    limits = ", ".join(f"{word} {value}" for word, value in words.items())
+    return f"{name} ({limits})" if limits else name
+
+
+def _tag(schema: Schema) -> Any:
+    """Return the name of a type that is stored as an object, such as a datetime."""
+    return schema.get("properties", {}).get(TAG, {}).get("const")

@@ -18,12 +18,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.contract.references import to, to_schema
-from django_pgqueue.contract.schemas import Read, arguments_of, component, payload_of
+from django_pgqueue.contract.schemas import (
+    Read,
+    arguments_of,
+    component,
+    payload_of,
+    to,
+    to_schema,
+)
+from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.log.names import KEY_CHARACTERS_MAX, Pattern, topic_of
 from django_pgqueue.schedules import declare as schedules
 from django_pgqueue.tasks import registry as tasks
 from django_pgqueue.tasks.declared import DeclaredTask
+from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.parameters import FIRST
 from django_pgqueue.topics import consume, subscribe
 from django_pgqueue.topics import registry as topics
@@ -41,6 +49,25 @@ TOPIC, QUEUE = "topic", "queue"
 
 # Stands for arguments that have no names.
 MANY = "*"
+
+
+def project_document() -> dict[str, Any]:
+    """
+    Return the document of this project.
+
+    Raises:
+        DeclarationError: A module of tasks cannot be imported, or a type hint cannot
+            be read.
+        MissingExtra: pydantic is not installed.
+    """
+    from django.conf import settings
+
+    for path, error in failed_modules().items():
+        raise DeclarationError(
+            f"{import_problem(path, error)}: what it declares would be missing."
+        )
+    urls = getattr(settings, "ROOT_URLCONF", None) or "django_pgqueue"
+    return document(urls.partition(".")[0])
 
 
 def document(title: str) -> dict[str, Any]:

@@ -11,10 +11,11 @@ it gets a list of one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.exceptions import (
@@ -23,6 +24,7 @@ from django_pgqueue.exceptions import (
     TopicError,
     shown,
 )
+from django_pgqueue.log.message import Message
 from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.read import BATCH_BYTES_DEFAULT
 from django_pgqueue.log.start import LATEST, Start
@@ -30,7 +32,9 @@ from django_pgqueue.options.checks import AckPolicy, check_queue
 from django_pgqueue.options.durations import Duration, as_bytes_within, as_timedelta
 from django_pgqueue.options.retry import Retry, as_retry
 from django_pgqueue.tasks.declare import Declares, declare_task
+from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.task import Task
+from django_pgqueue.topics import subscribe as subscriptions
 from django_pgqueue.topics.subscribe import checked_where, subscribe
 
 OnError = Literal["skip", "retry", "halt"]
@@ -339,3 +343,55 @@ def _refuse_of_batches(
                 f"@consume(mode='per-message', {option}={shown(value)}): each message "
                 f"is a job, and {option} is of groups that read batches."
             )
+
+
+# Type hints of handlers --------------------------------------------------------------
+
+
+class MistypedHandler(NamedTuple):
+    """A handler whose type hint does not allow the argument that it gets."""
+
+    task: str
+    # As its hint says.
+    expects: str
+    gets: str
+    # The topic whose schema the hint may mean; None if there are several.
+    topic: str | None
+
+
+def mistyped_handlers() -> Iterator[MistypedHandler]:
+    """Return subscribers that do not take a message, and consumers without a list."""
+    of_tasks = {each.task.name: each for each in subscriptions.declared()}
+    for each in of_tasks.values():
+        hint = _hint(each.task)
+        if not _may_be(hint, Message):
+            topic = each.pattern.topic
+            yield MistypedHandler(each.task.name, _hint_text(hint), "a Message", topic)
+    for reader in declared():
+        hint = _hint(reader.task)
+        items = typing.get_args(hint)
+        if not _may_be(typing.get_origin(hint) or hint, list) or (
+            len(items) == 1 and not _may_be(items[0], Message)
+        ):
+            yield MistypedHandler(
+                reader.task.name, _hint_text(hint), "a list of Messages", reader.topic
+            )
+
+
+def _hint(task: DeclaredTask) -> Any:
+    """Return the hint of the first parameter, or Any if it cannot be read."""
+    try:
+        return next(iter(task.hints.types.values()), Any)
+    except DeclarationError:
+        return Any
+
+
+def _may_be(hint: Any, kind: type) -> bool:
+    """Whether a value of *kind* may be what a hint says; True where that is unclear."""
+    # Since Python 3.11, Any is a class.
+    is_plain = isinstance(hint, type) and hint is not Any
+    return not is_plain or issubclass(kind, hint)
+
+
+def _hint_text(hint: Any) -> str:
+    return hint.__qualname__ if isinstance(hint, type) else str(hint)

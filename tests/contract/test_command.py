@@ -18,7 +18,7 @@ UNUSABLE = 3
 
 @pytest.fixture(autouse=True)
 def shop(nothing):
-    """Declare the shop, and let no SQL be sent: a contract needs no database."""
+    """Declare the shop, and fail on SQL: a contract needs no database."""
     open_shop()
     with connection.execute_wrapper(no_sql):
         yield
@@ -28,36 +28,21 @@ def no_sql(*args):
     raise AssertionError("SQL was sent")
 
 
-@pytest.fixture
-def contract(tmp_path):
-    """A file with the contract as it is."""
-    path = tmp_path / "asyncapi.json"
-    path.write_text(run("asyncapi")[1], encoding="utf-8")
-    return path
-
-
-def test_it_prints_one_document():
-    """As JSON, whether it is asked for or not."""
+def test_the_document_is_printed_and_compared(tmp_path, nothing, settings):
+    """Report additions without failing, and breaks with status 1 and a way out."""
     status, out, err = run("asyncapi")
-    assert DONE == status
-    assert "" == err
-    assert "3.0.0" == json.loads(out)["asyncapi"]
+    assert (DONE, "") == (status, err)
     assert "tests" == json.loads(out)["info"]["title"]
-    assert out == run("asyncapi", "--json")[1]
-
-
-def test_code_as_it_was_keeps_the_contract(contract, settings):
-    """Also by the file that the settings name; and what is new breaks nobody."""
+    contract = tmp_path / "asyncapi.json"
+    contract.write_text(out, encoding="utf-8")
     assert (DONE, "Nothing breaks.\n", "") == run("asyncapi", "--check", contract)
+
     task(name="shop.later")(lambda: None)
     settings.PGQUEUE = {"CONTRACT": contract}
     status, out, err = run("asyncapi", "--check")
     assert (DONE, "Nothing breaks.\n") == (status, out)
     assert f"Code says more than {contract}" in err
 
-
-def test_what_breaks_is_named(contract, nothing):
-    """With status 1, who is broken, and the way out."""
     nothing()
     status, out, _ = run("asyncapi", "--check", contract)
     assert NOTHING == status
@@ -69,16 +54,9 @@ def test_what_breaks_is_named(contract, nothing):
     assert {"subject", "problem", "way_out"} == answer["breaks"][0].keys()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(None, "{", "[]", '{"channels": {"a": {}}}', '{"channels": 5}'),
-        '{"channels": {"a": {"messages": {"m": {}}, "x-pgqueue": {}}}}',
-        '{"channels": {}, "operations": {"a": {"messages": [{"$ref": "#/a"}]}}}',
-    ],
-)
-def test_what_is_no_contract_is_refused(tmp_path, text):
-    """By its path, with the command that writes one."""
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"channels": {"a": {}}}'])
+def test_a_file_that_is_no_contract_is_refused(tmp_path, text):
+    """Name its path, and the command that writes one."""
     path = tmp_path / "asyncapi.json"
     if text is not None:
         path.write_text(text, encoding="utf-8")
@@ -87,8 +65,8 @@ def test_what_is_no_contract_is_refused(tmp_path, text):
     assert f"pgqueue asyncapi > {path}" in err
 
 
-def test_it_is_whole_or_not_at_all(monkeypatch):
-    """Nothing to compare with; a module that is missing; no pydantic."""
+def test_an_incomplete_document_is_not_printed(monkeypatch):
+    """Fail without a file to compare, a module of tasks, or pydantic."""
     assert USAGE == run("asyncapi", "--check")[0]
     with monkeypatch.context() as broken:
         broken.setattr(modules, "_failed", {"shop.tasks": ImportError("blunder")})

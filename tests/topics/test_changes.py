@@ -14,9 +14,9 @@ from django_pgqueue import (
     subscribe,
     task,
 )
-from django_pgqueue.contract.receivers import misled
 from django_pgqueue.models import Subscription
 from django_pgqueue.testing import drain
+from django_pgqueue.topics.consume import mistyped_handlers
 from tests.app.models import EveryField, Order
 from tests.harness.captures import capture
 from tests.topics.conftest import deploy
@@ -105,7 +105,7 @@ def test_a_hint_of_a_change_is_no_wrong_one():
     def on_change(change: Change) -> None:
         seen.append(change.act)
 
-    assert [] == list(misled())
+    assert [] == list(mistyped_handlers())
     deploy()
     Order.objects.create()
     assert 1 == drain(raise_errors=True)

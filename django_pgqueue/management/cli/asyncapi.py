@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.contract.committed import WRITE, compare, of_project
-from django_pgqueue.contract.document import text_of
+from django_pgqueue.contract.breaks import WRITE, compare
+from django_pgqueue.contract.document import project_document, text_of
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.operators.human import shown
@@ -33,7 +33,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     """Print the document, or what breaks."""
     if options["check"] is None:
         # JSON in any case; so that two of them can be compared, a line for each word.
-        out.line(text_of(of_project()))
+        out.line(text_of(project_document()))
         return EXIT_DONE
     path = options["check"] or get_settings().contract
     if path is None:
