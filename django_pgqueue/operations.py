@@ -29,7 +29,7 @@ from django_pgqueue.log.names import check_name
 from django_pgqueue.redaction.names import Names
 
 APP = "pgqueue"
-MIGRATION = "0019_capture"
+MIGRATION = "0002_log"
 
 # Where the state of a model has its captures, by their names. Django takes no notice of
 # options that begin so.
@@ -44,7 +44,7 @@ class CaptureChanges(Operation):
 
     Triggers of the table publish, in the writer's transaction: bulk updates, raw SQL,
     COPY and cascades too, and other languages. The migration depends on
-    ("pgqueue", "0019_capture"). A second operation for the same model and topic takes
+    ("pgqueue", "0002_log"). A second operation for the same model and topic takes
     the place of the first; with ``on=()`` nothing is captured any more.
 
     Args:

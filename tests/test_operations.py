@@ -161,7 +161,7 @@ def test_the_migration_of_pgqueue_comes_first():
     """The error says what to add to the dependencies."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER FUNCTION pgqueue_capture() RENAME TO elsewhere")
-    with pytest.raises(SchemaError, match=r"\('pgqueue', '0019_capture'\)"):
+    with pytest.raises(SchemaError, match=r"\('pgqueue', '0002_log'\)"):
         capture("testapp.Order")
 
 

@@ -39,7 +39,8 @@ def known():
     """Return what somebody can write: calls, options, settings, commands, columns."""
     models = apps.get_app_config("pgqueue").get_models()
     fields = [(model._meta.db_table, model._meta.fields) for model in models]
-    functions = [path.read_text(encoding="utf-8") for path in (ROOT / "sql").iterdir()]
+    files = (ROOT / "sql").glob("*.sql")
+    functions = [path.read_text(encoding="utf-8") for path in files]
     return {
         *django_pgqueue.__all__,
         *(name for kind in (Task, Topic, Group) for name in dir(kind)),

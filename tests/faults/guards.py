@@ -193,7 +193,7 @@ GUARDS: dict[str, Guard] = {
     "other-installations": Guard(
         "publishers of another installation in the database hold readers back",
         Edit(
-            "migrations/0002_log.sql",
+            "sql/horizons.sql",
             "AND ours.virtualtransaction = held.virtualtransaction)",
             "OR true)",
         ),

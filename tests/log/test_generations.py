@@ -3,7 +3,6 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from importlib import import_module
 
 import pytest
 
@@ -429,30 +428,6 @@ def test_retention_removes_what_stands_in_any_partition(cursor):
     topic.refresh_from_db()
     assert (old.pk, (301,)) == (topic.removed_to, loss.partitions)
     assert [300, 301] == partitions_of(group)
-
-
-def test_the_way_back_of_the_migration_reads_nothing_twice(cursor):
-    """What came before counts partitions from 0 on: what was read there stays so."""
-    make_topic(partitions=4)
-    group = make_group(cursor)
-    for key in KEYS:
-        put(cursor, 1, key=key)
-    change(cursor, 2)
-    read_all(cursor, group)
-    tidy(cursor)
-    assert [4, 5] == partitions_of(group)
-    migration = import_module("django_pgqueue.migrations.0025_repartition")
-
-    with cursor.connection.transaction(force_rollback=True):
-        cursor.execute(migration.FUNCTIONS_BACK)
-        (last,) = put(cursor, 2)
-        cursor.execute("SELECT partition FROM pgqueue_message WHERE id = %s", [last])
-        (partition,) = cursor.fetchone()
-        cursor.execute(
-            "SELECT position FROM pgqueue_position WHERE partition IN (0, 1)"
-        )
-        assert partition in (0, 1)
-        assert [(last - 1,)] * 2 == cursor.fetchall()
 
 
 def test_a_group_without_a_task_keeps_the_order_too(cursor):

@@ -23,8 +23,7 @@ from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.queues.settle import KEPT_COLUMNS
 from tests.harness.databases import wait_until_left
 from tests.harness.system import require_system
-from tests.models.test_sql_files import SQL, ours
-from tests.upgrade.versions import RELEASED
+from tests.models.test_sql_files import SQL
 
 SHARED_COLUMNS = {field.column for field in JobColumns._meta.local_fields}
 
@@ -165,25 +164,6 @@ def test_each_step_can_be_taken_back_and_done_again(scratch_database):
     assert "pgqueue_enqueue" in made[0]
     assert made[0] == made[1]
     assert objects_in(scratch_database, "public") == set()
-
-
-def test_what_is_taken_back_to_the_release_is_as_it_was(scratch_database):
-    """Functions, triggers and CHECKs, by what they say and not by their names alone."""
-    made = []
-    for _ in range(2):
-        migrate_to(RELEASED)
-        with scratch_database.cursor() as cursor:
-            cursor.execute("SET search_path = installation")
-            made.append(ours(cursor))
-            cursor.execute("RESET search_path")
-        migrate_to()
-
-    assert made[0] == made[1]
-
-
-def migrate_to(*name):
-    """Bring the scratch database there, or to the newest."""
-    call_command("migrate", "pgqueue", *name, database="scratch", verbosity=0)
 
 
 def test_an_installation_lives_in_the_schema_that_it_was_migrated_into(

@@ -18,12 +18,7 @@ from tests.harness import ledger
 from tests.harness.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-MIGRATIONS = Path("django_pgqueue") / "migrations"
 TREES = ["django_pgqueue", "tests"]
-
-# What is upgraded from: the newest migration of the release before. Those up to
-# 0035_run_places are released as well; the next one makes that the value.
-RELEASED = "0016_durable_steps"
 
 SETTINGS = """
 import json, os
@@ -65,34 +60,16 @@ for line in sys.stdin:
 
 def last_release() -> str:
     """
-    Return the last commit that has no migration after RELEASED.
+    Return the newest tag of a release before this version; skip without one.
 
-    A clone without its history is asked for it; the test is skipped if there is none,
-    since no package of the system can bring it.
+    A shallow clone fetches its history and tags first.
     """
     if _git("rev-parse", "--is-shallow-repository").strip() == "true":
-        _git("fetch", "--quiet", "--unshallow")
-    released = _git(
-        *("log", "--diff-filter=A", "--format=%H", "--"),
-        str(MIGRATIONS / f"{RELEASED}.py"),
-    ).split()[-1:]
-    # Also those that have got another number since.
-    added = _git(
-        *("log", "--reverse", "--diff-filter=A", "--name-only", "--format=:%H"),
-        *("--no-renames", f"{''.join(released)}..HEAD", "--", f"{MIGRATIONS}/0*.py"),
-    )
-    later = [
-        commit
-        for commit, *paths in map(str.split, added.split(":")[1:])
-        if any(Path(path).stem > RELEASED for path in paths)
-    ]
-    first = (later or released)[:1]
-    before = first and _git("rev-parse", "--verify", f"{first[0]}^")
-    if not before:
-        pytest.skip(
-            f"the history does not tell what was before {RELEASED}: clone all of it"
-        )
-    return before.strip()
+        _git("fetch", "--quiet", "--unshallow", "--tags")
+    tag = _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
+    if not tag:
+        pytest.skip("nothing has been released yet, so there is nothing to upgrade")
+    return tag.strip()
 
 
 def _git(*arguments: str) -> str:

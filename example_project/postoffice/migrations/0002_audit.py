@@ -6,7 +6,7 @@ from django_pgqueue.operations import CaptureChanges
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("pgqueue", "0019_capture"),
+        ("pgqueue", "0002_log"),
         ("postoffice", "0001_initial"),
     ]
 
