@@ -172,7 +172,8 @@ def check_database(
                 f"Days of the log are closed and not over: "
                 f"{', '.join(map(str, early))}. The clock of database {alias!r} was "
                 f"ahead; what is published into them is refused.",
-                "Set its clock right, then run: python manage.py pgqueue reopen",
+                "Set its clock right. Then run: python manage.py pgqueue doctor, which "
+                "prints the SQL that opens these days again.",
             )
         )
     if granted.trouble:

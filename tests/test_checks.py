@@ -668,7 +668,7 @@ def test_a_day_that_is_closed_before_it_is_over(db):
             " VALUES ((now() AT TIME ZONE 'UTC')::date + 1, 0)"
         )
 
-    assert "pgqueue reopen" in found("W017", by=check_database, databases=["default"])
+    assert "pgqueue doctor" in found("W017", by=check_database, databases=["default"])
 
 
 def test_a_role_that_cannot_make_days(db):

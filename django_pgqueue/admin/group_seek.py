@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +25,7 @@ from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.operators.human import in_utc
-from django_pgqueue.operators.states import messages_of, step_line
+from django_pgqueue.operators.states import seek_preview
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.topics import operate_groups as operate
 
@@ -112,16 +111,6 @@ SUBMITS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """What a seek would do, as its page shows it."""
-
-    # By partition: from where to where, how many messages are read again or skipped.
-    lines: list[tuple[int, int, int, str, str]]
-    again: str
-    skipped: str
-
-
 class SeekableAdmin(ActingAdmin):
     """A page of groups, with the form that moves one."""
 
@@ -165,7 +154,9 @@ class SeekableAdmin(ActingAdmin):
         foreseen = None
         if is_post and form.is_valid():
             try:
-                foreseen = self._foreseen(row, form)
+                foreseen = operate.preview_seek(
+                    row, form.place, partition=form.cleaned_data["partition"]
+                )
                 if SEEK in request.POST and form.confirms():
                     return self._sought(request, row, form)
             except (MessagesLost, TopicError) as error:
@@ -182,19 +173,10 @@ class SeekableAdmin(ActingAdmin):
             "form": form,
             "hidden": [],
             "submits": SUBMITS,
-            "foreseen": foreseen,
+            "foreseen": foreseen and seek_preview(foreseen),
             "back": self._url(self.model, "change", row.pk),
         }
         return TemplateResponse(request, "admin/pgqueue/seek.html", context)
-
-    def _foreseen(self, row: Any, form: SeekForm) -> Foreseen:
-        partition = form.cleaned_data["partition"]
-        steps = operate.preview_seek(row, form.place, partition=partition)
-        return Foreseen(
-            lines=[step_line(step) for step in steps],
-            again=messages_of([step for step in steps if step.is_back]),
-            skipped=messages_of([step for step in steps if not step.is_back]),
-        )
 
     def _sought(self, request: HttpRequest, row: Any, form: SeekForm) -> HttpResponse:
         partition = form.cleaned_data["partition"]

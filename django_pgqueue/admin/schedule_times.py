@@ -1,4 +1,4 @@
-"""Times of schedules as people see them: in words, and the next ticks by two clocks."""
+"""Times of schedules as people see them: the next ticks, by two clocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from django_pgqueue.admin import moments
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.operators import human
 from django_pgqueue.schedules.timetables import next_ticks, timetable
-from django_pgqueue.schedules.words import in_words
 from django_pgqueue.timetable.shifts import Shift, shift
 from django_pgqueue.timetable.ticks import Timetable
 from django_pgqueue.timetable.zones import find_zone
@@ -37,25 +36,10 @@ class NextTick:
 class Preview:
     """When a timetable is due."""
 
-    words: str
+    when: str
     tz: str
     ticks: list[NextTick]
     has_notes: bool
-
-
-def words(row: Any) -> str:
-    """Return when a schedule's row is due, or that it cannot be said."""
-    try:
-        return in_words(row.expression, row.every_seconds, row.tz)
-    except ScheduleError:
-        return _("cannot be read")
-
-
-def raw(row: Any) -> str:
-    """Return what words() was made of."""
-    if row.expression is not None:
-        return str(row.expression)
-    return f"{row.every_seconds} s"
 
 
 def zone_of(row: Any) -> tzinfo:
@@ -68,7 +52,7 @@ def zone_of(row: Any) -> tzinfo:
 
 def preview(row: Any, now: datetime) -> Preview | None:
     """
-    Return the words and the next ticks of a row or a definition; None: unreadable.
+    Return the next ticks of a row or a definition; None: unreadable.
 
     Args:
         row: With expression, every_seconds and tz.
@@ -92,7 +76,9 @@ def preview(row: Any, now: datetime) -> Preview | None:
         )
         for tick in due
     ]
-    return Preview(words(row), row.tz, ticks, any(tick.note for tick in ticks))
+    return Preview(
+        human.timetable(row), row.tz, ticks, any(tick.note for tick in ticks)
+    )
 
 
 def reckoned(row: Any) -> datetime | None:
@@ -107,10 +93,10 @@ def reckoned(row: Any) -> datetime | None:
 
 def _note(table: Timetable, tick: datetime) -> str:
     mark = shift(table, tick)
-    return "" if mark is None else _in_words(mark)
+    return "" if mark is None else _told(mark)
 
 
-def _in_words(mark: Shift) -> str:
+def _told(mark: Shift) -> str:
     if mark.kind == "first":
         return _("The clock shows this time twice: the first one.")
     if mark.kind == "second":

@@ -22,7 +22,7 @@ from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_fiel
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.schedule_acts import DELETE, RESET, RUN_NOW
 from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms, drift
-from django_pgqueue.admin.schedule_times import preview, raw, reckoned, words, zone_of
+from django_pgqueue.admin.schedule_times import preview, reckoned, zone_of
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
@@ -180,11 +180,7 @@ class ScheduleAdmin(ScheduleForms):
 
     when = column(
         gettext_lazy("when"),
-        lambda row: format_html(
-            '<span class="pgqueue-text">{}</span><br><code class="quiet">{}</code>',
-            words(row),
-            raw(row),
-        ),
+        lambda row: format_html("<code>{}</code>", human.timetable(row)),
     )
 
     @admin.display(description=gettext_lazy("state"))
@@ -239,7 +235,6 @@ class ScheduleAdmin(ScheduleForms):
         """Say when it is due, what it runs, and who did what to it."""
         clock = row.clock
         return [
-            (_("Due"), words(row)),
             (_("Cron expression"), _code(row.expression)),
             (
                 _("Period"),

@@ -27,8 +27,8 @@ SELECT d.day, d.last_id FROM pgqueue_log_day d
 ALL_DAYS = "-infinity"
 
 # How old an answer may be that a reader goes by. Older than the bound up to which it
-# reads, it may miss that a day was reopened: pgqueue reopen waits for longer than that
-# before anything can be published into the day.
+# reads, it may miss that a day was reopened: days.reopen_sql() waits for longer before
+# anything can be published into the day.
 DAYS_REMEMBERED_SECONDS = 5.0
 
 

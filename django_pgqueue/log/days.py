@@ -17,8 +17,8 @@ for new rows alone: it is added without reading the table.
 
 A clock that is ahead and then set right is such a step. While it is ahead for minutes,
 the trusted clock closes nothing by it. After hours it does, and publishing stops: then
-somebody reopens the days that are not over, in two steps. forget_early() takes their
-rows away, and once no reader remembers those, let_in() takes the constraints.
+an operator reopens the days that are not over, by the SQL that the doctor prints. It
+deletes their rows, and once no reader remembers those, it drops the constraints.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from contextlib import contextmanager
 from datetime import date, timedelta
 
 import psycopg
-from psycopg import sql
 
-from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.closed_days import DAYS_REMEMBERED_SECONDS, closed_days
 from django_pgqueue.postgres.connect import is_pooled
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
@@ -46,8 +45,6 @@ MARGIN = timedelta(seconds=60)
 # may stay open for hours, and the leader has other chores. What was not done is tried
 # again; so is a close, of which the function says how long others may wait behind it.
 DETACH_PATIENCE = "5s"
-# And so long a reopening, behind which who reads waits.
-REOPEN_PATIENCE = "1s"
 
 # Locks: an advisory lock of the function, until the caller's transaction ends.
 MAKE = "SELECT pgqueue_make_log_day(%(day)s::date)"
@@ -88,19 +85,21 @@ SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'pgqueue_message'::regclass
 """
 
-# Locks: ACCESS EXCLUSIVE on the day, until the caller's transaction ends.
-UNGUARD = "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}"
-
-# Readers that have a batch read it again: they may not have looked into the day. Locks:
-# row locks on the positions.
-FENCE_OFF = """
-UPDATE pgqueue_position
-   SET fence = fence + 1, leased_by = NULL, leased_until = NULL
- WHERE leased_by IS NOT NULL
-"""
+# Opens days again that a wrong clock closed. Locks, each until its transaction ends:
+# row locks on the rows of the days; then row locks on positions, and ACCESS EXCLUSIVE
+# on the days. Between the two, every reader forgets that the days were closed: one that
+# did not would pass over what is published into them. Leases are taken from readers, in
+# case one of them has stood still for all that time.
+REOPEN = (
+    "BEGIN; DELETE FROM pgqueue_log_day WHERE day IN ({days}); COMMIT; "
+    "SELECT pg_sleep({seconds:g}); "
+    "BEGIN; SET LOCAL lock_timeout = '1s'; UPDATE pgqueue_position "
+    "SET fence = fence + 1, leased_by = NULL, leased_until = NULL "
+    "WHERE leased_by IS NOT NULL;{unguard} COMMIT;"
+)
+UNGUARD = " ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_closed;"
 
 # Locks: row locks on what is deleted.
-FORGET_EARLY = "DELETE FROM pgqueue_log_day WHERE day = ANY(%(days)s::date[])"
 FORGET = "DELETE FROM pgqueue_log_day WHERE day = %(day)s"
 FORGET_OTHERS = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
 
@@ -165,37 +164,13 @@ def closed_early(cursor: Cursor) -> list[date]:
     return sorted(day for day in guarded | known if day is not None and day >= now)
 
 
-def forget_early(cursor: Cursor, days: Sequence[date]) -> None:
-    """
-    Let readers look into these days again; the first step of reopening them.
-
-    What refuses messages stays until let_in(). In autocommit.
-    """
-    cursor.execute(FORGET_EARLY, {"days": list(days)})
-
-
-def let_in(cursor: Cursor, days: Sequence[date]) -> None:
-    """
-    Let messages be published into these days again; the second step.
-
-    In autocommit, when every reader has forgotten that they were closed: one that has
-    not would pass over what is published now. What is leased is taken from its
-    readers, in case one of them has stood still for all that time.
-
-    Raises:
-        psycopg.errors.InsufficientPrivilege: The role does not own the log.
-        psycopg.errors.LockNotAvailable: Somebody has used a day for too long.
-    """
-    with cursor.connection.transaction():
-        cursor.execute(PATIENCE, {"timeout": REOPEN_PATIENCE})
-        cursor.execute(FENCE_OFF)
-        for day in days:
-            cursor.execute(
-                sql.SQL(UNGUARD).format(
-                    table=sql.Identifier(LOG.name_of(day)),
-                    name=sql.Identifier(guard_name(day)),
-                )
-            )
+def reopen_sql(days: Sequence[date]) -> str:
+    """Return the statements that let messages be published into these days again."""
+    return REOPEN.format(
+        days=", ".join(f"'{day}'" for day in days),
+        seconds=3 * DAYS_REMEMBERED_SECONDS,
+        unguard="".join(UNGUARD.format(table=LOG.name_of(day)) for day in days),
+    )
 
 
 def drop_day(cursor: Cursor, day: date) -> None:

@@ -721,8 +721,8 @@ def refuse_beyond(group: Any, known: Sequence[Known]) -> None:
                 f"The group {group} has read partition {each.partition} up to the id "
                 f"{each.position:,}, and the sequence of messages stands at "
                 f"{each.drawn:,}, as after a restore without its sequences: what is "
-                f"published now has lower ids, and nobody would read it. Run: "
-                f"manage.py pgqueue sequences repair"
+                f"published now has lower ids, and nobody would read it. Run the "
+                f"SQL that manage.py pgqueue doctor prints."
             )
 
 

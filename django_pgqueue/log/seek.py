@@ -44,24 +44,28 @@ SELECT p.partition FROM pgqueue_position p WHERE p.group_id = %(group)s
  ORDER BY p.partition
 """
 
-# Along the index of the log, between where a position is, or was when it was removed,
-# and where it would be; no further than the limit. Locks: none.
+# Along the index of the log, between where positions are, or were when they were
+# removed, and where they would be; in each partition no further than the limit. Locks:
+# none.
 BETWEEN = f"""
-SELECT sought.partition, was.position, sought.position,
-       (SELECT count(*)
-          FROM (SELECT FROM pgqueue_message m
-                 WHERE m.topic_id = %(topic)s
-                   AND {within("sought.partition", after="span.low", up_to="span.high")}
-                 {RISING} LIMIT %(limit)s) counted)
+SELECT coalesce(sum(messages) FILTER (WHERE is_back), 0)::int,
+       coalesce(sum(messages) FILTER (WHERE NOT is_back), 0)::int,
+       coalesce(max(messages), 0) >= %(limit)s
   FROM unnest(%(partitions)s::int[], %(positions)s::bigint[], %(lasts)s::bigint[])
        AS sought(partition, position, last)
   LEFT JOIN pgqueue_position p
        ON p.group_id = %(group)s AND p.partition = sought.partition
  CROSS JOIN LATERAL (SELECT coalesce(p.position, sought.last)) was(position)
  CROSS JOIN LATERAL (
-       SELECT least(was.position, sought.position),
-              greatest(was.position, sought.position)) span(low, high)
- ORDER BY sought.partition
+       SELECT sought.position < was.position,
+              least(was.position, sought.position),
+              greatest(was.position, sought.position)) span(is_back, low, high)
+ CROSS JOIN LATERAL (
+       SELECT count(*)
+         FROM (SELECT FROM pgqueue_message m
+                WHERE m.topic_id = %(topic)s
+                  AND {within("sought.partition", after="span.low", up_to="span.high")}
+                {RISING} LIMIT %(limit)s) found) counted(messages)
 """
 
 # Locks: none. The highest id below which everything was published some seconds before
@@ -150,25 +154,13 @@ class Sought(NamedTuple):
     now: int
 
 
-class Step(NamedTuple):
-    """What a seek would do in one partition."""
+class SeekPreview(NamedTuple):
+    """How many messages a seek would let be read again, and how many it would skip."""
 
-    partition: int
-    before: int
-    after: int
-    # Messages between the two, up to COUNTED_MESSAGES_MAX: read again if it goes back,
-    # else skipped.
-    messages: int
-
-    @property
-    def is_back(self) -> bool:
-        """Whether it would read messages again."""
-        return self.after < self.before
-
-    @property
-    def is_more(self) -> bool:
-        """Whether there may be more messages than were counted."""
-        return self.messages >= COUNTED_MESSAGES_MAX
+    again: int
+    skipped: int
+    # Whether there may be more: COUNTED_MESSAGES_MAX are counted in each partition.
+    is_more: bool
 
 
 def seek(
@@ -226,7 +218,7 @@ def preview_seek(
     to: int | str | datetime,
     *,
     partition: int | None = None,
-) -> list[Step]:
+) -> SeekPreview:
     """
     Return what seek() with these arguments would do now.
 
@@ -248,7 +240,7 @@ def preview_seek(
     }
     with planned(cursor, Plans.IN_ORDER):
         cursor.execute(BETWEEN, asked)
-        return [Step(*row) for row in cursor.fetchall()]
+        return SeekPreview(*one_row(cursor))
 
 
 def _group(

@@ -8,6 +8,7 @@ A length of time has its two largest units, and is cut off below them: 119 s are
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -49,6 +50,13 @@ def distance(moment: datetime | None, clock: datetime) -> str:
         return _("now")
     text = _("in %(distance)s") if seconds > 0 else _("%(distance)s ago")
     return text % {"distance": age(abs(seconds))}
+
+
+def timetable(row: Any) -> str:
+    """Return when a schedule is due: "0 3 * * * in Europe/Berlin", "every 15 s"."""
+    if row.expression is None:
+        return f"every {duration(row.every_seconds)}"
+    return f"{row.expression} in {row.tz}"
 
 
 def exact(moment: datetime | None, clock: datetime) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
-from django_pgqueue.log.seek import Step
+from django_pgqueue.log.seek import SeekPreview
 from django_pgqueue.operators import human
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import is_served
@@ -87,23 +87,14 @@ def oldest(lags: Sequence[PartitionLag]) -> float | None:
     return max(ages, default=None)
 
 
-def messages_of(steps: Sequence[Step]) -> str:
-    """Return how many messages lie within the *steps* of a seek."""
-    is_more = any(step.is_more for step in steps)
-    return human.count(sum(step.messages for step in steps), is_more=is_more)
-
-
-def step_line(step: Step) -> tuple[int, int, int, str, str]:
-    """Return a partition, from where to where, how many are read again or skipped."""
-    count = messages_of([step])
-    again, skipped = (count, "") if step.is_back else ("", count)
-    return (
-        step.partition,
-        step.before,
-        step.after,
-        again,
-        skipped if step.messages else "",
+def seek_preview(preview: SeekPreview) -> str:
+    """Return what a seek would do: "12 messages would be read again, 0 skipped"."""
+    again = human.count(preview.again, is_more=preview.is_more and preview.again > 0)
+    skipped = human.count(
+        preview.skipped, is_more=preview.is_more and preview.skipped > 0
     )
+    messages = "message" if again == "1" else "messages"
+    return f"{again} {messages} would be read again, {skipped} skipped"
 
 
 def subscription_state(row: Any) -> str:

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from psycopg import sql
-
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Through the end of an index of each day, or of the table.
@@ -66,7 +64,7 @@ USED: Mapping[str, str] = {
     "pgqueue_failure_hour.id": _last("pgqueue_failure_hour.id"),
 }
 
-# Locks: none; so have OF_EPOCH and PASSED_OVER. The rows are those of the statement's
+# Locks: none; so has OF_EPOCH. The rows are those of the statement's
 # snapshot, and the sequence is read after it: whoever draws meanwhile makes nothing
 # seem to be behind.
 SEQUENCE = """
@@ -83,29 +81,12 @@ SELECT greatest((SELECT max(since_epoch) FROM pgqueue_subscription),
        coalesce((SELECT max(epoch) FROM pgqueue_log_state), 0)
 """
 
-# How many messages have ids that were drawn a second time, by topic: younger than all
-# that have higher ones. Counted up to a limit.
-PASSED_OVER = """
-SELECT t.name, count(*)
-  FROM (SELECT m.topic_id FROM pgqueue_message m
-         WHERE m.id <= %(last)s
-           AND m.published_at > coalesce(
-               (SELECT max(h.published_at) FROM pgqueue_message h
-                 WHERE h.id > %(last)s), '-infinity')
-         ORDER BY m.id DESC LIMIT %(limit)s) again
-  JOIN pgqueue_topic t ON t.id = again.topic_id
- GROUP BY t.name ORDER BY t.name
-"""
-PASSED_OVER_MAX = 100_000
-
-# Locks: none; not undone by a rollback. Whoever draws meanwhile draws less than that.
-SET_SEQUENCE = "SELECT setval({sequence}, greatest({needed}, 1))"
+# Locks: none; not undone by a rollback. A session that draws meanwhile draws less.
+SET_SEQUENCE = "SELECT setval('{sequence}', greatest({used}, 1));"
 
 # Locks: a row lock on the row of the epoch, until the caller's transaction ends.
-SET_EPOCH = """
-INSERT INTO pgqueue_log_state AS s (id, epoch) VALUES (1, %(needed)s)
-ON CONFLICT (id) DO UPDATE SET epoch = greatest(s.epoch, EXCLUDED.epoch)
-"""
+SET_EPOCH = """INSERT INTO pgqueue_log_state AS s (id, epoch) VALUES (1, {used})
+ON CONFLICT (id) DO UPDATE SET epoch = greatest(s.epoch, EXCLUDED.epoch);"""
 
 EPOCH, MESSAGES = "pgqueue_log_state.epoch", "pgqueue_message.id"
 
@@ -139,37 +120,12 @@ def counters(cursor: Cursor) -> list[Counter]:
     return [*found, Counter(EPOCH, last, used)]
 
 
-def repair(cursor: Cursor) -> list[Counter]:
-    """
-    Set each counter that is behind to what is used; return those as they were.
-
-    Args:
-        cursor: psycopg's, in autocommit; of a role that may set the sequences.
-    """
-    behind = [each for each in counters(cursor) if each.is_behind]
-    for each in behind:
-        if each.column == EPOCH:
-            cursor.execute(SET_EPOCH, {"needed": each.used})
-        else:
-            cursor.execute(
-                sql.SQL(SET_SEQUENCE).format(
-                    sequence=sql.Literal(sequence_of(cursor, each.column)),
-                    needed=sql.Literal(each.used),
-                )
-            )
-    return behind
-
-
-def passed_over(cursor: Cursor, last: int) -> dict[str, int]:
-    """
-    Return how many messages no group has read, by topic; 100,000 are counted.
-
-    Args:
-        cursor: psycopg's or Django's.
-        last: How far the sequence of messages was before it was repaired.
-    """
-    cursor.execute(PASSED_OVER, {"last": last, "limit": PASSED_OVER_MAX})
-    return dict(cursor.fetchall())
+def repair_sql(cursor: Cursor, counter: Counter) -> str:
+    """Return the statement that sets a counter to what is used; for its owner."""
+    if counter.column == EPOCH:
+        return " ".join(SET_EPOCH.format(used=counter.used).split())
+    sequence = sequence_of(cursor, counter.column).replace("'", "''")
+    return SET_SEQUENCE.format(sequence=sequence, used=counter.used)
 
 
 def sequence_of(cursor: Cursor, column: str) -> str:

@@ -4,7 +4,6 @@ Schedules: tasks that are enqueued by themselves, as time passes.
     declare.py      @cron and @every: what code declares
     definition.py   what a schedule may say; what is refused
     timetables.py   when a schedule's row is due
-    words.py        what a timetable says, as a person would say it
     states.py       what a schedule is doing
     sync.py         what code declares becomes rows
     issue.py        a tick becomes a job, in one transaction

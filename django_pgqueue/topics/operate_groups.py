@@ -18,7 +18,7 @@ from django_pgqueue.log import groups, positions
 from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.publish import HINT
-from django_pgqueue.log.seek import Sought, Step
+from django_pgqueue.log.seek import SeekPreview, Sought
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.atomic import read_committed
@@ -96,9 +96,9 @@ def forget(group: GroupRow) -> bool:
 
 def preview_seek(
     group: GroupRow, to: Place, *, partition: int | None = None
-) -> list[Step]:
+) -> SeekPreview:
     """
-    Return what seek() would do now, partition by partition; nothing is changed.
+    Return how many messages seek() would read again or skip; nothing is changed.
 
     Arguments and errors are those of seek().
     """

@@ -76,7 +76,7 @@ def errors_of(response):
 
 
 def test_the_list_tells_when_schedules_are_due_and_how_they_went(admin_client):
-    """In words, by their own clock, with the state of the last job; from A to Z."""
+    """By their own clock, with the state of the last job; from A to Z."""
     sold = make_archived_job()
     nightly = make_declared(
         name="b nightly",
@@ -98,11 +98,10 @@ def test_the_list_tells_when_schedules_are_due_and_how_they_went(admin_client):
 
     assert ["a poll", "b nightly"] == listed(admin_client)
     first, second = html.split("<tr>")[-2:]
-    assert "every 15 seconds" in first
+    assert "every 15 s" in first
     assert "pgqueue-paused" in first
     assert "by ada: down" in first
-    assert "every day at 03:00 in Europe/Berlin" in second
-    assert "0 3 * * *" in second
+    assert "0 3 * * * in Europe/Berlin" in second
     assert "2126-07-01 03:00 CEST" in second
     assert "changed here" in second
     assert f'href="/admin/pgqueue/archivedjob/{sold.pk}/change/"' in second
@@ -207,7 +206,6 @@ def test_a_schedule_shows_its_next_ticks_by_two_clocks(admin_client):
 
     html = html_of(admin_client, f"{row.pk}/change/")
 
-    assert "on day 1 of January at 00:00 in Asia/Tokyo" in html
     assert 5 == html.count("01-01 00:00 JST</time>")
     assert 5 == html.count("12-31 15:00 UTC</td>")
 
@@ -326,7 +324,7 @@ def test_a_schedule_that_cannot_be_read_says_so(admin_client):
     assert "There is no time zone 'Mars/Olympus'" in html
     assert "There is no time zone 'Mars/Olympus'" in html_of(admin_client)
     assert "Next ticks" not in html
-    assert "cannot be read" in html_of(admin_client, f"{other.pk}/change/")
+    assert "Next ticks" not in html_of(admin_client, f"{other.pk}/change/")
     assert "61 * * * *" in html_of(admin_client)
 
 
@@ -432,11 +430,11 @@ def test_what_code_declares_is_not_deleted(admin_client):
 
 
 def test_a_schedule_is_made_after_a_preview(admin_client):
-    """The preview stores nothing, and shows words and ticks."""
+    """The preview stores nothing, and shows ticks."""
     shown = admin_client.post(f"{URL}new/", {**NEW, "preview": "1"})
 
     html = unescape(shown.content.decode())
-    assert "every day at 18:00 in Europe/Berlin" in html
+    assert "0 18 * * * in Europe/Berlin" in html
     assert 5 == html.count(" 18:00 CE")
     assert not Schedule.objects.exists()
 

@@ -18,7 +18,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.management.cli import acting
+from django_pgqueue.management.cli import acting, stats
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.text import cut, cut_in_middle, padded, width
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Lane, Queue
@@ -186,6 +186,28 @@ def test_stats_of_a_queue_that_is_not_there(transactional_db):
     status, _, err = run("stats", "--queue", "mial")
     assert NOTHING == status
     assert "Did you mean 'mail'?" in err
+
+
+def test_stats_are_printed_again_until_somebody_interrupts(
+    transactional_db, monkeypatch
+):
+    """So often as is said, with what is there by then."""
+    naps = []
+
+    def sleep(seconds):
+        naps.append(seconds)
+        if len(naps) == 2:
+            raise KeyboardInterrupt
+        make_job(queue="mail")
+
+    monkeypatch.setattr(stats.time, "sleep", sleep)
+
+    status, out, _ = run("stats", "--watch", "5")
+
+    assert (DONE, [5, 5]) == (status, naps)
+    first, second = out.split("\n\n")
+    assert "There is no queue yet." == first
+    assert re.search(r"^mail +1 ", second, re.MULTILINE)
 
 
 # jobs --------------------------------------------------------------------------------

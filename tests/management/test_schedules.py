@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 
 def test_schedules_are_listed_by_name():
-    """State, next and last tick, state of the last job, and words."""
+    """State, next and last tick, state of the last job, and expression."""
     job = make_archived_job()
     row = make_declared(name="b nightly", next_tick=2.005 * HOUR, overridden_at=-HOUR)
     make_tick(row, job_id=job.pk, due_at=-3 * HOUR)
@@ -35,12 +35,12 @@ def test_schedules_are_listed_by_name():
     assert DONE == status
     assert head.split() == ["name", "state", "next", "last", "job", "when"]
     assert [
-        ["a poll", "paused", "every 15 seconds"],
+        ["a poll", "paused", "every 15 s"],
         [
             *("b nightly", "active", "in 2 h", "3 h ago", "succeeded"),
-            "every day at 03:00 in Europe/Berlin",
+            "0 3 * * * in Europe/Berlin",
         ],
-        ["c", "faulty", "cannot be read: x"],
+        ["c", "faulty", "x in Mars/Olympus"],
     ] == [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
     assert (status, out) == run("schedules", "list")[:2]
 
@@ -62,7 +62,8 @@ def test_the_list_as_json():
         schedule["state"],
         schedule["changed_here"],
     )
-    assert "every day at 03:00 in Europe/Berlin" == schedule["when"]
+    assert 5 == len(schedule["next_ticks"])
+    assert schedule["next_ticks"] == sorted(schedule["next_ticks"])
     assert row.next_tick == datetime.fromisoformat(schedule["next_tick"])
     assert ("overlap", None, 3) == tuple(
         schedule["last"][name] for name in ("outcome", "job_id", "missed")
@@ -104,7 +105,7 @@ def test_next_ticks_by_two_clocks():
 
     assert DONE == status
     lines = out.splitlines()
-    assert "nightly: on day 1 of January at 00:00 in Asia/Tokyo" == lines[0]
+    assert "nightly: 0 0 1 1 * in Asia/Tokyo" == lines[0]
     assert 4 == len(lines)
     assert "01-01 00:00:00 JST" in lines[2]
     assert "12-31 15:00:00" in lines[2]
@@ -287,13 +288,12 @@ def test_what_a_schedule_publishes_is_listed_and_not_what_is_in_it():
     row = make_publishing()
     make_tick(row, outcome="published", message_id=77)
 
-    words = "every day at 03:00 in Europe/Berlin, publishes cronjobs.nightly"
+    when = "0 3 * * * in Europe/Berlin, publishes cronjobs.nightly"
     line = run("schedules")[1].splitlines()[1]
-    assert line.endswith(f"published  {words}")
+    assert line.endswith(f"published  {when}")
     _, answer = told("schedules")
     (schedule,) = answer["schedules"]
-    assert (words, "cronjobs.nightly", 77) == (
-        schedule["when"],
+    assert ("cronjobs.nightly", 77) == (
         schedule["message_name"],
         schedule["last"]["message_id"],
     )

@@ -454,7 +454,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("reply, is_done", [("y\n", True), ("n\n", False), ("", False)])
 def test_a_seek_tells_what_it_will_do_and_asks(monkeypatch, reply, is_done):
-    """By partition: from where to where, how much is read again or skipped."""
+    """How many messages are read again or skipped."""
     ids = fill()
     group = make_group()
     make_position(group, 0, position=ids[5])
@@ -463,10 +463,6 @@ def test_a_seek_tells_what_it_will_do_and_asks(monkeypatch, reply, is_done):
     status, out, err = run("seek", "orders/stats", "--to", ids[2])
 
     assert (DONE if is_done else NOTHING) == status
-    assert [
-        ["0", str(ids[5]), str(ids[2]), "1"],
-        ["1", "0", str(ids[2]), "1"],
-    ] == table(out)[1:3]
     assert "1 message would be read again, 1 skipped. Seek orders/stats? [y/N]" in err
     assert ([ids[2]] * 2 if is_done else [ids[5], 0]) == positions()
     assert is_done == ("reads on from there, in 2 partitions." in out)

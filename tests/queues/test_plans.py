@@ -650,7 +650,7 @@ EXPLAINED = {
     "claim_one.CLAIM_ONE",
     "connect.BACKEND_PID",
     "clock.NOW",
-    *(f"counters.{name}" for name in ("NAME", "OF_EPOCH", "PASSED_OVER", "SET_EPOCH")),
+    *(f"counters.{name}" for name in ("NAME", "OF_EPOCH")),
     *(f"day_tables.{name}" for name in ("ATTACHED", "LEFT_OVER", "PENDING", "TODAY")),
     *("day_tables.PATIENCE", "day_tables.TRUSTED_TODAY"),
     "rights.RIGHTS",
@@ -801,7 +801,7 @@ EXPLAINED = {
     *(f"log.days.{name}" for name in ("MAKE", "FIRST_OPEN", "HIGHEST", "HAS_DAYS")),
     *(f"log.days.{name}" for name in ("PATIENCE", "CLOSE")),
     *(f"log.days.{name}" for name in ("FORGET", "FORGET_OTHERS")),
-    *(f"log.days.{name}" for name in ("GUARDED", "FENCE_OFF", "FORGET_EARLY")),
+    "log.days.GUARDED",
     *(f"log.declare.{name}" for name in ("CHANGES", "DECLARE")),
     *(f"log.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
     *(f"log.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
@@ -891,7 +891,7 @@ UTILITY = {
     *(f"day_tables.{name}" for name in ("ATTACH", "DETACH", "FINISH", "DROP")),
     "connect.READ_COMMITTED",
     # Of a sequence that is named when they are run.
-    *("counters.SEQUENCE", "counters.SET_SEQUENCE"),
+    *(f"counters.{name}" for name in ("SEQUENCE", "SET_SEQUENCE", "SET_EPOCH")),
     # Of what others are made.
     *(f"log.read.{name}" for name in ("PLAIN", "BOUNDED", "CONTAINING", "WHERE")),
     *(f"log.backfill.{name}" for name in ("FOUND", "JOBS", "REACHED")),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.operators.findings import Finding, finding, named
-from django_pgqueue.postgres.counters import counters
+from django_pgqueue.postgres.counters import MESSAGES, counters, repair_sql
 from django_pgqueue.postgres.cursor import Cursor
 
 
@@ -17,6 +17,12 @@ def sequences(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
         f"{each.column} (at {each.last:,}, in use up to {each.used:,})"
         for each in behind
     ]
+    way_out = " ".join(["Run:", *(repair_sql(cursor, each) for each in behind)])
+    if any(each.column == MESSAGES for each in behind):
+        way_out += (
+            " Groups may have skipped messages that were published meanwhile; to read "
+            "them: manage.py pgqueue seek TOPIC/GROUP --to earliest"
+        )
     yield finding(
         check="sequences",
         wrong=behind,
@@ -26,5 +32,5 @@ def sequences(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
         right="No sequence is behind what is in use.",
         severity="error",
         value=[each.column for each in behind],
-        way_out="manage.py pgqueue sequences repair",
+        way_out=way_out,
     )

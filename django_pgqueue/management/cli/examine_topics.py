@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.log import doctor
+from django_pgqueue.log.days import reopen_sql
 from django_pgqueue.operators.findings import (
     PUBLISHING_SECONDS_MAX,
     START,
@@ -87,7 +88,7 @@ def _days(found: doctor.LogDays) -> Iterator[Finding]:
         right="No day of the log is closed before it is over.",
         severity="error",
         value=early,
-        way_out="Set its clock right, then: manage.py pgqueue reopen",
+        way_out=f"Set its clock right. Then run: {reopen_sql(found.early)}",
     )
 
 

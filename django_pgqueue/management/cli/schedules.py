@@ -17,14 +17,19 @@ from django_pgqueue.management.cli.words import (
     add_reason,
     plain_text,
 )
-from django_pgqueue.operators.human import distance, duration, in_utc, shown
+from django_pgqueue.operators.human import (
+    distance,
+    duration,
+    in_utc,
+    shown,
+    timetable,
+)
 from django_pgqueue.operators.pausable import SCHEDULE
 from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.states import state_of
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.ticks import TickRow
 from django_pgqueue.schedules.timetables import next_ticks, timetable_of
-from django_pgqueue.schedules.words import in_words
 from django_pgqueue.tasks import database
 from django_pgqueue.timetable.shifts import shift
 
@@ -116,9 +121,9 @@ def _next(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output)
             }
             for tick, mark in found
         ]
-        out.json({"schedule": row.name, "when": _words(row), "ticks": told})
+        out.json({"schedule": row.name, "ticks": told})
         return EXIT_DONE
-    out.line(f"{shown(row.name)}: {shown(_words(row))}")
+    out.line(f"{shown(row.name)}: {shown(_when(row))}")
     if not row.has_ticks:
         out.line(f"It is {state_of(row, now)}: none of these is issued now.")
     out.table(
@@ -201,7 +206,7 @@ def _row(row: ScheduleRow, last: TickRow | None, now: datetime) -> list[object]:
         distance(_next_tick(row, now), now),
         distance(last.due_at, now) if last else "",
         (last.state or last.outcome) if last else "",
-        _words(row),
+        _when(row),
     ]
 
 
@@ -215,14 +220,16 @@ def _next_tick(row: ScheduleRow, now: datetime) -> datetime | None:
         return None
 
 
-def _words(row: ScheduleRow) -> str:
+def _when(row: ScheduleRow) -> str:
+    when = timetable(row)
+    return when if row.message_name is None else f"{when}, publishes {row.message_name}"
+
+
+def _coming(row: ScheduleRow, now: datetime) -> list[datetime]:
     try:
-        when = in_words(row.expression, row.every_seconds, row.tz)
+        return list(next_ticks(timetable_of(row), now, NEXT_DEFAULT))
     except ScheduleError:
-        return f"cannot be read: {row.expression}"
-    if row.message_name is None:
-        return when
-    return f"{when}, publishes {row.message_name}"
+        return []
 
 
 def _tick_row(tick: TickRow) -> list[object]:
@@ -252,7 +259,7 @@ def _as_json(row: ScheduleRow, last: TickRow | None, now: datetime) -> dict[str,
     return {
         **told,
         "state": state_of(row, now),
-        "when": _words(row),
+        "next_ticks": _coming(row, now),
         "changed_here": sorted(row.drift),
         "last": None if last is None else _tick_as_json(last),
     }

@@ -9,12 +9,10 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log.groups import GroupRow, find_all
-from django_pgqueue.log.seek import Step
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
-    Column,
     Output,
 )
 from django_pgqueue.management.cli.places import (
@@ -25,19 +23,11 @@ from django_pgqueue.management.cli.places import (
     resolved,
 )
 from django_pgqueue.operators.human import shown
-from django_pgqueue.operators.states import messages_of, step_line
+from django_pgqueue.operators.states import seek_preview
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups as operate
 
 HELP = "Let a consumer group read on from another place: tells what happens, and asks."
-
-COLUMNS = (
-    Column("partition", right=True),
-    Column("from id", right=True),
-    Column("to id", right=True),
-    Column("read again", right=True),
-    Column("skipped", right=True),
-)
 
 
 def add_arguments(parser: Any) -> None:
@@ -82,10 +72,9 @@ def _seek(
     row: GroupRow, to: int | str | datetime, options: dict[str, Any], out: Output
 ) -> int:
     if not options["yes"]:
-        steps = operate.preview_seek(row, to, partition=options["partition"])
-        if not out.as_json:
-            out.table(COLUMNS, [step_line(step) for step in steps])
-        if not _is_confirmed(row, steps, out):
+        preview = operate.preview_seek(row, to, partition=options["partition"])
+        what = seek_preview(preview)
+        if not out.confirms(what, f"{what}. Seek {shown(row)}?"):
             out.note("Nothing was done.")
             return EXIT_NOTHING
     done = operate.seek(row, to, partition=options["partition"])
@@ -99,11 +88,3 @@ def _seek(
         count = f"{len(done)} partition{'' if len(done) == 1 else 's'}"
         out.line(f"Group {shown(row)} reads on from there, in {count}.")
     return EXIT_DONE
-
-
-def _is_confirmed(row: GroupRow, steps: list[Step], out: Output) -> bool:
-    again = messages_of([step for step in steps if step.is_back])
-    skipped = messages_of([step for step in steps if not step.is_back])
-    messages = "message" if again == "1" else "messages"
-    what = f"{again} {messages} would be read again, {skipped} skipped"
-    return out.confirms(what, f"{what}. Seek {shown(row)}?")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import time
+from functools import partial
 from typing import Any
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.rows import Filters
-from django_pgqueue.management.cli.words import add_filters
+from django_pgqueue.management.cli.words import add_filters, whole_number
 from django_pgqueue.operators.human import age, count, share
 from django_pgqueue.operators.pausable import paused
 from django_pgqueue.operators.queue_limits import taken
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
 
-HELP = "Count the jobs of each queue by state."
+HELP = "Count the jobs of each queue by state; once, or every few seconds."
+
+WATCH_SECONDS, WATCH_SECONDS_MAX = 2, 3_600
 
 COUNTS = ("ready", "running", "retrying", "scheduled", "parked", "dead")
 
@@ -29,12 +34,34 @@ COLUMNS = (
 
 
 def add_arguments(parser: Any) -> None:
-    """Declare the filters."""
+    """Declare the queue, and how often."""
     add_filters(parser, "queue")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        const=WATCH_SECONDS,
+        type=partial(whole_number, most=WATCH_SECONDS_MAX),
+        metavar="SECONDS",
+        help=f"Print them again every so many seconds (default {WATCH_SECONDS}), "
+        f"until Ctrl+C.",
+    )
 
 
 def run(options: dict[str, Any], out: Output) -> int:
-    """Print one line for each queue."""
+    """Print one line for each queue; with --watch, until it is interrupted."""
+    if options["watch"] is None:
+        return _print(options, out)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            _print(options, out)
+            out.flush()
+            time.sleep(options["watch"])
+            if not out.as_json:
+                out.line()
+    return EXIT_DONE
+
+
+def _print(options: dict[str, Any], out: Output) -> int:
     name, settings = options["queue"], get_settings()
     with database.cursor() as cursor:
         stats = queue_stats(cursor, depth_limits=settings.depths_max)
