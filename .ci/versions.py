@@ -46,7 +46,7 @@ LEFT_OUT = [
     "tests/harness/test_servers.py",
     "tests/faults",
     # A server of its own, of one version.
-    "tests/postgres/test_embedded.py",
+    "tests/testing/test_embedded.py",
 ]
 
 # What a version of Django or of PostgreSQL has changed before, in a few minutes.

@@ -180,7 +180,7 @@ def install(wheel: Path, venv: Path) -> Path:
 @contextmanager
 def new_database() -> Iterator[str]:
     """A database that exists only inside; its URL."""
-    from django_pgqueue.postgres.embedded import database_url
+    from django_pgqueue.testing.embedded import database_url
 
     server = database_url(ROOT)
     name = f"pgqueue_wheel_{uuid.uuid4().hex[:12]}"

@@ -9,8 +9,7 @@ from unittest.mock import patch
 import django
 import environ
 
-from django_pgqueue.postgres.embedded import database_url
-from django_pgqueue.postgres.embedded.start import PARAMETERS
+from django_pgqueue.testing.embedded import PARAMETERS, database_url
 from tests.harness.servers import url_for_process
 
 BASE_DIR = Path(__file__).resolve().parent.parent

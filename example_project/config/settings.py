@@ -18,7 +18,7 @@ from pathlib import Path
 import environ
 
 from config.mail import TO_QUEUE, as_admins, mail_settings, through
-from django_pgqueue.postgres.embedded import database_url
+from django_pgqueue.testing.embedded import database_url
 
 env = environ.Env()
 

@@ -12,7 +12,7 @@ import environ
 import psycopg
 from psycopg import sql
 
-from django_pgqueue.postgres.embedded import database_url
+from django_pgqueue.testing.embedded import database_url
 from example_project.demo.project import CHECKOUT
 
 PREFIX = "pgqueue_demo_"

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from django_pgqueue.postgres.embedded import database_url
+from django_pgqueue.testing.embedded import database_url
 from tests.benchmarks.environments import REPOSITORY
 
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -18,7 +18,7 @@ import environ
 import psycopg
 import pytest
 
-from django_pgqueue.postgres.embedded import EmbeddedServer
+from django_pgqueue.testing.embedded import EmbeddedServer
 from django_pgqueue.worker.claim.claimer import UNFLUSHED_JOBS_MAX
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY, places, wait_until_final

@@ -18,8 +18,7 @@ from typing import Any, Self
 import environ
 import psycopg
 
-from django_pgqueue.postgres.embedded import EmbeddedServer
-from django_pgqueue.postgres.embedded.home import PORT
+from django_pgqueue.testing.embedded import PORT, EmbeddedServer
 from tests.faults import history, schedules
 from tests.harness.waiting import wait_for
 

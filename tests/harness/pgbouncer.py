@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import psycopg
 
-from django_pgqueue.postgres.embedded.programs import (
+from django_pgqueue.testing.embedded import (
     as_server_user,
     clean_environment,
     make_folder_of_server_user,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from django_pgqueue.postgres.embedded import home_of
-from django_pgqueue.postgres.embedded.home import url_of
+from django_pgqueue.testing.embedded import home_of, url_of
 
 
 def url_for_process(environment: Mapping[str, str], checkout: Path) -> str | None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from django_pgqueue.postgres.embedded import home_of
-from django_pgqueue.postgres.embedded.home import URL_PREFIX, url_of
+from django_pgqueue.testing.embedded import URL_PREFIX, home_of, url_of
 from tests.harness.servers import url_for_process
 
 CHECKOUT = Path(__file__).resolve().parent.parent

@@ -18,8 +18,8 @@ from django_pgqueue.models import LogDay, Message, Topic
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import connect
-from django_pgqueue.postgres.embedded.binaries import find_binaries
-from django_pgqueue.postgres.embedded.programs import (
+from django_pgqueue.testing.embedded import (
+    find_binaries,
     make_folder_of_server_user,
     run_as_server_user,
 )

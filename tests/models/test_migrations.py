@@ -18,9 +18,9 @@ from django.db import IntegrityError, connection, connections, models
 from django_pgqueue.exceptions import EmbeddedServerError
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.models.columns import JobColumns
-from django_pgqueue.postgres.embedded import find_binaries
 from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.queues.settle import KEPT_COLUMNS
+from django_pgqueue.testing.embedded import find_binaries
 from tests.harness.databases import wait_until_left
 from tests.harness.system import require_system
 from tests.models.test_sql_files import SQL

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import topic
-from django_pgqueue.postgres.embedded.binaries import find_binaries
+from django_pgqueue.testing.embedded import find_binaries
 from tests.benchmarks.environments import UnavailableError, open_node
 from tests.harness.system import require_system, skip_or_fail
 from tests.harness.waiting import patience, wait_for

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from django_pgqueue.postgres.embedded.binaries import find_binaries
+from django_pgqueue.testing.embedded import find_binaries
 from tests.harness.system import require_system
 from tests.harness.waiting import patience, wait_for
 

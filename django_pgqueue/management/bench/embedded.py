@@ -38,7 +38,7 @@ def server_if_none(say: Any) -> Iterator[Mapping[str, Any] | None]:
     if connections.settings[alias]["ENGINE"] != NO_ENGINE:
         yield None
         return
-    from django_pgqueue.postgres.embedded import EmbeddedServer
+    from django_pgqueue.testing.embedded import EmbeddedServer
 
     folder = getattr(settings, "BASE_DIR", None) or Path.cwd()
     with EmbeddedServer(folder) as server:

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from django_pgqueue.postgres.embedded import start
+from django_pgqueue.testing import embedded
 from tests.benchmarks.environments import REPOSITORY
 from tests.faults.server import Server
 
@@ -45,7 +45,7 @@ class Place:
 def migrated_server() -> Iterator[Place]:
     """Give a server with the tables; nothing of it is left."""
     # The server is made for one project on one machine; here it is one for TCP.
-    start.PARAMETERS.update(PARAMETERS, listen_addresses=ADDRESS)
+    embedded.PARAMETERS.update(PARAMETERS, listen_addresses=ADDRESS)
     password = secrets.token_hex(16)
     with Server() as server, server.connect() as connection:
         user, database = _names(connection)

@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.exceptions import EmbeddedServerError, SparkError
-from django_pgqueue.postgres.embedded.binaries import find_binaries
+from django_pgqueue.testing.embedded import find_binaries
 from tests.spark.log.test_stream import drained, limit
 
 pytestmark = pytest.mark.spark
