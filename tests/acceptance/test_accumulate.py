@@ -69,66 +69,6 @@ def test_as_many_as_one_run_takes_start_at_once(start_worker, the_ledger):
     assert {""} == set(ArchivedJob.objects.values_list("accumulate_key", flat=True))
 
 
-def test_fewer_start_when_the_first_has_waited_long_enough(start_worker, the_ledger):
-    """A worker that never polls wakes for the end of their window."""
-    # One thread that has run nothing yet: it claims one, and gathers the others.
-    start_worker(threads=1)
-
-    ids = [result.id for result in tasks.by_time.bulk([{}] * 5)]
-
-    assert expected("succeeded", ids) == ends(wait_until_final(ids))
-    assert [ids] == runs_of(the_ledger)
-
-
-def test_calls_of_different_keys_do_not_run_together(start_worker, the_ledger):
-    """Nor those of different queues."""
-    start_worker()
-    ids = {
-        name: call(tasks.by_size.using(**said), 10)
-        for name, said in {
-            "none": {},
-            "a": {"key": "a"},
-            "1": {"key": 1},
-            "other": {"queue": "other"},
-        }.items()
-    }
-
-    wait_until_final([job for some in ids.values() for job in some])
-
-    assert sorted(ids.values()) == sorted(runs_of(the_ledger))
-
-
-def test_many_calls_run_in_few_runs(start_worker, the_ledger):
-    """Ten thousand through bulk; two worker processes share them, each call once."""
-    start_worker(processes=2, threads=2)
-
-    ids = [result.id for result in tasks.by_many.bulk([[n] for n in range(10_000)])]
-
-    assert expected("succeeded", ids) == ends(wait_until_final(ids, 60))
-    runs = runs_of(the_ledger)
-    assert set(ids) == {job for run in runs for job in run}
-    assert 10_000 == sum(map(len, runs))
-    assert 20 <= len(runs) <= 100, len(runs)
-    assert all(run == sorted(run) and len(run) <= 500 for run in runs)
-
-
-def test_two_workers_share_the_calls_of_a_key(start_worker, the_ledger, gate):
-    """While one runs ten, the other gets others, and never one of these."""
-    first = call(tasks.through_gate, 10, gate=str(gate))
-    start_worker(threads=1)
-    wait_for(lambda: len(runs_of(the_ledger)) == 1, what="the first run")
-    second = call(tasks.through_gate, 10, gate=str(gate))
-    start_worker(threads=1)
-
-    wait_for(lambda: len(runs_of(the_ledger)) == 2, what="the second run")
-    gate.touch()
-
-    assert expected("succeeded", first + second) == ends(
-        wait_until_final(first + second)
-    )
-    assert [first, second] == runs_of(the_ledger)
-
-
 @pytest.mark.parametrize("pool", [False, True])
 def test_jobs_that_were_claimed_ahead_run_together(start_worker, the_ledger, pool):
     """Calls that are all due, as after an outage, are not claimed into runs of one."""
@@ -146,17 +86,6 @@ def test_jobs_that_were_claimed_ahead_run_together(start_worker, the_ledger, poo
     assert 0 == worker.stop()
 
 
-def test_a_row_without_a_key_is_a_run_of_its_own(start_worker, the_ledger):
-    """As pgqueue_enqueue() writes it, for which there is no key."""
-    executed("SELECT pgqueue_enqueue(%s, '[5]')", [tasks.by_size.name])
-    ids = list(places())
-
-    start_worker()
-
-    wait_until_final(ids)
-    assert [[[ids[0], 5, {}, 1]]] == [run.note for run in the_ledger.entries("run")]
-
-
 def test_calls_of_an_async_task_run_together(start_worker, the_ledger):
     """In the event loop, also those that were claimed one by one."""
     waiting = call(tasks.by_size_async, 10)
@@ -168,22 +97,6 @@ def test_calls_of_an_async_task_run_together(start_worker, the_ledger):
 
     assert expected("succeeded", waiting + due) == ends(wait_until_final(waiting + due))
     assert [waiting, due] == runs_of(the_ledger)
-
-
-def test_calls_run_together_in_a_process_of_the_pool(start_worker, the_ledger):
-    """One that cannot be read there is a dead letter, and the others run."""
-    ids = call(tasks.by_size, 9)
-    undecodable(ids[4])
-    start_worker("--pool=processes", threads=1)
-
-    ids += call(tasks.by_size, 1)
-
-    final = wait_until_final(ids)
-    assert ("dead", "undecodable") == (final[ids[4]].table, final[ids[4]].state)
-    others = [job for job in ids if job != ids[4]]
-    assert expected("succeeded", others) == ends({job: final[job] for job in others})
-    assert [others] == runs_of(the_ledger)
-    assert {9} == {row.result for row in ArchivedJob.objects.all()}
 
 
 # How they end ------------------------------------------------------------------------
@@ -213,16 +126,6 @@ def test_a_run_that_fails_is_tried_again_with_all_its_calls(
         assert "in fails" in letter.errors[0]["traceback"]
 
 
-def test_a_rejected_run_makes_each_call_a_dead_letter(start_worker, the_ledger):
-    """At once."""
-    start_worker()
-
-    ids = call(tasks.rejects, 10)
-
-    assert ({("rejected", 1, 0)}, set(ids)) == ends(wait_until_final(ids))
-    assert [ids] == runs_of(the_ledger)
-
-
 def test_a_call_that_cannot_be_read_does_not_keep_the_others(start_worker, the_ledger):
     """It is a dead letter, be it the one that leads the run or another one."""
     ids = call(tasks.by_size, 9)
@@ -240,15 +143,6 @@ def test_a_call_that_cannot_be_read_does_not_keep_the_others(start_worker, the_l
     final = wait_until_final(leads)
     assert ["undecodable", "succeeded", "succeeded"] == [final[j].state for j in leads]
     assert [[job for job in ids if job != ids[2]], leads[1:]] == runs_of(the_ledger)
-
-
-def test_a_run_that_is_too_slow_times_out_for_each_call(start_worker, the_ledger):
-    """As one job would."""
-    start_worker()
-
-    ids = call(tasks.too_slow, 10)
-
-    assert ({("timeout", 1, 0)}, set(ids)) == ends(wait_until_final(ids))
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -276,22 +170,6 @@ def test_a_call_that_is_cancelled_meanwhile_does_not_stop_the_run(
     }
     others = {job: final[job] for job in ids if job not in cancelled}
     assert ({("exhausted", 3, 0)}, set(others)) == ends(others)
-
-
-def test_a_run_whose_calls_are_all_cancelled_is_asked_to_stop(
-    start_worker, the_ledger, gate
-):
-    """An async one at its next await; as long as one call is wanted, it goes on."""
-    worker = start_worker()
-    ids = call(tasks.through_gate_async, 10, gate=str(gate))
-    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
-
-    for job in ids:
-        JobResult(job).cancel()
-
-    assert {"cancelled"} == {place.state for place in wait_until_final(ids).values()}
-    assert 10 == len(worker.lines("asked to stop"))
-    gate.touch()
 
 
 # When processes die ------------------------------------------------------------------
@@ -325,68 +203,6 @@ def test_a_killed_run_costs_each_of_its_calls_a_crash(
         for job, rows in places().items()
         if job in waiting
     }
-
-
-def test_a_call_that_ends_its_process_is_found(start_worker, the_ledger):
-    """Its neighbours pay one crash; it is a dead letter."""
-    ids = call(tasks.poison, 9)
-    start_worker(threads=1)
-
-    ids += call(tasks.poison, 1, kills=True)
-
-    final = wait_until_final(ids, 60)
-    assert expected("succeeded", ids[:9], crashes=1) == ends(
-        {job: final[job] for job in ids[:9]}
-    )
-    assert ("worker_lost", 3) == (final[ids[9]].state, final[ids[9]].crashes)
-
-
-def test_a_stop_hands_every_call_back(start_worker, the_ledger, gate):
-    """No attempt is burnt and no crash is counted; they run together again."""
-    ids = call(tasks.through_gate, 10, gate=str(gate))
-    worker = start_worker("--grace=0.2", threads=1)
-    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
-
-    worker.stop()
-
-    free = Job.objects.filter(pk__in=ids, leased_by=None, attempt=0, crashes=0).due()
-    assert 10 == free.count()
-    gate.touch()
-    start_worker(threads=1)
-    assert expected("succeeded", ids) == ends(wait_until_final(ids))
-    assert [ids, ids] == runs_of(the_ledger)
-
-
-def test_the_leases_of_a_long_run_are_renewed(start_worker, the_ledger, gate):
-    """Of all its calls, before any of them runs out."""
-    ids = call(tasks.through_gate, 10, gate=str(gate))
-    start_worker(threads=1, pgqueue={"LEASE_SECONDS": 3})
-    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
-    leased = Job.objects.filter(pk__in=ids)
-    first = max(leased.values_list("visible_at", flat=True))
-
-    wait_for(lambda: leased.filter(visible_at__gt=first).count() == 10, what="renewed")
-    gate.touch()
-
-    assert expected("succeeded", ids) == ends(wait_until_final(ids))
-    assert [ids] == runs_of(the_ledger)
-
-
-def test_a_run_extends_the_leases_of_all_its_calls(start_worker, the_ledger, gate):
-    """Through the one context that it has."""
-    ids = call(tasks.extends, 10, gate=str(gate))
-
-    start_worker(threads=1, pgqueue={"LEASE_SECONDS": 60})
-
-    wait_for(lambda: runs_of(the_ledger) == [ids], what="it has extended them")
-    with connections["default"].cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pgqueue_job"
-            " WHERE visible_at > now() + interval '50 minutes'"
-        )
-        assert (10,) == cursor.fetchone()
-    gate.touch()
-    wait_until_final(ids)
 
 
 def test_a_call_whose_lease_was_taken_over_is_not_settled_by_the_run(

@@ -66,33 +66,6 @@ def test_first_that_kills_its_process_is_no_crash(start_worker, the_ledger):
     assert 1 == the_ledger.starts()[job]
 
 
-def test_a_stop_waits_for_a_task_that_was_acked_first(start_worker, the_ledger, gate):
-    """Its grace is that of every other job, although no lease is held any more."""
-    (job,) = enqueue(control_tasks.acks_first, gate=str(gate))
-    worker = start_worker()
-    started(the_ledger)
-
-    worker.signal(15)
-    worker.wait_for_lines("stopping ")
-    gate.touch()
-
-    assert 0 == worker.wait()
-    assert 42 == ArchivedJob.objects.get(pk=job).result
-
-
-def test_a_task_that_was_acked_first_and_outlives_the_grace_is_noted(
-    start_worker, the_ledger, gate
-):
-    """It cannot be handed back: its archived row says that it was interrupted."""
-    (job,) = enqueue(control_tasks.acks_first, gate=str(gate))
-    worker = start_worker("--grace=0.2")
-    started(the_ledger)
-
-    assert 3 == worker.stop()
-    (error,) = ArchivedJob.objects.get(pk=job).errors
-    assert error["type"].endswith(".Interrupted")
-
-
 # reject_on_error ---------------------------------------------------------------------
 
 
@@ -131,30 +104,6 @@ def test_a_word_is_committed_when_it_returns(
     gate.touch()
 
 
-def test_a_retry_is_due_when_the_word_says(start_worker, the_ledger):
-    """It burns an attempt, and notes that it was asked for."""
-    (job,) = enqueue(control_tasks.speaks, words=["retry"])
-    start_worker()
-    wait_for(lambda: the_ledger.entries("said"), what="the word was said")
-
-    row = Job.objects.get(pk=job)
-    assert (None, 1) == (row.leased_by, row.attempt)
-    assert 3500 < (row.visible_at - row.enqueued_at).total_seconds() < 3700
-
-
-def test_a_retry_without_a_delay_follows_the_policy_to_its_end(
-    start_worker, the_ledger
-):
-    """Three attempts; the last one makes it a dead letter."""
-    (job,) = enqueue(control_tasks.speaks, words=["retry by policy"])
-    start_worker()
-
-    final = wait_until_final([job])
-
-    assert ("dead", "exhausted") == (final[job].table, final[job].state)
-    assert 3 == the_ledger.starts()[job]
-
-
 def test_a_second_word_is_refused(start_worker, the_ledger):
     """The first one holds."""
     (job,) = enqueue(control_tasks.speaks, words=["ack", "reject"])
@@ -179,29 +128,6 @@ def test_a_task_that_says_nothing_has_failed(start_worker, the_ledger):
     assert ("dead", "exhausted") == (final[job].table, final[job].state)
     message = DeadLetter.objects.get().errors[-1]["message"]
     assert "returned without a word" in message
-
-
-def test_a_failure_after_an_ack_is_noted(start_worker, the_ledger):
-    """The job is done, and stays so."""
-    (job,) = enqueue(control_tasks.speaks, words=["ack", "fail"])
-    worker = start_worker()
-    worker.wait_for_lines("late       job=")
-
-    row = ArchivedJob.objects.get(pk=job)
-    assert ("succeeded", ["after the word"]) == (
-        row.state,
-        [entry["message"] for entry in row.errors],
-    )
-
-
-def test_a_task_may_raise_instead_of_speaking(start_worker, the_ledger):
-    """Reject, Snooze and the like mean what they always mean."""
-    (job,) = enqueue(control_tasks.speaks, words=["raise"])
-    start_worker()
-
-    final = wait_until_final([job])
-
-    assert ("dead", "rejected") == (final[job].table, final[job].state)
 
 
 def test_a_word_about_a_lost_job_raises(start_worker, the_ledger, gate):

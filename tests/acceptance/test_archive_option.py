@@ -44,15 +44,6 @@ def test_a_failure_is_kept_with_its_error(start_worker):
     assert ("exhausted", "kept") == (letter.reason, letter.errors[-1]["message"])
 
 
-def test_a_cancelled_job_is_archived(start_worker):
-    """It did not do what it was there for."""
-    (job,) = enqueue(control_tasks.leaves_no_trace, how="cancel")
-    start_worker()
-    gone()
-
-    assert "cancelled" == ArchivedJob.objects.get(pk=job).state
-
-
 def test_an_atomic_job_is_deleted_with_what_it_writes(start_worker, the_ledger):
     """In the same transaction, once."""
     jobs = enqueue(control_tasks.atomically_leaves_no_trace, 20)

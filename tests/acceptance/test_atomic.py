@@ -41,23 +41,6 @@ def test_the_writes_and_the_ack_commit_together(start_worker, the_ledger):
     assert sorted(jobs) == sorted(ArchivedJob.objects.values_list("result", flat=True))
 
 
-def test_what_a_transaction_may_hold(start_worker, the_ledger):
-    """Savepoints and hooks work as they do in a view."""
-    kept = {
-        "return": ["return"],
-        "nested": ["kept", "nested"],
-        "hooks": ["hooks"],
-        "isolation": ["isolation"],
-    }
-    jobs = run_deeds(kept)
-    start_worker()
-
-    final = wait_until_final(list(jobs.values()))
-
-    assert {"succeeded"} == {place.state for place in final.values()}
-    assert kept == {what: notes_of(job) for what, job in jobs.items()}
-
-
 def test_a_transaction_that_cannot_commit_is_a_failure(start_worker, the_ledger):
     """Nothing of it stays, and the error says why."""
     messages = {
@@ -120,22 +103,6 @@ def test_hooks_run_after_the_commit_and_none_keeps_another_from_running(
     )
 
 
-@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_it_reads_committed_whatever_the_role_says(start_worker, the_ledger, level):
-    """At a stricter level, a heartbeat would make the ack fail."""
-    (job,) = enqueue(control_tasks.atomic_does, what="isolation")
-    start_worker(
-        environment={
-            "PGOPTIONS": f"-c default_transaction_isolation={level}".replace(
-                "repeatable read", "repeatable\\ read"
-            )
-        }
-    )
-
-    assert "succeeded" == wait_until_final([job])[job].state
-    assert "read committed" == ArchivedJob.objects.get(pk=job).result
-
-
 def test_a_lost_lease_takes_the_writes_back(start_worker, the_ledger, gate):
     """Counted as stale; the one who took the job over writes them."""
     (job,) = enqueue(control_tasks.atomic_through_gate, gate=str(gate))
@@ -180,32 +147,6 @@ def test_the_lease_is_renewed_while_it_runs(start_worker, the_ledger, gate):
 
     assert ("succeeded", 1) == (final[job].state, final[job].deliveries)
     assert ["after", "before"] == notes_of(job)
-
-
-def test_a_job_that_runs_alone_is_atomic_too(start_worker, the_ledger):
-    """As after the death of a process."""
-    jobs = enqueue(control_tasks.atomic_effect, 3)
-    Job.objects.filter(pk__in=jobs).update(runs_alone=True, crashes=1)
-    start_worker()
-
-    final = wait_until_final(jobs)
-
-    assert {"succeeded"} == {place.state for place in final.values()}
-    assert sorted(jobs) == sorted(Effect.objects.values_list("job", flat=True))
-
-
-def test_the_partition_of_today_is_made_ahead(start_worker, the_ledger):
-    """The leader was away; an ack that found none would break the transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT (now() AT TIME ZONE 'UTC')::date")
-        (today,) = cursor.fetchone()
-        cursor.execute(f"DROP TABLE IF EXISTS {partition_name(today)}")
-    jobs = enqueue(control_tasks.atomic_effect, 3)
-    start_worker()
-
-    final = wait_until_final(jobs)
-
-    assert {("succeeded", 1)} == {(p.state, p.deliveries) for p in final.values()}
 
 
 def test_a_partition_that_is_dropped_meanwhile_costs_no_attempt(

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import DeadLetter, Job
 from tests.app import crash_tasks
 from tests.app.models import Order
-from tests.harness.waiting import patience, wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 pytestmark = pytest.mark.smoke
@@ -22,29 +22,6 @@ def ends(final):
 
 
 # Time-outs ---------------------------------------------------------------------------
-
-
-def test_a_task_that_runs_too_long_gets_an_exception_where_it_is(
-    start_worker, the_ledger, gate
-):
-    """TaskTimeout is raised inside it; its process and its neighbours go on."""
-    worker = start_worker()
-    beside = enqueue(crash_tasks.record_through_gate, gate=str(gate))
-    wait_for(lambda: the_ledger.entries("start"), what="the neighbour runs")
-
-    (slow,) = enqueue(crash_tasks.too_slow, gate=str(gate))
-    final = wait_until_final([slow])
-    gate.touch()
-    final |= wait_until_final(beside)
-
-    assert {slow: ("dead", "timeout"), beside[0]: ("archive", "succeeded")} == ends(
-        final
-    )
-    (error,) = DeadLetter.objects.get(pk=slow).errors
-    assert error["type"].endswith("TaskTimeout")
-    assert "in too_slow" in error["traceback"]
-    assert 0.3 <= error["ran_seconds"] < 3 * patience()
-    assert 1 == len(worker.names())
 
 
 @pytest.mark.slow
@@ -146,22 +123,6 @@ def test_a_job_whose_model_instance_is_gone_is_rejected(start_worker, the_ledger
 # Too late, too often -----------------------------------------------------------------
 
 
-def test_an_expired_job_is_archived_and_never_run(start_worker, the_ledger, cursor):
-    """Its time passed while no worker ran."""
-    job = crash_tasks.record.using(expires="1h").delay().id
-    cursor.execute(
-        "UPDATE pgqueue_job SET expires_at = now() - interval '1s' WHERE id = %s", [job]
-    )
-    fresh = crash_tasks.record.using(expires="1h").delay().id
-
-    start_worker()
-    final = wait_until_final([job, fresh])
-
-    assert {job: ("archive", "expired"), fresh: ("archive", "succeeded")} == ends(final)
-    assert {fresh: 1} == the_ledger.starts()
-    assert ArchivedJob.objects.get(pk=job).started_at is None
-
-
 def test_a_job_is_dead_after_deliveries_max_claims_of_any_kind(
     start_worker, the_ledger
 ):
@@ -173,20 +134,3 @@ def test_a_job_is_dead_after_deliveries_max_claims_of_any_kind(
 
     assert {job: ("dead", "exhausted")} == ends(final)
     assert {job: 4} == the_ledger.starts()
-
-
-def test_a_job_claimed_with_its_attempts_used_up_is_dead_and_not_run(
-    start_worker, the_ledger, cursor
-):
-    """The policy is asked before the attempt: a row says so, whoever wrote it."""
-    (job,) = enqueue(crash_tasks.record)
-    cursor.execute(
-        "UPDATE pgqueue_job SET attempt = max_attempts, deliveries = max_attempts"
-        " WHERE id = %s",
-        [job],
-    )
-
-    start_worker()
-
-    assert {job: ("dead", "exhausted")} == ends(wait_until_final([job]))
-    assert {} == the_ledger.starts()

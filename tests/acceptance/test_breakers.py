@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
-from django_pgqueue.models import Job, Lane, Worker
+from django_pgqueue.models import Lane
 from django_pgqueue.tasks import operate_lanes as operate
 from tests.app.lane_tasks import calls_provider
 from tests.app.tasks import noop
@@ -51,29 +48,6 @@ def test_a_task_waits_while_its_provider_is_down(start_worker, the_ledger, provi
     provider.touch()
     found = wait_until_final(ids)
     assert {"succeeded"} == {place.state for place in found.values()}
-    assert not Lane.objects.exists()
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_probe_whose_process_dies_decides_when_it_runs_again(
-    start_worker, the_ledger, provider, processes
-):
-    """Meanwhile nobody else tries."""
-    start_worker(processes=processes)
-    ids = enqueue(provider)
-    wait_for(lambda: has_tripped(2), what="a probe that failed")
-    before = started(the_ledger) + 1
-    provider.write_text("slow")
-    wait_for(lambda: started(the_ledger) == before, what="the next probe")
-    probe = Job.objects.get(pk=Lane.objects.get().probe_id)
-    assert probe.pk == the_ledger.entries("start")[-1].job
-
-    os.kill(Worker.objects.get(name=probe.leased_by).pid, signal.SIGKILL)
-    wait_for(lambda: started(the_ledger) > before, what="its next run")
-    assert probe.pk == the_ledger.entries("start")[-1].job
-    assert before + 1 == started(the_ledger)
-    provider.write_text("")
-    wait_until_final(ids)
     assert not Lane.objects.exists()
 
 

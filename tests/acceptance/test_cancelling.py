@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.tasks.operate import cancel
 from tests.app import control_tasks
 from tests.harness.waiting import patience, wait_for
@@ -59,56 +58,6 @@ def test_a_cancel_is_heard_without_listen(start_worker, the_ledger):
     cancel([job])
 
     assert "cancelled" == wait_until_final([job])[job].state
-
-
-def test_only_the_job_that_is_meant_hears_it(start_worker, the_ledger):
-    """The hint says nothing about whom; the rows do."""
-    jobs = enqueue(control_tasks.until_cancelled, 3, then="cancel")
-    start_worker(threads=3)
-    started(the_ledger, 3)
-
-    cancel(jobs[:1])
-    wait_until_final(jobs[:1])
-    heard = [entry.job for entry in the_ledger.entries("cancelled")]
-    cancel(jobs[1:])
-    wait_until_final(jobs)
-
-    assert jobs[:1] == heard
-
-
-def test_a_failure_after_a_cancel_that_was_not_heard_is_not_retried(
-    start_worker, the_ledger, gate
-):
-    """Its next claim finds the request, and it ends as cancelled without a run."""
-    (job,) = enqueue(control_tasks.fails_through_gate, gate=str(gate))
-    # Nobody tells it: it fails before the heartbeat looks, or after, it ends the same.
-    start_worker(pgqueue={"LISTEN": False})
-    started(the_ledger)
-
-    Job.objects.filter(pk=job).update(cancel_requested_at=Job.objects.get().leased_at)
-    gate.touch()
-    final = wait_until_final([job])
-
-    assert "cancelled" == final[job].state
-    assert 1 == the_ledger.starts()[job]
-    assert "error" in [entry["kind"] for entry in ArchivedJob.objects.get().errors]
-
-
-def test_a_job_whose_worker_died_is_not_run_again_when_it_was_cancelled(
-    start_worker, the_ledger, gate
-):
-    """The request outlives the lease."""
-    (job,) = enqueue(control_tasks.fails_through_gate, gate=str(gate))
-    worker = start_worker()
-    started(the_ledger)
-    Job.objects.filter(pk=job).update(cancel_requested_at=Job.objects.get().leased_at)
-
-    worker.destroy()
-    Job.objects.filter(pk=job).update(visible_at=Job.objects.get().leased_at)
-    start_worker()
-
-    assert "cancelled" == wait_until_final([job])[job].state
-    assert 1 == the_ledger.starts()[job]
 
 
 def test_a_job_that_waits_behind_another_in_its_worker_is_cancelled(

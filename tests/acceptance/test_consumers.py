@@ -41,10 +41,3 @@ def test_consumers_share_a_backlog_without_a_duplicate(
 ):
     """settle="immediate", each consumer a supervisor with a process of its own."""
     consume(start_worker, the_ledger, crash_tasks.record, 1_000, workers)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4, 8])
-def test_twenty_thousand_jobs_run_once_each(start_worker, the_ledger, workers):
-    """settle="batched": two, four and eight consumers, as article 000 has it."""
-    consume(start_worker, the_ledger, crash_tasks.record_batched, 20_000, workers)

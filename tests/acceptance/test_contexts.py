@@ -44,27 +44,6 @@ def test_an_extended_lease_lasts(start_worker, the_ledger, gate):
     assert "succeeded" == wait_until_final([job])[job].state
 
 
-def test_an_extended_lease_of_a_dead_process_is_rescued_at_once(
-    start_worker, the_ledger, gate
-):
-    """The supervisor knows what ran."""
-    (job,) = enqueue(control_tasks.extends, duration="10m", gate=str(gate))
-    worker = start_worker(pgqueue={"LEASE_SECONDS": 5})
-    started(the_ledger, "extended")
-    (child,) = worker.children()
-
-    import os
-    import signal
-
-    os.kill(child, signal.SIGKILL)
-    gate.touch()
-
-    assert ("succeeded", 1) == (
-        (place := wait_until_final([job])[job]).state,
-        place.crashes,
-    )
-
-
 def test_a_lost_lease_cannot_be_extended(start_worker, the_ledger, gate):
     """The task hears of it, and what follows is stale."""
     (job,) = enqueue(control_tasks.extends, gate=str(gate))

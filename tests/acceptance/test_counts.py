@@ -51,23 +51,3 @@ def test_a_killed_process_has_added_all_but_its_last_seconds(start_worker, the_l
     assert 0 == worker.stop()
 
     assert 57 == counted(crash_tasks.record, 3_600)
-
-
-def test_what_clients_of_a_pull_queue_end_is_counted_by_the_worker_that_leads(
-    start_worker, cursor
-):
-    """A client of SQL alone, whose messages no worker sees."""
-    cursor.execute("SELECT pgqueue_declare_queue('parcels')")
-    cursor.execute("SELECT pgqueue_send_many('parcels', '[1, 2, 3]')")
-    start_worker(threads=1)
-    cursor.execute(
-        "SELECT pgqueue_ack(string_agg(receipt, ' '))"
-        "  FROM pgqueue_receive('parcels', 2)"
-    )
-    cursor.execute("SELECT pgqueue_nack(receipt) FROM pgqueue_receive('parcels')")
-
-    def told():
-        rows = TaskSpan.objects.filter(queue="parcels", task="pgqueue.pull", seconds=60)
-        return [*map(sum, zip(*rows.values_list("succeeded", "failed"), strict=True))]
-
-    wait_for(lambda: [2, 1] == told(), what="the leader counts them")

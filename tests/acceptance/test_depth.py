@@ -81,15 +81,3 @@ def test_a_producer_that_waits_goes_as_fast_as_workers_do(start_worker, limit):
     wait_until_final(ids)
     assert 200 == len(ids)
     assert max(held) <= most
-
-
-def test_another_worker_counts_when_the_leader_has_gone(start_worker, limit):
-    """Whoever leads does, and for a queue that no worker has met, too."""
-    pgqueue = limit(5)
-    first = start_worker("--queues", "other", pgqueue=pgqueue)
-    wait_for(lambda: 0 == noted(), what="the first leader's count")
-    first.stop()
-    make_jobs(9, queue="mail")
-    start_worker("--queues", "other", pgqueue=pgqueue)
-
-    wait_for(lambda: 6 == noted(), what="the second leader's count")

@@ -36,15 +36,3 @@ def test_a_job_expires_between_its_retries(start_worker, the_ledger):
     final = wait_until_final([job])
 
     assert ("archive", "expired") == (final[job].table, final[job].state)
-
-
-def test_a_job_that_runs_does_not_expire(start_worker, the_ledger, gate):
-    """expires is about its start."""
-    (job,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
-    start_worker()
-    wait_for(lambda: the_ledger.entries("start"), what="it runs")
-
-    Job.objects.filter(pk=job).update(expires_at=Job.objects.get().enqueued_at)
-    gate.touch()
-
-    assert "succeeded" == wait_until_final([job])[job].state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 
@@ -115,49 +114,12 @@ def test_keys_keep_their_order_while_the_count_of_partitions_changes(start):
     assert all(each == sorted(each) for each in by_key.values())
 
 
-def test_partitions_take_turns(start, the_ledger):
-    """
-    However much one of them has, the others are not kept waiting.
-
-    A turn is some batches of one partition; none has a second before all had one.
-    """
-    Topic.objects.create(name="plain", partitions=4)
-    ids = []
-    for key in ("a", "b", "c", "d", "e", "f"):
-        ids += topic("plain").publish_many([{}] * 400, key=lambda _: key)
-    start("plain")
-    wait_for_done(the_ledger, ids)
-
-    batches = [entry.note[0] for entry in the_ledger.entries("batch")]
-    turns = [partition for partition, _ in itertools.groupby(batches)]
-    used = len(set(turns))
-    assert used == len(set(turns[:used]))
-    assert used > 1
-
-
 RESTS = """
 SELECT count(*) FROM pg_stat_activity
  WHERE application_name LIKE 'pgqueue reader%%' AND datname = current_database()
    AND state = 'idle' AND query_start > %s
    AND (query LIKE '%%known.place%%' OR query LIKE '%%p.last_read_at%%')
 """
-
-
-def test_a_new_message_is_read_at_once(start, the_ledger):
-    """A wake comes after its commit; nobody polls here."""
-    start("plain")
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp() - interval '1 minute'")
-        (since,) = cursor.fetchone()
-
-        def rests():
-            cursor.execute(RESTS, [since])
-            return cursor.fetchone()[0]
-
-        wait_for(rests, what="the reader has looked and found nothing")
-    ids = put("plain", [{}])
-
-    wait_for_done(the_ledger, ids)
 
 
 def test_what_an_open_transaction_holds_back_is_read_after_it(start, the_ledger):
@@ -187,19 +149,6 @@ def test_what_an_open_transaction_holds_back_is_read_after_it(start, the_ledger)
     assert first not in done(the_ledger)
 
 
-def test_two_processes_share_a_group(start, the_ledger, gate):
-    """Each message once, by both; nobody has two partitions at a time."""
-    # Until both read: else one is through before the other one has begun.
-    said = {"do": "wait", "gate": str(gate)}
-    ids = many("shares", 400, keys=40, partitions=8, **said)
-    start("shares", processes=2)
-    wait_for(lambda: 2 == len({entry.pid for entry in the_ledger.entries("batch")}))
-    gate.touch()
-    wait_for(lambda: Effect.objects.count() >= 400)
-
-    assert sorted(ids) == sorted(Effect.objects.values_list("job", flat=True))
-
-
 @pytest.mark.parametrize("name", ["plain", "exact"])
 def test_a_bad_message_becomes_a_dead_letter_and_the_group_goes_on(
     start, the_ledger, name
@@ -223,44 +172,6 @@ def test_a_bad_message_becomes_a_dead_letter_and_the_group_goes_on(
     if name == "exact":
         wait_for(lambda: written() == good)
     assert worker.lines(rf"dead       job={dead.pk} group={name}/g .*reason=exhausted")
-
-
-def test_a_rejected_message_is_not_tried_again(start, the_ledger):
-    """It is found in its batch at once; one that Python cannot read, before it runs."""
-    ids = put("plain", [{}, {"do": "reject"}, {}], key="k", partitions=1)
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT pgqueue_publish('plain', '1e5000', 'k')")
-        (unreadable,) = cursor.fetchone()
-    ids.append(publish("plain", {}, key="k"))
-    start("plain")
-    wait_for_done(the_ledger, [ids[0], *ids[2:]])
-
-    assert [(ids[1], "rejected"), (unreadable, "undecodable")] == list(
-        DeadLetter.objects.order_by("id").values_list("message_id", "reason")
-    )
-    alone = [e for e in the_ledger.entries("batch") if e.note[1] == [ids[1]]]
-    assert 1 == len(alone)
-
-
-@pytest.mark.parametrize("what", ["fail once", "snooze", "later"])
-def test_a_batch_comes_again(start, the_ledger, what):
-    """As a whole, in its order; nothing of it becomes a dead letter."""
-    ids = put("plain", [{}, {"do": what}, {}], key="k", partitions=1)
-    start("plain")
-    wait_for_done(the_ledger, ids)
-
-    assert [ids, ids] == [e.note[1] for e in the_ledger.entries("batch")]
-    assert (ids, 0) == (done(the_ledger), DeadLetter.objects.count())
-
-
-def test_a_cancelled_batch_is_passed_over(start, the_ledger):
-    """Nothing of it comes again, and none is a dead letter."""
-    ids = put("plain", [{"do": "cancel"}, {}], key="k", partitions=1)
-    start("plain")
-    wait_for(lambda: position("plain").position >= ids[1])
-
-    assert [ids] == [e.note[1] for e in the_ledger.entries("batch")]
-    assert 0 == DeadLetter.objects.count()
 
 
 def test_a_halted_partition_waits_for_somebody(start, the_ledger):
@@ -291,17 +202,6 @@ def test_a_message_that_kills_its_process_is_found_and_put_aside(start, the_ledg
     assert worker.lines("lapsed     group=plain/g")
 
 
-def test_a_handler_that_hangs_loses_its_partition(start, the_ledger, gate):
-    """TaskTimeout ends it, and other partitions are read meanwhile."""
-    ids = put("hangs", [{"do": "wait", "gate": str(gate)}], key="k", partitions=1)
-    start("hangs")
-    wait_for(DeadLetter.objects.exists, 20)
-
-    dead = DeadLetter.objects.get()
-    assert (ids[0], "timeout") == (dead.message_id, dead.reason)
-    assert "than the lease of 1 s of the group hangs/g" in dead.errors[-1]["message"]
-
-
 @pytest.mark.slow
 def test_the_server_ends_the_transaction_of_a_handler_that_hangs(start, the_ledger):
     """A thread that cannot be stopped writes nothing; another one reads on."""
@@ -317,16 +217,6 @@ def test_the_server_ends_the_transaction_of_a_handler_that_hangs(start, the_ledg
             " AND datname = current_database()"
         )
         assert (0,) == cursor.fetchone()
-
-
-def test_a_filter_selects_what_a_group_gets(start, the_ledger):
-    """The position moves past the others; the handler is async."""
-    ids = put("odd", [{"odd": n % 2 == 1} for n in range(20)], key="k", partitions=1)
-    start("odd")
-    wait_for_done(the_ledger, ids[1::2])
-
-    assert ids[1::2] == done(the_ledger)
-    wait_for(lambda: position("odd").position >= ids[-1])
 
 
 def test_a_seek_is_followed_while_the_group_is_read(start, the_ledger, gate):
@@ -374,20 +264,6 @@ def test_what_is_acked_first_comes_once(start, the_ledger):
     assert worker.lines("failed     group=firsts/g partition=0 after its position")
 
 
-def test_a_failure_can_be_the_last_one(start, the_ledger):
-    """With reject_on_error, once its message is found."""
-    ids = put("rejects", [{}, {"do": "fail"}, {}], key="k", partitions=1)
-    start("rejects")
-    wait_for_done(the_ledger, [ids[0], ids[2]])
-
-    assert (ids[1], "rejected") == (
-        DeadLetter.objects.get().message_id,
-        DeadLetter.objects.get().reason,
-    )
-    alone = [e for e in the_ledger.entries("batch") if e.note[1] == [ids[1]]]
-    assert 1 == len(alone)
-
-
 @pytest.mark.parametrize("name", ["plain", "exact"])
 def test_a_kill_skips_nothing(start, the_ledger, name):
     """What the dead process had read comes again: with atomic, its rows come once."""
@@ -408,25 +284,6 @@ def test_a_kill_skips_nothing(start, the_ledger, name):
     assert repeats <= 3 * 10
 
 
-def test_a_stop_finishes_the_batch(start, the_ledger, gate):
-    """Within the grace; the position is moved, and the lease is given back."""
-    ids = put("plain", [{"do": "wait", "gate": str(gate)}], key="k", partitions=1)
-    worker = start("plain")
-    wait_for(lambda: the_ledger.entries("batch"))
-    worker.signal(signal.SIGTERM)
-    worker.wait_for_lines("stopping   worker=")
-    gate.touch()
-
-    assert 0 == worker.wait()
-    row = position("plain")
-    assert (ids, ids[0], None, 0) == (
-        done(the_ledger),
-        row.position,
-        row.leased_by,
-        row.failures,
-    )
-
-
 def test_a_stop_gives_back_what_does_not_end(start_worker, the_ledger, gate):
     """After the grace; it is no failure of what was read."""
     put("plain", [{"do": "wait", "gate": str(gate)}], key="k", partitions=1)
@@ -436,12 +293,3 @@ def test_a_stop_gives_back_what_does_not_end(start_worker, the_ledger, gate):
     worker.stop()
     row = position("plain")
     assert (0, None, 0) == (row.position, row.leased_by, row.failures)
-
-
-def test_a_worker_that_drains_reads_its_groups(start, start_worker, the_ledger):
-    """It ends when nothing is left, of jobs and of messages."""
-    ids = many("plain", 100, 10)
-    worker = start_worker("--queues", "plain", "--drain", pgqueue=PGQUEUE, wait=False)
-
-    assert 0 == worker.wait()
-    assert sorted(ids) == sorted(done(the_ledger))

@@ -8,7 +8,6 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob, Job, Lane
 from django_pgqueue.tasks import operate_lanes as operate
-from tests.app import lane_tasks
 from tests.app.tasks import echo, noop
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
@@ -33,9 +32,6 @@ MOST_WRITES = """
 SELECT count(*), coalesce(max(times), 0)
   FROM (SELECT count(*) AS times FROM written JOIN pgqueue_job ON id = job
          GROUP BY job) writes
-"""
-MAKE_HELD = """
-INSERT INTO pgqueue_job (task, args) SELECT %s, '[1]' FROM generate_series(1, %s)
 """
 
 
@@ -73,18 +69,6 @@ def test_jobs_of_a_paused_task_wait_and_others_go_on(start_worker):
     assert not Lane.objects.exists()
 
 
-def test_lanes_of_a_paused_task_wait(start_worker):
-    """Whatever their keys; when it goes on, they do."""
-    operate.pause(STEP)
-    start_worker()
-    waiting = [lane_tasks.step.delay(key, 1).id for key in ("a", "b")]
-    wait_until_final([lane_tasks.limited.delay("a", 1).id])
-    assert 2 == Job.objects.filter(visible_at__isnull=True).count()
-
-    operate.resume(STEP)
-    wait_until_final(waiting)
-
-
 def test_a_pause_of_a_task_ends_by_itself(start_worker):
     """Nobody says so, and the poll is far away."""
     operate.pause(ECHO, until=timedelta(seconds=2))
@@ -102,18 +86,3 @@ def writes(cursor):
     cursor.execute(COUNT_WRITES)
     yield lambda: cursor.execute(MOST_WRITES).fetchone()
     cursor.execute(COUNT_NO_MORE)
-
-
-@pytest.mark.parametrize("others", [1, 300])
-def test_many_held_jobs_keep_nobody_waiting(start_worker, writes, cursor, others):
-    """Each is written once; one behind them, or many, are run before the last is."""
-    held = 100_000
-    operate.pause(ECHO)
-    cursor.execute(MAKE_HELD, [ECHO, held])
-    noop.bulk([{}] * others)
-    start_worker(processes=2)
-
-    wait_for(lambda: others == ArchivedJob.objects.count(), what="the others' ends")
-    assert parked().count() < held
-    wait_for(lambda: held == parked().count(), 20, "all of them parked")
-    assert (held, 1) == writes()

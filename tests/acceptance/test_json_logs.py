@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 
 import pytest
 
 from django_pgqueue import publish
-from django_pgqueue.logs import JobFields
 from django_pgqueue.models import ArchivedJob, Job
-from django_pgqueue.telemetry import trace_id_of
 from tests.app import report_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
@@ -95,22 +92,3 @@ def test_lines_about_a_group_have_its_fields(start_worker, tmp_path):
         assert ("tests.app.span_subscriber_tasks.reads", "default", "batched") == tuple(
             line[name] for name in ("task", "queue", "topic")
         )
-
-
-def test_a_line_of_no_job_is_as_it_was():
-    """A handler may have the filter in a web process, too."""
-    record = logging.makeLogRecord({"msg": "hello", "task": "mine"})
-    before = dict(record.__dict__)
-
-    assert JobFields().filter(record)
-    assert before == record.__dict__
-
-
-@pytest.mark.parametrize(
-    "trace", ["text", {}, {"traceparent": 1}, {"traceparent": "00-x-y-01"}, None, []]
-)
-def test_what_is_no_trace_is_none(trace):
-    """Whoever may insert rows may write anything into headers."""
-    headers = json.dumps({"trace": trace, "traceparent": "0"})
-
-    assert trace_id_of(headers) is None

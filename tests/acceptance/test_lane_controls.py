@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from django_pgqueue.models import ArchivedJob, Job, Lane
+from django_pgqueue.models import Job, Lane
 from django_pgqueue.tasks import operate_lanes as operate
 from tests.acceptance.test_lanes import most_at_once, started
 from tests.app import lane_tasks as tasks
-from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
 STEP = "tests.app.lane_tasks.step"
@@ -33,16 +30,6 @@ def test_a_paused_lane_waits_and_others_go_on(start_worker, the_ledger):
     assert not Lane.objects.exists()
 
 
-def test_a_pause_that_ends_by_itself_lets_jobs_through(start_worker):
-    """Nobody says so: the worker that leads finds it."""
-    operate.pause(f"{STEP}:c", until=timedelta(seconds=1))
-    job = tasks.step.delay("c", 1)
-    start_worker()
-
-    wait_until_final([job.id])
-    assert Lane.objects.get().paused_until <= ArchivedJob.objects.get().started_at
-
-
 def test_a_release_lets_one_job_of_a_paused_lane_run(start_worker, the_ledger):
     """One time: the others wait on."""
     start_worker()
@@ -54,43 +41,6 @@ def test_a_release_lets_one_job_of_a_paused_lane_run(start_worker, the_ledger):
     parked = Job.objects.filter(visible_at__isnull=True)
     assert {job.id for job in others} == set(parked.values_list("pk", flat=True))
     assert {"c": [0]} == started(the_ledger)
-
-
-def test_a_limit_takes_more_as_soon_as_somebody_says_so(start_worker, the_ledger, gate):
-    """And a release lets one more through than that."""
-    start_worker(processes=2)
-    ids = [tasks.gated.delay(gate=str(gate)).id for _ in range(10)]
-    wait_for(lambda: 3 == len(the_ledger.entries("start")), 10, "three jobs")
-
-    (lane,) = set(Job.objects.values_list("lane", flat=True))
-    operate.set_capacity(lane, 5)
-    wait_for(lambda: 5 == len(the_ledger.entries("start")), 10, "five jobs")
-    assert operate.release(lane).job in ids
-    wait_for(lambda: 6 == len(the_ledger.entries("start")), 10, "six jobs")
-    assert 4 == Job.objects.filter(visible_at__isnull=True).count()
-
-    gate.touch()
-    wait_until_final(ids)
-
-
-def test_a_group_goes_on_past_a_job_that_failed(start_worker, the_ledger):
-    """That one runs again when its time has come, before those behind it."""
-    start_worker()
-    failing, *others = [tasks.waits_long.delay("c", number) for number in (1, 2, 3)]
-    wait_for(
-        lambda: Job.objects.filter(
-            pk=failing.id, attempt=1, leased_by__isnull=True
-        ).exists(),
-        10,
-        "a job that failed",
-    )
-
-    released = operate.release(lane_of(failing))
-    assert (others[0].id, failing.id) == (released.job, released.put_off)
-    wait_until_final([job.id for job in others], timeout=3)
-    assert {"c": [1, 2, 3]} == started(the_ledger)
-    assert failing.retry()
-    wait_for(lambda: 4 == len(the_ledger.entries("start")), 3, "its second attempt")
 
 
 def test_a_group_never_runs_two_whoever_releases(start_worker, the_ledger):

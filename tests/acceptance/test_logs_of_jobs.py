@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
-from tests.app import control_tasks
 from tests.app import tasks as plain_tasks
-from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
 
@@ -29,13 +27,3 @@ def test_each_attempt_has_its_log(start_worker, pool):
     assert ["attempt 1, token=s3cret", "attempt 2, token=s3cret"] == [
         texts(each)[0] for each in errors
     ]
-
-
-def test_the_log_of_a_task_that_is_acked_first_is_noted(start_worker):
-    """In its archived row, when it has ended."""
-    (job,) = enqueue(control_tasks.logs_after_its_ack)
-    start_worker()
-    wait_until_final([job])
-
-    (entry,) = wait_for(lambda: ArchivedJob.objects.get(pk=job).errors)
-    assert ("log", ["it goes on"]) == (entry["kind"], texts(entry))

@@ -8,11 +8,8 @@ import re
 import signal
 
 import pytest
-from django.core.management import CommandError, call_command
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_pgqueue import topic
-from tests.acceptance.test_health import no_database
 from tests.app import crash_tasks, tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
@@ -122,44 +119,6 @@ def test_the_database_tells_of_all_queues(start_watched, cursor):
     assert 1 == found.get("workers", state="alive")
     assert 4 == found.get("slots", kind="threads")
     assert 1 == found.get("findings", check="unserved", severity="error")
-
-
-@pytest.mark.slow
-def test_without_a_database_a_scrape_says_so(start_watched):
-    """What the worker itself has done is told all the same."""
-    _, numbers = start_watched()
-    wait_until_final(enqueue(crash_tasks.record, 3))
-    counted(numbers, 3)
-
-    with no_database():
-        found = wait_for(
-            lambda: not (found := numbers()).get("up") and found, 30, "it is down"
-        )
-        assert 3 == found.get(ATTEMPTS)
-        assert 0 == found.get("jobs")
-
-    wait_for(lambda: numbers().get("up") == 1, 30, "it is up again")
-
-
-def test_messages_are_counted_by_what_came_of_them(start_watched):
-    """Those that the handlers of groups were given."""
-    _, numbers = start_watched(
-        "--queues=shares", pgqueue={"TASK_MODULES": ["consume_tasks", "crash_tasks"]}
-    )
-    topic("shares").publish_many([{"do": "note"}] * 5)
-
-    wait_for(
-        lambda: numbers().get("worker_messages_total", outcome="consumed") == 5,
-        what="they are consumed",
-    )
-
-
-def test_numbers_need_a_port():
-    """Nothing would answer; the worker says so, and does not start."""
-    with pytest.raises(CommandError, match="--metrics needs --health-port") as refused:
-        call_command("pgqueue_worker", "--metrics")
-
-    assert 2 == refused.value.returncode
 
 
 def test_without_the_option_there_are_no_numbers(start_worker):

@@ -12,7 +12,6 @@ import time
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue.models import ArchivedJob
 from tests.app import mixed_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
@@ -98,52 +97,6 @@ def test_no_short_job_waits_for_a_long_one(
     assert {} == the_ledger.repeated()
 
 
-def test_no_short_async_job_waits_for_a_long_one(start_worker, the_ledger, gate):
-    """Nor do coroutines, when long ones have taken all slots of a process."""
-    start_worker("--async-slots=4", processes=2, pgqueue=MODULES)
-
-    with transaction.atomic():
-        shorts = enqueue(mixed_tasks.mixed_async, 1_000)
-        longs = enqueue(mixed_tasks.mixed_async, 4, gate=str(gate))
-        shorts += enqueue(mixed_tasks.mixed_async, 1_000)
-    wait_until_started(the_ledger, longs, 4)
-    wait_until_final(shorts, DRAIN_SECONDS)
-
-    assert [] == the_ledger.entries("end")
-    gate.touch()
-    wait_until_final(longs)
-    assert {} == the_ledger.repeated()
-
-
-@pytest.mark.parametrize("threads", [1, 4])
-def test_a_process_full_of_long_jobs_hands_back_what_it_had_buffered(
-    start_worker, the_ledger, gate, threads
-):
-    """Also long ones that it took for short: the task was, until now."""
-    full = start_worker(threads=threads, pgqueue=MODULES)
-    with transaction.atomic():
-        before = enqueue(mixed_tasks.mixed, 1_000)
-        longs = enqueue(mixed_tasks.mixed, threads + 20, gate=str(gate))
-        after = enqueue(mixed_tasks.mixed, 500)
-    held = {entry.job for entry in wait_until_started(the_ledger, longs, threads)}
-    wait_until_final(before, DRAIN_SECONDS)
-
-    idle = start_worker(threads=threads, pgqueue=MODULES)
-    (pid,) = idle.children()
-    gate.with_name(f"{gate.name}.{pid}").touch()
-    others = {*longs, *after} - held
-    wait_until_final(sorted(others), DRAIN_SECONDS)
-
-    assert threads == number(LEASED)
-    assert {pid} == {entry.pid for entry in started(the_ledger, others)}
-    assert {*full.children()} == {entry.pid for entry in started(the_ledger, held)}
-    gate.touch()
-    wait_until_final(sorted(held))
-    assert {} == the_ledger.repeated()
-    # Handed back as if never claimed.
-    assert not ArchivedJob.objects.exclude(attempt=1, crashes=0).exists()
-
-
 @pytest.mark.parametrize("threads", [1, 4])
 def test_long_jobs_are_never_claimed_ahead(start_worker, the_ledger, threads):
     """At every look, no more are leased than run."""
@@ -154,39 +107,6 @@ def test_long_jobs_are_never_claimed_ahead(start_worker, the_ledger, threads):
 
     assert threads == max(seen)
     assert 6 * threads == len(started(the_ledger, ids))
-
-
-def test_long_jobs_are_not_claimed_ahead_after_short_ones(
-    start_worker, the_ledger, gate
-):
-    """What short ones have taught ends with the first long one that fills a thread."""
-    start_worker(threads=2, pgqueue=MODULES)
-    with transaction.atomic():
-        shorts = enqueue(mixed_tasks.mixed, 2_000)
-        longs = enqueue(mixed_tasks.mixed, 50, gate=str(gate))
-    wait_until_started(the_ledger, longs, 2)
-    wait_until_final(shorts, DRAIN_SECONDS)
-
-    wait_for(lambda: number(LEASED) == 2, what="the others are handed back")
-    # Nor are they claimed again, though the queue wakes whoever has room.
-    enqueue(mixed_tasks.mixed, 10)
-    looks = iter(range(100))
-    seen = looks_until(lambda: next(looks) == 99)
-
-    assert {2} == set(seen)
-    gate.touch()
-    wait_until_final(longs)
-    assert {} == the_ledger.repeated()
-
-
-def test_short_jobs_are_claimed_ahead_in_hundreds(start_worker, the_ledger):
-    """One thread that runs thousands in a second holds more than a hundred leases."""
-    start_worker(threads=1, pgqueue=MODULES)
-
-    enqueue(mixed_tasks.mixed_batched, 5_000)
-    seen = looks_until(lambda: not number(LEFT))
-
-    assert max(seen) >= 100
 
 
 def most_within(seconds, times):
@@ -237,29 +157,3 @@ def test_what_is_more_important_starts_within_the_horizon(
     assert set(committed) == set(ahead)
     fit = most_within(HORIZON_SECONDS + CLAIM_SECONDS, times)
     assert max(ahead.values()) <= fit, (ahead, fit)
-
-
-def test_an_ack_does_not_wait_for_a_thread_that_is_at_rest(
-    start_worker, the_ledger, tmp_path
-):
-    """
-    Two jobs overlap; the first one's thread waits for work when the second one ends.
-
-    The settler by itself looks once a second, so half a second late in the median.
-    """
-    start_worker(threads=2, pgqueue=MODULES)
-    late = []
-    for round_ in range(5):
-        gates = [tmp_path / f"{round_}-{n}" for n in range(2)]
-        pair = [enqueue(mixed_tasks.mixed, gate=str(gate))[0] for gate in gates]
-        wait_until_started(the_ledger, pair, 2)
-        for gate, job in zip(gates, pair, strict=True):
-            gate.touch()
-            ended = wait_for(
-                lambda: [e for e in the_ledger.entries("end") if e.job == job],  # noqa: B023
-                what="the job ends",
-            )
-            wait_until_final([job])
-        late.append(time.monotonic() - ended[0].at)
-
-    assert sorted(late)[2] < 0.3, late

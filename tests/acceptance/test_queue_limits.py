@@ -11,10 +11,8 @@ from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, Job, Queue
 from django_pgqueue.tasks import operate
-from tests.acceptance.test_lanes import most_at_once
 from tests.acceptance.test_rates import excess
 from tests.app import lane_tasks as tasks
-from tests.app.fair_tasks import shared
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
@@ -95,59 +93,6 @@ def test_no_more_are_leased_at_a_time_than_may_be(start_worker, the_ledger, leas
     assert not Job.objects.exists()
 
 
-def test_places_of_a_worker_that_is_gone_come_back(start_worker, the_ledger, leases):
-    """With its leases: nobody is left to hand them back."""
-    doomed = start_worker(processes=2, threads=3, pgqueue=limited(concurrency=3))
-    ids = store(tasks.call_provider, 200)
-    wait_for(lambda: 20 <= len(the_ledger.entries("end")))
-    doomed.destroy()
-    start_worker(pgqueue=limited(concurrency=3))
-
-    wait_until_final(ids, timeout=60)
-
-    assert 3 == leases.most()
-
-
-def test_a_worker_that_is_frozen_beyond_its_leases_is_one_of_all(
-    start_worker, the_ledger, leases
-):
-    """Others take its jobs over, each in its place; so they do when it comes back."""
-    frozen = start_worker(threads=3, pgqueue=limited(concurrency=3))
-    ids = store(tasks.call_provider, 200)
-    wait_for(lambda: 20 <= len(the_ledger.entries("end")))
-    frozen.signal_group(signal.SIGSTOP)
-    before = len(the_ledger.entries("end"))
-    start_worker(threads=8, pgqueue=limited(concurrency=3))
-    wait_for(lambda: before + 60 <= len(the_ledger.entries("end")))
-    frozen.signal_group(signal.SIGCONT)
-    late = [tasks.call_provider.delay("late", number).id for number in range(100)]
-
-    wait_until_final([*ids, *late], timeout=60)
-
-    assert 3 == leases.most()
-
-
-@pytest.mark.parametrize("said", [{"concurrency": 2}, {"rate": "60/s", "burst": 2}])
-def test_keys_take_turns_within_the_limit_of_their_queue(
-    start_worker, the_ledger, leases, said
-):
-    """However many of another wait, five jobs start among the first."""
-    jobs = [{"tenant": "a", "seconds": 0.01}] * 100
-    ids = [job.id for job in shared.bulk(jobs)]
-    ids += [job.id for job in shared.bulk([{"tenant": "b", "seconds": 0.01}] * 5)]
-    for _ in range(2):
-        start_worker(threads=4, pgqueue={"QUEUES": {"default": said}})
-
-    wait_until_final(ids, timeout=60)
-
-    starts = [entry.note for entry in the_ledger.entries("start")]
-    assert 5 == starts[:16].count("b")
-    if "rate" in said:
-        assert excess(leases.claims(), 60, 2) <= 0
-    else:
-        assert 2 == leases.most()
-
-
 def test_no_window_has_more_claims_than_rate_and_burst(
     start_worker, the_ledger, leases
 ):
@@ -163,33 +108,6 @@ def test_no_window_has_more_claims_than_rate_and_burst(
 
     assert 150 <= len(leases.claims())
     assert excess(leases.claims(), 60, 4) <= 0
-
-
-def test_so_many_for_a_tenant_and_so_many_to_the_provider(
-    start_worker, the_ledger, leases
-):
-    """A limit of its lane and a rate of its queue hold for a job together."""
-    for _ in range(2):
-        start_worker(processes=2, pgqueue=limited(rate="80/s", burst=5))
-    ids = store(tasks.call_for_tenant, 160, tenants=4)
-
-    wait_until_final(ids, timeout=60)
-
-    assert {f"t{n}" for n in range(4)} == set(most_at_once(the_ledger))
-    assert 2 >= max(most_at_once(the_ledger).values())
-    assert excess(leases.claims(), 80, 5) <= 0
-
-
-def test_other_queues_are_done_meanwhile(start_worker, the_ledger, leases):
-    """A queue without room costs the others nothing."""
-    start_worker(pgqueue=limited(rate="2/h"))
-    store(tasks.call_provider, 100)
-    ids = [tasks.alone.delay(number).id for number in range(100)]
-
-    wait_until_final(ids)
-
-    assert 99 == Job.objects.filter(queue="provider", deliveries=0).count()
-    assert 1 == len([at for job, _, at in leases.rows() if at and job not in ids])
 
 
 def test_a_pause_of_a_queue_ends_by_itself(start_worker, the_ledger):

@@ -85,29 +85,3 @@ def test_priority_goes_before_age_over_all_queues(start_worker, the_ledger):
     assert ["c100", "b50", "a10"] == ordered[:3]
     assert {"a0", "b0"} == set(ordered[3:5])
     assert "a-5" == ordered[5]
-
-
-def test_a_job_of_high_priority_overtakes_a_backlog(start_worker, the_ledger, gate):
-    """Enqueued behind jobs that nobody claimed yet, it is the next to run."""
-    gated = crash_tasks.record_through_gate.using(queue="bulk").delay(str(gate)).id
-    start_worker(threads=1)
-    wait_for(lambda: the_ledger.starts()[gated], what="the only thread is busy")
-    bulk = put("bulk", 20)
-    (urgent,) = put("other", priority=50, note="urgent")
-
-    gate.touch()
-    wait_until_final([gated, urgent, *bulk])
-
-    assert "urgent" == order(the_ledger)[0]
-
-
-def test_two_queues_of_equal_priority_share_a_worker(start_worker, the_ledger):
-    """Both have a backlog: neither waits until the other one is empty."""
-    ids = put("a", 900) + put("b", 900)
-
-    start_worker("--queues=a,b", threads=2)
-    wait_until_final(ids, 30)
-
-    half = order(the_ledger)[:900]
-    # Claims are shared evenly; one of them, of 500 at most, may be cut in two here.
-    assert min(half.count("a"), half.count("b")) >= 300

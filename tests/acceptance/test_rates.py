@@ -9,11 +9,8 @@ from collections import defaultdict
 import pytest
 from django.db import connection
 
-from django_pgqueue.models import ArchivedJob, Job
-from django_pgqueue.testing import drain
-from tests.acceptance.test_lanes import most_at_once, started
+from django_pgqueue.models import Job
 from tests.app import lane_tasks as tasks
-from tests.harness import ledger
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
@@ -99,38 +96,3 @@ def test_no_window_has_more_starts_than_rate_and_burst(
         assert len(times) >= 40
         assert excess(times, 40, 4) <= 0
     assert not Job.objects.exists()
-
-
-def test_a_job_of_a_slow_rate_waits(start_worker, the_ledger, claims):
-    """A burst goes at once; the third one is not claimed, and has no attempt."""
-    start_worker()
-    jobs = [tasks.seldom.delay(number) for number in range(3)]
-    wait_until_final([job.id for job in jobs[:2]])
-
-    (times,) = claims().values()
-    assert 2 == len(times)
-    waiting = Job.objects.get()
-    assert (jobs[2].id, None, 0, 0) == (
-        waiting.pk, waiting.visible_at, waiting.attempt, waiting.deliveries
-    )  # fmt: skip
-
-
-def test_a_rate_and_an_order_hold_together(start_worker, the_ledger, claims):
-    """One at a time, in order, and no faster; a failing one holds the others up."""
-    start_worker(processes=2)
-    items = [{"account": f"a{n % 2}", "number": n} for n in range(40)]
-    wait_until_final([job.id for job in tasks.paced_step.bulk(items)], timeout=60)
-
-    assert {"a0": 1, "a1": 1} == most_at_once(the_ledger)
-    assert {"a0": [*range(0, 40, 2)], "a1": [*range(1, 40, 2)]} == started(the_ledger)
-    for times in claims().values():
-        assert excess(times, 40, 1) <= 0
-
-
-def test_drain_does_not_wait_for_a_rate(the_ledger, monkeypatch, transactional_db):
-    """A test of an application takes no three minutes."""
-    monkeypatch.setenv(ledger.PATH, str(the_ledger.path))
-    ids = [tasks.seldom.delay(number).id for number in range(4)]
-    drain()
-
-    assert ids == [*ArchivedJob.objects.order_by("pk").values_list("pk", flat=True)]

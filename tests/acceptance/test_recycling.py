@@ -14,8 +14,6 @@ from tests.harness.worker_process import enqueue, live_row, wait_until_final
 RECYCLING = "recycling  worker="
 EXIT_LEFT_BEHIND = 3
 
-# A process looks at its limits once a second.
-LOOKS_SECONDS = 2.2
 
 pytestmark = pytest.mark.slow
 
@@ -89,28 +87,3 @@ def test_a_running_job_gets_all_the_time_that_it_needs(
     worker.wait()
     assert 1 == len(worker.lines(f"interrupted job={long} "))
     assert (None, 0, 0) == live_row(long, "leased_by", "attempt", "crashes")
-
-
-def test_processes_leave_one_by_one(start_worker, the_ledger, tmp_path):
-    """Both are beyond the limit; the second works on until the first has gone."""
-    gates = enqueue_gated(tmp_path, 4)
-    worker = start_worker("--recycle-jobs=1", processes=2, threads=2)
-    by_process = {}
-    for entry in wait_for_starts(the_ledger, 4):
-        by_process.setdefault(entry.pid, []).append(gates[entry.job])
-
-    for ours, _ in by_process.values():
-        ours.touch()
-    worker.wait_for_lines(RECYCLING)
-    noticed = time.monotonic()
-    wait_for(lambda: time.monotonic() - noticed > LOOKS_SECONDS, what="two looks")
-    leaving = len(worker.lines(RECYCLING))
-    final = wait_until_final(enqueue(crash_tasks.record))
-    for _, other in by_process.values():
-        other.touch()
-    worker.wait_for_lines("started    worker=", 4)
-    final |= wait_until_final(list(gates))
-
-    assert 1 == leaving
-    assert {"succeeded"} == {row.state for row in final.values()}
-    assert {} == the_ledger.repeated()

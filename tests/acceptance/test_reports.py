@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from email import message_from_string, policy
 
 import django
 import pytest
 
-from django_pgqueue.conf import EMAIL_BACKEND, MAIL_TASK
-from django_pgqueue.models import DeadLetter, Job
 from tests.app import report_tasks
-from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
 pytestmark = [pytest.mark.smoke, pytest.mark.django_db(transaction=True)]
@@ -70,25 +66,6 @@ def test_one_mail_tells_of_a_dead_job(start_worker, tmp_path, pool):
         assert "Unlucky" in said
         assert not [secret for secret in SECRETS if secret in said]
     assert not [secret for secret in SECRETS if worker.lines(secret)]
-
-
-def test_a_mail_that_cannot_be_sent_is_not_mailed_about(start_worker):
-    """Where mails are jobs, the one about a dead job ends the matter."""
-    settings = mailing(EMAIL_BACKEND)
-    report_tasks.charges.delay("x", password="y")
-    start = functools.partial(
-        start_worker,
-        pgqueue={**MODULES, "EMAIL": {"through": "tests.app.report_mail.Refusing"}},
-        settings=settings,
-    )
-    worker = start()
-    wait_for(lambda: DeadLetter.objects.count() >= 2, what="the mail is refused")
-    assert 0 == worker.stop()
-    assert 0 == start("--drain").wait()
-
-    dead = sorted(DeadLetter.objects.values_list("task", flat=True))
-    assert sorted([MAIL_TASK, report_tasks.charges.name]) == dead
-    assert 0 == Job.objects.count()
 
 
 @pytest.mark.parametrize("pool", ["threads", "processes"])

@@ -12,7 +12,6 @@ from django.db import connections
 from django_pgqueue import JobFailed
 from django_pgqueue.queues.waited import ids_of
 from django_pgqueue.tasks import looks, waiting
-from django_pgqueue.tasks.as_completed import as_completed
 from django_pgqueue.tasks.result import JobResult
 from tests.app import control_tasks, crash_tasks
 from tests.harness.waiting import patience, wait_for
@@ -122,29 +121,3 @@ def test_every_end_is_told(start_worker, the_ledger, gate, task, outcome):
     gate.touch()
 
     assert_matches(outcome, joined())
-
-
-def test_a_running_job_that_is_cancelled_has_ended_when_it_stops(
-    start_worker, the_ledger
-):
-    """Its worker says so."""
-    (job,) = enqueue(control_tasks.until_cancelled, then="cancel")
-    start_worker()
-    joined = returns(lambda: get(job))
-    wait_until_heard(the_ledger)
-
-    JobResult(job).cancel()
-
-    assert_matches("is cancelled", joined())
-
-
-def test_many_results_come_as_their_jobs_end(start_worker, the_ledger, gate):
-    """They are looked at when they are told, and not before."""
-    results = crash_tasks.record_through_gate.bulk([{"gate": str(gate)}] * 10)
-    start_worker(threads=12)
-    joined = returns(lambda: {each.id for each in as_completed(results)})
-    wait_until_heard(the_ledger)
-
-    gate.touch()
-
-    assert {result.id for result in results} == joined()

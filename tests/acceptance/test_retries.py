@@ -71,38 +71,6 @@ def test_a_snooze_burns_no_attempt_and_retry_later_does(start_worker, the_ledger
     assert 2 == len(ArchivedJob.objects.get(pk=retried).errors)
 
 
-def test_a_snooze_is_without_limit_of_attempts_and_retry_later_is_not(
-    start_worker, the_ledger
-):
-    """With two attempts: snoozed five times it succeeds, retried later it is dead."""
-    start_worker()
-
-    snoozed = crash_tasks.later.using(retries=1).delay("snooze", 5).id
-    retried = crash_tasks.later.using(retries=1).delay("retry", 5).id
-    final = wait_until_final([snoozed, retried])
-
-    assert {snoozed: 6, retried: 2} == the_ledger.starts()
-    assert "succeeded" == final[snoozed].state
-    assert ("dead", "exhausted") == (final[retried].table, final[retried].state)
-
-
-def test_a_rejected_job_is_dead_at_once(start_worker, the_ledger):
-    """One attempt, reason rejected, and why."""
-    start_worker()
-
-    (job,) = enqueue(crash_tasks.reject_recorded, why="no such address")
-    final = wait_until_final([job])
-
-    assert {job: 1} == the_ledger.starts()
-    assert ("dead", "rejected", 1) == (
-        final[job].table,
-        final[job].state,
-        final[job].attempt,
-    )
-    (error,) = DeadLetter.objects.get(pk=job).errors
-    assert "no such address" == error["message"]
-
-
 def test_a_finished_job_is_archived_with_its_result_times_and_worker(start_worker):
     """Times are the database's, in the order in which things happened."""
     worker = start_worker()

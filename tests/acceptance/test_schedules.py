@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,7 @@ from django_pgqueue.worker.chores.heartbeat import SCHEDULES_INTERVAL_SECONDS
 from django_pgqueue.worker.chores.scheduler import OVERDUE
 from tests.harness.system import require_system, wrong_clock
 from tests.harness.waiting import patience, wait_for
-from tests.harness.worker_process import group_exists, live_row
+from tests.harness.worker_process import group_exists
 
 SECOND = timedelta(seconds=1)
 
@@ -126,37 +125,6 @@ def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
     ]
 
 
-def test_a_new_schedule_is_heard_of_at_once(start_worker):
-    """The leader does not look for what has changed; it is told."""
-    start_worker(threads=1)
-    wait_for(leader, what="it leads")
-    for n in range(3):
-        made = make_schedule(f"new {n}", every_seconds=3_600)
-        began = time.monotonic()
-        wait_for(
-            lambda pk=made.pk: Schedule.objects.get(pk=pk).next_tick is not None,
-            what="its next tick is reckoned",
-        )
-        # By itself it looks each 5 s.
-        assert time.monotonic() - began < 2.5 * patience()
-
-
-def test_a_task_that_no_worker_knows_keeps_no_other_schedule(start_worker):
-    """Its jobs are held as any job of an unknown task; ticks of others come."""
-    worker = start_worker(threads=1)
-    make_schedule("unknown", task="shop.tasks.not_deployed_yet", overlap="skip")
-    make_schedule("known")
-    ticks = wait_for_ticks("unknown", 2)
-    wait_for_ticks("known", 2)
-    assert [tick.outcome for tick in ticks[:2]] == ["enqueued", "overlap"]
-    job = ticks[0].job_id
-    wait_for(
-        lambda: live_row(job, "deliveries", "leased_by", "attempt") == (1, None, 0),
-        what="its job is held",
-    )
-    assert worker.lines("failed ") == []
-
-
 def test_a_scheduler_goes_by_the_clock_and_zone_of_the_server(start_worker, tmp_path):
     """One whose clock is 90 s fast, in New York, issues each tick, and none early."""
     require_system("cc", reason="it makes a worker whose clock is wrong")
@@ -175,19 +143,6 @@ def test_a_scheduler_goes_by_the_clock_and_zone_of_the_server(start_worker, tmp_
     # The night is that of settings.TIME_ZONE.
     night = Schedule.objects.get(name="each night")
     assert (night.tz, night.next_tick.hour) == ("UTC", 3)
-
-
-def test_a_child_that_follows_another_one_declares_nothing(start_worker):
-    """A newer deploy may have said something else since its supervisor was started."""
-    worker = start_worker(threads=1, pgqueue=DECLARED)
-    wait_for_ticks("each second", 3)  # It is older than a young process.
-    Schedule.objects.filter(name="each night").update(expression="0 4 * * *")
-    (child,) = worker.children()
-    os.kill(child, signal.SIGKILL)
-    worker.wait_for_lines("started    worker=", 2)
-    assert Schedule.objects.get(name="each night").expression == "0 4 * * *"
-    start_worker(threads=1, pgqueue=DECLARED)
-    assert Schedule.objects.get(name="each night").expression == "0 3 * * *"
 
 
 def test_workers_heed_at_once_what_people_do(start_worker):

@@ -64,14 +64,6 @@ def test_a_pattern_serves_queues_that_are_made_later(start_worker, the_ledger):
     assert {"shop.eu", "shop.us", "mail"} == set(notes(the_ledger))
 
 
-def test_a_worker_says_what_it_has_understood(start_worker):
-    """Entry by entry, and the order if it is not by priority."""
-    worker = start_worker("--queues=mail=3:4,*", "--queues=-old")
-
-    (line,) = worker.lines("^  queues ")
-    assert "  queues       mail=3:4, *, -old (weighted order)" == line
-
-
 # Who goes first ----------------------------------------------------------------------
 
 
@@ -124,33 +116,6 @@ def test_a_cap_holds_and_leaves_the_other_threads_to_others(
     assert 2 == most_at_once(the_ledger, set(slow))
 
 
-def test_a_cap_holds_over_the_priorities_of_a_queue(start_worker, the_ledger):
-    """And for each queue of a pattern by itself."""
-    to = crash_tasks.record_slowly
-    ids = [
-        put(queue, 15, to=to, priority=priority, seconds=0.01)
-        for queue in ("shop.a", "shop.b")
-        for priority in (0, 5)
-    ]
-
-    start_worker("--queues=shop.*:2", threads=8)
-    wait_until_final([job for some in ids for job in some])
-
-    assert 2 == most_at_once(the_ledger, {*ids[0], *ids[1]})
-    assert 2 == most_at_once(the_ledger, {*ids[2], *ids[3]})
-    assert 4 == most_at_once(the_ledger, {job for some in ids for job in some})
-
-
-def test_jobs_behind_a_cap_start_as_soon_as_it_has_room(start_worker, the_ledger):
-    """Also where a thread goes on before its ack: not at the poll in ten minutes."""
-    ids = put("b", 200, to=crash_tasks.record_batched)
-
-    start_worker("--queues=b:3,c", threads=8)
-    wait_until_final(ids)
-
-    assert most_at_once(the_ledger, set(ids)) <= 3
-
-
 # Ageing ------------------------------------------------------------------------------
 
 
@@ -188,24 +153,3 @@ def test_a_job_of_low_priority_starts_though_higher_ones_keep_coming(
     passed_over = [entry for entry in before if enqueued_at + 1 < entry.at]
     assert len(passed_over) < STARTS_A_SECOND / 2
     assert len(before) < FLOOD - 200
-
-
-def test_a_band_that_waits_long_gets_a_twentieth_of_the_starts(
-    start_worker, the_ledger
-):
-    """No more: the rest is for those that go first."""
-    high = put("high", 2_000, priority=50)
-    low = put("low", 1_000, priority=-50)
-    wait_for(
-        lambda: Job.objects.filter(pk=low[0]).due().exists(), what="all of them wait"
-    )
-
-    start_worker(threads=2, pgqueue={"AGEING_SECONDS": 0})
-    wait_until_final(high, 30)
-
-    starts = the_ledger.entries("start")
-    last_high = max(n for n, entry in enumerate(starts) if entry.note == "high")
-    lows = sum(entry.note == "low" for entry in starts[:last_high])
-    # The first claim may be made before the low ones are seen, and those of the last
-    # start after its high ones.
-    assert 2_000 / 19 == pytest.approx(lows, abs=2 * CLAIM_MAX / 20 + 2)

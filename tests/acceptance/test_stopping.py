@@ -108,20 +108,6 @@ def test_a_second_term_leaves_at_once_and_its_jobs_are_back_within_seconds(
     assert {"succeeded"} == {place.state for place in final.values()}
 
 
-def test_term_to_the_whole_group_is_one_term(start_worker, the_ledger, gate):
-    """As a container's init may do it: running jobs finish all the same."""
-    worker, ids = run_gated(start_worker, the_ledger, gate)
-
-    worker.signal_group(signal.SIGTERM)
-    worker.wait_for_lines("stopping ")
-    gate.touch()
-
-    assert EXIT_CLEAN == worker.wait()
-    final = wait_until_final(ids)
-    assert {(0, 1)} == {(place.crashes, place.deliveries) for place in final.values()}
-    assert {} == the_ledger.repeated()
-
-
 def test_ctrl_c_is_a_term(start_worker, the_ledger, gate):
     """SIGINT reaches the whole group from a terminal; running jobs finish."""
     worker, ids = run_gated(start_worker, the_ledger, gate)
@@ -133,17 +119,6 @@ def test_ctrl_c_is_a_term(start_worker, the_ledger, gate):
     assert EXIT_CLEAN == worker.wait()
     wait_until_final(ids)
     assert {} == the_ledger.repeated()
-
-
-@pytest.mark.parametrize("round_number", range(3))
-def test_term_at_start_up_stops_it_cleanly(start_worker, round_number):
-    """Sent the moment the first child exists, it reaches all four."""
-    worker = start_worker(processes=4, wait=False)
-    # Before that its only child may be a helper of the embedded server.
-    worker.wait_for_lines("Ready")
-    wait_for(worker.children, what="a child was forked")
-
-    assert EXIT_CLEAN == worker.stop()
 
 
 def test_a_drained_worker_leaves_by_itself(start_worker, the_ledger):

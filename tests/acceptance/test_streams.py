@@ -128,26 +128,6 @@ def test_a_stream_ends_as_its_job_does(start_worker, gate):
     assert DeadLetter.objects.filter(pk=job).exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_a_process_that_is_killed_leaves_what_was_read(start_worker, gate, pool):
-    """Each value is given once, and the next delivery begins anew."""
-    (job,) = enqueue(control_tasks.emits, gate=str(gate), then="die")
-    opens(gate, 1)
-    start_worker(f"--pool={pool}")
-    reading = Reading(job)
-    reading.wait_for("first of 1", job)
-
-    opens(gate, 2)
-
-    assert ["first of 1", job, "first of 1", job, "last"] == reading.wait()
-    assert [False, False, True, False, False] == [
-        each.is_restart for each in reading.given
-    ]
-    sequences = [each.sequence for each in reading.given]
-    assert sorted(set(sequences)) == sequences
-
-
 @pytest.mark.parametrize("pool", ["threads", "processes"])
 def test_values_of_an_atomic_task_are_told_before_its_commit(start_worker, gate, pool):
     """By another connection than that of the task."""
@@ -161,15 +141,3 @@ def test_values_of_an_atomic_task_are_told_before_its_commit(start_worker, gate,
     opens(gate, 1)
     assert ["before", "after"] == reading.wait()
     assert (0, 1) == (Job.objects.count(), Effect.objects.count())
-
-
-def test_coroutines_emit(start_worker, gate):
-    """As functions do, without waiting."""
-    (job,) = enqueue(control_tasks.emits_async, gate=str(gate))
-    start_worker()
-    reading = Reading(job)
-
-    reading.wait_for("before")
-
-    opens(gate, 1)
-    assert ["before", "after"] == reading.wait()

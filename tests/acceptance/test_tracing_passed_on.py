@@ -10,15 +10,10 @@ from collections import Counter
 
 import pytest
 from django.db import connection
-from opentelemetry.sdk.trace import TracerProvider, sampling
 
 from django_pgqueue.management.bench import bare_settings
-from django_pgqueue.models import ArchivedJob
-from django_pgqueue.tasks.tracing import drops_unsampled
-from django_pgqueue.testing import drain
-from tests.app import span_tasks, tasks
+from tests.app import span_tasks
 from tests.harness import spans as harness
-from tests.harness.factories import make_job
 from tests.harness.spans import request
 from tests.harness.waiting import patience
 
@@ -73,44 +68,6 @@ def test_what_is_not_sampled_stays_so(spans, start_traced):
     assert [] == spans.all()
 
 
-def test_a_sampler_that_records_it_nevertheless_is_asked(spans, start_traced):
-    """What only the default ones are known to drop is not dropped by us."""
-    make_job(task=tasks.noop.name, headers={"trace": {"traceparent": OTHERS}})
-    told = {"OTEL_TRACES_SAMPLER": "always_on"}
-    assert 0 == start_traced("--drain", environment=told).wait()
-
-    attempt = spans.one("process default")
-    assert OTHERS == f"00-{attempt.trace:032x}-{attempt.parent:016x}-00"
-
-
-def test_an_attempt_is_not_of_the_request_in_which_a_test_runs_it(spans):
-    """Neither one without a context, nor one of another trace."""
-    make_job(
-        task=span_tasks.sends_on.name,
-        args=["x"],
-        headers={"trace": {"traceparent": OTHERS}},
-    )
-    with request():
-        drain()
-
-    assert {OTHERS: 2} == contexts()
-    assert ["GET /"] == [span.name for span in spans.all()]
-
-
-@pytest.mark.parametrize("note", ["", "x" * 300])
-def test_it_does_not_matter_what_else_is_in_the_headers(spans, note):
-    """Short headers are read by us alone, and long ones for the task."""
-    make_job(
-        task=span_tasks.sends_on.name,
-        args=["x"],
-        headers={"note": note, "trace": {"traceparent": OTHERS}},
-    )
-    drain()
-
-    sent = ArchivedJob.objects.get(task=tasks.noop.name)
-    assert {"trace": {"traceparent": OTHERS}} == sent.headers
-
-
 SET_UP_LATE = """
 from django_pgqueue.tasks.tracing import RECORDER
 from opentelemetry import trace
@@ -131,41 +88,3 @@ def test_an_sdk_that_is_set_up_late_is_found():
         check=True,
         timeout=30 * patience(),
     )
-
-
-class Stubborn(sampling.ParentBased):
-    """Describes itself as what it is not."""
-
-    def should_sample(self, *args, **kwargs):
-        return sampling.ALWAYS_ON.should_sample(*args, **kwargs)
-
-
-@pytest.mark.parametrize(
-    "sampler, drops",
-    [
-        (sampling.DEFAULT_ON, True),
-        (sampling.DEFAULT_OFF, True),
-        (sampling.ParentBasedTraceIdRatio(0.01), True),
-        (sampling.ParentBased(sampling.ParentBased(sampling.ALWAYS_ON)), True),
-        (sampling.ALWAYS_ON, False),
-        (sampling.TraceIdRatioBased(0.01), False),
-        (
-            sampling.ParentBased(
-                sampling.ALWAYS_ON, remote_parent_not_sampled=sampling.ALWAYS_ON
-            ),
-            False,
-        ),
-        (
-            sampling.ParentBased(
-                sampling.ALWAYS_ON, local_parent_not_sampled=sampling.DEFAULT_OFF
-            ),
-            False,
-        ),
-        (sampling.AlwaysRecordSampler(sampling.DEFAULT_ON), False),
-        (Stubborn(sampling.ALWAYS_ON), False),
-    ],
-    ids=lambda each: each.get_description() if hasattr(each, "_root") else None,
-)
-def test_samplers_that_heed_parents_are_known_by_their_words(sampler, drops):
-    """Any other is asked about each attempt."""
-    assert drops == drops_unsampled(TracerProvider(sampler=sampler))

@@ -82,20 +82,3 @@ def test_a_savepoint_takes_its_jobs_with_it_and_the_others_wake_the_worker(
 
     assert gone not in places()
     assert {inner, outer} == set(the_ledger.starts())
-
-
-def test_an_inner_block_that_succeeded_is_gone_with_the_outer_one(
-    start_worker, the_ledger
-):
-    """What a released savepoint enqueued belongs to the transaction around it."""
-    start_worker()
-
-    with suppress(Changed), transaction.atomic():
-        with transaction.atomic():
-            gone = enqueue(crash_tasks.record, 3)
-        raise Changed
-    after = enqueue(crash_tasks.record)
-    wait_until_final(after)
-
-    assert set() == set(gone) & set(places())
-    assert after == list(the_ledger.starts())

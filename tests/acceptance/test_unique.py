@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from django_pgqueue import Unique
 from django_pgqueue.models import ArchivedJob, Job
-from tests.app import crash_tasks, tasks
+from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import REPOSITORY, _databases, wait_until_final
 
@@ -98,52 +98,6 @@ def test_a_late_job_starts_beside_its_callers_and_once_more_for_them(
     wait_for(lambda: len(the_ledger.starts()) == 2, what="it runs for the call")
     assert (late.id, "skipped") == (told.id, told.conflict)
     assert [1, 1] == list(the_ledger.starts().values())
-
-
-def test_a_retry_that_meets_a_newer_job_ends_in_its_favour(
-    start_worker, the_ledger, tmp_path
-):
-    """The worker goes on, tells of it in its log, and the newer job has the key."""
-    gate = tmp_path / "gate"
-    task = crash_tasks.fail_recorded.using(unique=Unique(by=()))
-    worker = start_worker()
-    job = task.delay(gate=str(gate))
-    wait_for(the_ledger.starts, what="it runs")
-    twin = task.using(run_after="1h").delay()
-
-    gate.touch()
-    final = wait_until_final([job.id])
-
-    assert (True, "cancelled") == (twin.created, final[job.id].state)
-    assert ["error", "superseded"] == [entry["kind"] for entry in job.errors]
-    assert twin.id == job.errors[-1]["holder"]
-    assert [twin.id] == list(
-        Job.objects.filter(dedup_key__isnull=False).values_list("pk", flat=True)
-    )
-    worker.wait_for_lines(rf"superseded job={job.id} .* by={twin.id}", 1)
-    other = tasks.add.delay(1, 2)
-    assert "succeeded" == wait_until_final([other.id])[other.id].state
-
-
-def test_a_crashed_holder_has_its_key_until_it_has_run_again(
-    start_worker, the_ledger, tmp_path
-):
-    """Its supervisor takes it back; a lease, which is ten minutes here, is not used."""
-    gate = tmp_path / "gate"
-    task = crash_tasks.record_through_gate.using(
-        unique=Unique(by=(), while_="queued|running")
-    )
-    worker = start_worker()
-    job = task.delay(str(gate))
-    wait_for(the_ledger.starts, what="it runs")
-
-    os.kill(worker.children()[0], signal.SIGKILL)
-    wait_for(lambda: the_ledger.starts()[job.id] == 2, what="it runs again")
-    assert (job.id, "skipped") == (task.delay(str(gate)).id, task.delay("").conflict)
-
-    gate.touch()
-    assert "succeeded" == wait_until_final([job.id])[job.id].state
-    assert task.delay(str(gate)).created
 
 
 @pytest.mark.parametrize("while_", ["queued", "queued|running"])

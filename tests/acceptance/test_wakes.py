@@ -71,30 +71,6 @@ def test_a_job_whose_wake_was_lost_starts_within_the_poll(
     assert row.started_at - row.enqueued_at < timedelta(seconds=0.5) + delay_max()
 
 
-def test_a_job_committed_while_no_worker_runs_starts_with_the_next_one(
-    start_worker, the_ledger
-):
-    """Its NOTIFY was heard by nobody."""
-    ids = enqueue(crash_tasks.record, 3)
-
-    start_worker()
-
-    wait_until_final(ids)
-    assert dict.fromkeys(ids, 1) == the_ledger.starts()
-
-
-def test_a_scheduled_job_starts_at_its_time_not_at_the_next_poll(start_worker):
-    """Due in a second, while the poll is ten minutes away."""
-    start_worker()
-
-    job = crash_tasks.record.using(run_after=1).delay().id
-    wait_until_final([job])
-
-    row = ArchivedJob.objects.get(pk=job)
-    assert row.run_after - row.enqueued_at > timedelta(seconds=0.9)
-    assert timedelta(0) <= row.started_at - row.run_after < delay_max()
-
-
 def test_a_locked_row_is_found_once_its_transaction_rolled_back(
     start_worker, the_ledger, cursor, other_cursor
 ):
@@ -175,18 +151,6 @@ def test_a_job_starts_soon_after_the_listener_was_terminated(start_worker, the_l
     row = ArchivedJob.objects.get(pk=heard[0])
     assert row.started_at - row.enqueued_at < delay_max()
     assert 1 == len(worker.lines("failed     loop=listener"))
-
-
-def test_a_wake_is_not_lost_with_the_claim_that_it_asked_for(start_worker, the_ledger):
-    """The claim fails on a dead connection: the next one does not wait for the poll."""
-    worker = start_worker("--queues=default")
-    wait_until_dry(the_ledger)
-
-    terminate("pgqueue claimer %")
-    (job,) = enqueue(crash_tasks.record)
-    wait_until_final([job])
-
-    assert worker.lines("failed     loop=claimer")
 
 
 def test_every_connection_of_a_worker_is_replaced_when_it_is_terminated(

@@ -6,7 +6,6 @@ import signal
 
 from django_pgqueue.models import Alert
 from tests.app import crash_tasks
-from tests.harness.notices import heard_until_now
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue
 
@@ -40,16 +39,3 @@ def test_with_every_worker_dead_a_lapsed_lease_is_said_once(
     wait_for(lambda: said() or not standing(), what="a worker takes it over")
     assert not standing()
     gate.touch()
-
-
-def test_the_leader_looks_and_others_hear_of_it(start_worker, cursor, other_cursor):
-    """Without anybody's cron."""
-    cursor.execute("SELECT pgqueue_channel()")
-    (channel,) = cursor.fetchone()
-    other_cursor.execute(f'LISTEN "{channel}"')
-    enqueue(crash_tasks.record.using(queue="nobody_serves"))
-    cursor.execute("UPDATE pgqueue_job SET visible_at = visible_at - interval '1 h'")
-    worker = start_worker("--queues", "default")
-    worker.wait_for_lines(r"alert +begins kind=unclaimed_jobs subject=nobody_serves")
-
-    assert "!alert" in heard_until_now(other_cursor.connection, channel)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from django.db import transaction
 
 from django_pgqueue import WorkflowFailed, chain, chord, group
-from django_pgqueue.models import ArchivedJob, Job, Step, Workflow
-from django_pgqueue.tasks import operate
-from tests.app import control_tasks, crash_tasks, lane_tasks
-from tests.app.workflow_tasks import add, give, passes, total
+from django_pgqueue.models import ArchivedJob, Job, Workflow
+from tests.app import control_tasks, crash_tasks
+from tests.app.workflow_tasks import give, passes
 from tests.harness.waiting import wait_for
-from tests.harness.worker_process import wait_until_dry, wait_until_final
 
 MODULES = {
     "TASK_MODULES": ["crash_tasks", "control_tasks", "lane_tasks", "workflow_tasks"]
@@ -70,60 +67,6 @@ def test_steps_of_many_chains_start_at_once(start_worker, the_ledger):
     assert {} == the_ledger.repeated()
 
 
-def test_a_step_of_a_paused_queue_waits_for_it(start_worker, the_ledger):
-    """What comes before it runs; its workflow is running until the queue goes on."""
-    start_worker(pgqueue=MODULES)
-    operate.pause("mail")
-    try:
-        result = chain(give.s(1), passes.using(queue="mail").s(), add.s(1)).delay()
-        wait_for(lambda: Job.objects.filter(queue="mail").exists(), what="its turn")
-        wait_until_dry(the_ledger)
-        assert "running" == result.refresh().status
-        assert [] == the_ledger.entries("start")
-    finally:
-        operate.resume("mail")
-
-    assert 3 == result.get(timeout=TIMEOUT)
-
-
-def test_members_in_lanes_keep_to_them(start_worker, the_ledger):
-    """No more run at a time than the limit says; a group keeps its order."""
-    start_worker(processes=2, pgqueue=MODULES)
-    limited = [lane_tasks.limited.s("t", number) for number in range(20)]
-    # Each of these is stored when the one before it has ended.
-    in_order = chain(
-        *(lane_tasks.flaky_step.si("c", number) for number in range(5)),
-    )
-
-    result = chord([*limited, in_order], give.si("all")).delay()
-
-    assert "all" == result.get(timeout=TIMEOUT)
-    running: Counter[str] = Counter()
-    most: Counter[str] = Counter()
-    for entry in the_ledger.entries():
-        if entry.event in ("start", "end", "failed"):
-            running[entry.note[0]] += 1 if entry.event == "start" else -1
-            most |= running
-    assert 1 == most["c"]
-    assert 1 <= most["t"] <= 3  # As many as that only if the workers are quick.
-    ended_in = [e.note[1] for e in the_ledger.entries("end") if e.note[0] == "c"]
-    assert [*range(5)] == ended_in
-
-
-def test_members_run_in_the_order_of_their_priorities(start_worker, the_ledger):
-    """The options of using() are those of the step's job."""
-    header = [
-        crash_tasks.record.using(priority=priority).s(priority)
-        for priority in (0, 10, 5)
-    ]
-    result = chord(header, give.si("all")).delay()
-
-    start_worker(threads=1, pgqueue=MODULES)
-
-    assert "all" == result.get(timeout=TIMEOUT)
-    assert [10, 5, 0] == [entry.note for entry in the_ledger.entries("start")]
-
-
 def test_a_cancel_asks_what_runs_and_starts_nothing_more(start_worker, the_ledger):
     """One that waits is cancelled at once; the workflow, when none of it runs."""
     start_worker(threads=1, pgqueue=MODULES)
@@ -138,21 +81,6 @@ def test_a_cancel_asks_what_runs_and_starts_nothing_more(start_worker, the_ledge
     assert (1, 3) == (row.succeeded, row.cancelled)
     assert not Job.objects.exists()
     assert 1 == len(the_ledger.entries("start"))
-
-
-def test_a_workflow_that_is_rolled_back_was_never_there(start_worker, the_ledger):
-    """Neither its row, nor a step, nor a job that somebody could have claimed."""
-    start_worker(pgqueue=MODULES)
-    with transaction.atomic():
-        lost = chain(passes.s(1), passes.s()).delay()
-        transaction.set_rollback(True)
-    kept = chain(passes.s(1), passes.s()).delay()
-
-    assert 3 == kept.get(timeout=TIMEOUT)
-    assert [kept.id] == list(Workflow.objects.values_list("id", flat=True))
-    assert {kept.id} == set(Step.objects.values_list("workflow_id", flat=True))
-    assert not {step.id for step in lost.steps()}
-    assert 2 == len(the_ledger.entries("start"))
 
 
 def test_a_group_fails_when_all_of_it_has_ended(start_worker, the_ledger):
@@ -175,15 +103,3 @@ def test_a_group_fails_when_all_of_it_has_ended(start_worker, the_ledger):
     ]
     with pytest.raises(WorkflowFailed, match="is dead"):
         result.get(timeout=0)
-
-
-def test_whoever_stores_a_chord_of_none_wakes_a_worker_for_its_body(
-    start_worker, the_ledger
-):
-    """The header gathers nothing, at once, in the transaction that stores it."""
-    start_worker(pgqueue=MODULES)
-    wait_until_final([crash_tasks.record.delay().id])
-    # From now on it looks where it is told to.
-    wait_until_dry(the_ledger)
-
-    assert 0 == chord([], total.s()).delay().get(timeout=TIMEOUT)
