@@ -80,31 +80,6 @@ def test_one_more_lease_than_a_limit_has_is_found():
     assert 1 == found(lane_checks.lanes_hold_no_more, lane.lease(LIMIT))
 
 
-def test_a_lease_ends_when_the_row_goes_or_is_put_back():
-    """The next job's may begin then."""
-    lane = Lane().lease(1).turn(1, WAITING).lease(2).turn(2, None).turn(1, LEASED)
-
-    assert 0 == found(lane_checks.lanes_hold_no_more, lane)
-
-
-def test_a_job_whose_lease_ran_out_is_leased_anew():
-    """It is the same job, so its lane holds one."""
-    lane = Lane().lease(1).turn(1, replace(LEASED, leased_by="b", deliveries=2))
-
-    assert 0 == found(lane_checks.lanes_hold_no_more, lane)
-
-
-def test_lanes_do_not_count_for_each_other():
-    """Another customer's job, or another task's, may be leased beside."""
-    lane = Lane().lease(1)
-    lane.changes += [
-        change._replace(job=2, seq=10 + change.seq, customer="c2")
-        for change in lane.changes
-    ]
-
-    assert 0 == found(lane_checks.lanes_hold_no_more, lane)
-
-
 def test_a_limit_that_was_never_full_proves_nothing():
     """Such a run had too little to do."""
     lane = Lane("limited").lease(*range(LIMIT - 1))
@@ -135,24 +110,6 @@ def test_who_was_committed_before_and_starts_later_is_found():
     assert 1 == wrong(started(2, 1), apart)
 
 
-def test_of_two_commits_at_the_same_time_either_may_start_first():
-    """And so may one whose client never had an answer."""
-    lane = Lane().turn(1, PARKED).turn(2, PARKED)
-    for first in (
-        operation(1, 1.0, 3.0),
-        operation(1, 1.0, 2.0, "unknown"),
-        operation(1, 1.0, None, "unknown"),
-    ):
-        operations = [first, operation(2, 2.5, 4.0)]
-
-        assert 0 == found(
-            lane_checks.groups_keep_order,
-            lane,
-            runs=started(2, 1),
-            operations=operations,
-        )
-
-
 def test_room_that_nobody_uses_is_found():
     """A job stays parked though its lane has a place, until it is let through."""
     limit = lane_checks.ROOM_SECONDS_MAX
@@ -163,25 +120,6 @@ def test_room_that_nobody_uses_is_found():
 
     assert 0 == wrong(limit - 1)
     assert 1 == wrong(limit + 1)
-
-
-def test_a_limit_that_has_become_smaller_is_found():
-    """Others go through meanwhile, and still one place is never taken."""
-    lane = Lane("limited").lease(*range(LIMIT - 1)).turn(10, PARKED)
-    for job in range(11, 31):
-        lane.turn(job, PARKED).turn(job - 11 if job < 15 else job - 1, None)
-        lane.turn(job, WAITING)
-    lane.turn(10, WAITING)
-
-    assert 1 == found(lane_checks.no_place_is_lost, lane)
-
-
-def test_a_full_lane_has_no_room():
-    """However long the others wait."""
-    lane = Lane().lease(1).turn(2, PARKED).turn(1, None, at=900.0)
-    lane.turn(2, WAITING, at=901.0)
-
-    assert 0 == found(lane_checks.no_place_is_lost, lane)
 
 
 def test_a_point_at_which_nobody_died_is_found():
@@ -198,13 +136,6 @@ def claimed_at(*times, task="paced"):
         lane.turn(1, PARKED).turn(1, WAITING)
         lane.turn(1, replace(LEASED, deliveries=delivery, leased_at=at))
     return lane
-
-
-def test_a_burst_and_then_the_rate_are_all_right():
-    """Three at once, and one each fifteenth of a second."""
-    times = [100.0, 100.0, 100.0, *(100 + n / 15 for n in range(1, 30))]
-
-    assert 0 == found(lane_checks.rates_hold, claimed_at(*times))
 
 
 def test_one_lease_too_many_in_a_time_is_found():

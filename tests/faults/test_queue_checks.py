@@ -15,13 +15,6 @@ def test_one_more_lease_than_a_queue_takes_is_found():
     assert 1 == found(queue_checks.queue_holds_no_more, queue.lease(LIMIT))
 
 
-def test_jobs_of_other_queues_do_not_count():
-    """Though they are of the same customer."""
-    other = Lane().lease(*range(LIMIT + 1))
-
-    assert 0 == found(queue_checks.queue_holds_no_more, other)
-
-
 def test_one_claim_more_than_a_burst_is_found():
     """All of them in the same moment."""
     claims = [100.0] * BURST

@@ -148,17 +148,6 @@ def test_a_saga_that_has_succeeded_is_all_right(check):
     assert [] == succeeded().found(check, "succeeded")
 
 
-@pytest.mark.parametrize("check", OF_ONE)
-@pytest.mark.parametrize("step", saga_checks.STEPS)
-def test_a_saga_that_has_undone_all_is_all_right(step, check):
-    """What is done before the step that gave up is undone, the last one first."""
-    story = Story(step).gives_up(step)
-    done = saga_checks.STEPS[: saga_checks.STEPS.index(step)]
-    story.do(*(UNDO[each] for each in reversed(done)))
-
-    assert [] == story.found(check, "compensated")
-
-
 @pytest.mark.parametrize("state", ["running", "compensating", "failed", "cancelled"])
 def test_a_saga_that_has_not_ended_is_found(state):
     """And one that is told to have ended while a step is active."""
@@ -166,14 +155,6 @@ def test_a_saga_that_has_not_ended_is_found(state):
     story = succeeded()
     story.active = 1
     assert story.found(saga_checks.sagas_end, "succeeded")
-
-
-def test_a_saga_without_a_workflow_is_found():
-    """Its jobs were stored, and its row is gone."""
-    evidence = Evidence(changes=succeeded().changes)
-
-    assert 1 == len(list(saga_checks.sagas_end(evidence, Verdict())))
-    assert list(saga_checks.sagas_are_whole(evidence, Verdict()))
 
 
 @pytest.mark.parametrize(
@@ -235,16 +216,6 @@ def test_another_order_is_found():
     assert 1 == len(story.found(saga_checks.sagas_keep_order, "succeeded"))
 
 
-def test_a_step_that_gives_up_for_no_reason_is_found():
-    """But its process may have died thrice."""
-    check = saga_checks.sagas_give_up_as_planned
-    story = Story().do("reserve").store("charge").end("charge", "exhausted")
-    assert 1 == len(story.found(check, "compensated"))
-
-    story = Story().do("reserve").store("charge").end("charge", "worker_lost")
-    assert [] == story.found(check, "compensated")
-
-
 def test_a_step_that_has_succeeded_without_its_row_is_found():
     """Its outcome is written by the delivery that has written the row."""
     check = saga_checks.effects_are_those_of_sagas
@@ -265,33 +236,6 @@ def test_a_plain_step_may_write_twice_and_an_atomic_one_may_not():
         assert times == len(story.found(check, "running")), task
 
 
-def test_what_gave_up_and_has_written_is_found():
-    """Unless its process died after that, again and again."""
-    check = saga_checks.effects_are_those_of_sagas
-    story = Story("reserve").store("reserve").effect("reserve")
-    assert 1 == len(story.end("reserve", "exhausted").found(check, "compensated"))
-
-    story = Story("reserve").store("reserve").effect("reserve")
-    assert [] == story.end("reserve", "worker_lost").found(check, "compensated")
-
-
-def test_what_is_done_for_another_saga_is_found():
-    """A result went to the wrong one."""
-    story = Story().store("refund").end("refund")
-    story.effects.append((JOBS["refund"], 1, "other/charge undone", "read committed"))
-
-    found = story.found(saga_checks.effects_are_those_of_sagas, "compensating")
-    assert 1 == len(found)
-
-
-def test_what_is_left_over_is_found():
-    """A job in the queue, and a dead letter."""
-    check = saga_checks.sagas_leave_nothing
-    assert 1 == len(succeeded().store("unpack").found(check, "succeeded"))
-    story = Story("pack").do("reserve", "charge").store("pack")
-    assert 1 == len(story.end("pack", "exhausted").found(check, "compensated"))
-
-
 def test_rows_of_the_package_that_say_otherwise_are_found():
     """Of a step, and the counts of a workflow."""
     check = saga_checks.sagas_say_what_was
@@ -309,13 +253,6 @@ def test_a_run_in_which_all_go_one_way_is_found():
     assert compensated().found(check, "compensated")
 
 
-def test_people_who_are_needed_for_another_reason_are_found():
-    """A step must not wait for them, nor a compensation that just fails."""
-    check = saga_checks.people_are_seldom_needed
-    assert [] == Story().wait("refund", "worker_lost").found(check, "compensated")
-    assert 1 == len(Story().wait("refund", "exhausted").found(check, "compensated"))
-
-
 def stubborn(end: str) -> Story:
     """Return a saga whose compensation waits for people, and what these do."""
     story = Story("charge stubborn").gives_up("charge").wait("release")
@@ -323,47 +260,3 @@ def stubborn(end: str) -> Story:
         return story.set_aside("release")
     story.write("release", "dead", "DELETE", Row())
     return story.store("release").effect("release").end("release")
-
-
-def test_a_compensation_that_was_set_aside_or_redriven_is_done():
-    """By hand, or by its job."""
-    for end in ("set aside", "redriven"):
-        for check in OF_ONE:
-            assert [] == stubborn(end).found(check, "compensated"), check.__name__
-
-
-def test_a_stubborn_one_that_waits_for_nobody_is_found():
-    """And another one that does, and people who have had nothing to do."""
-    check = saga_checks.the_stubborn_wait_for_people
-
-    def problems(story):
-        return [
-            text
-            for text in story.found(check, "compensated")
-            if "people have" not in text
-        ]
-
-    assert [] == problems(stubborn("redriven"))
-    assert ["people have had too little to do: {'redriven': 1}"] == stubborn(
-        "redriven"
-    ).found(check, "compensated")
-    story = Story("charge stubborn").gives_up("charge").do("release")
-    assert 1 == len(problems(story))
-    story = stubborn("redriven")
-    story.waiting = []
-    assert 1 == len(problems(story))
-    story = stubborn("redriven")
-    story.waiting *= 2
-    assert 1 == len(problems(story))
-    story = Story("charge").gives_up("charge").wait("release").set_aside("release")
-    assert 1 == len(problems(story))
-
-
-def test_a_reluctant_one_that_is_not_tried_again_is_found():
-    """It works at the attempt after its failures."""
-    check = saga_checks.the_reluctant_are_retried
-    story = Story("charge reluctant").gives_up("charge").store("release")
-    assert [] == story.end("release", attempt=4).found(check, "compensated")
-    story = Story("charge reluctant").gives_up("charge").store("release")
-    assert 1 == len(story.end("release", attempt=1).found(check, "compensated"))
-    assert 1 == len(compensated().found(check, "compensated"))

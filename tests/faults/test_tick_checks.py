@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -79,12 +78,6 @@ def found(check, told):
     return list(check(told, Verdict()))
 
 
-def test_what_is_right_passes():
-    """Five ticks, five jobs, one after the other."""
-    checks = (*tick_checks.ALWAYS, tick_checks.ticks_are_exact)
-    assert [found(check, evidence(GOOD)) for check in checks] == [[], [], [], []]
-
-
 @pytest.mark.parametrize(
     "check,ticks",
     [
@@ -156,13 +149,6 @@ def test_a_policy_that_is_not_followed_is_found(name, catch_up, ticks, is_right)
     assert tick_checks.caught_up(told, "by_policy") == 1
 
 
-def test_a_step_that_leaves_a_due_tick_is_found():
-    """The latest one that is due is issued, whatever the policy."""
-    told = evidence([tick(1)], name="one", module="by_policy", catch_up="one")
-    late = [step._replace(at=step.at + 9) for step in told.steps]
-    assert found(tick_checks.ticks_follow_policy, replace(told, steps=late))
-
-
 def test_overlaps_that_are_wrong_are_found():
     """Two jobs beside each other; a tick that was skipped for no job."""
     policy = {"name": "no overlap", "module": "by_policy", "overlap": "skip"}
@@ -172,20 +158,3 @@ def test_overlaps_that_are_wrong_are_found():
     assert found(tick_checks.overlaps_are_skipped, replace(told, changes=endless))
     skipped = evidence([*GOOD, tick(60, job=None, outcome="overlap")], **policy)
     assert found(tick_checks.overlaps_are_skipped, skipped)
-
-
-def test_a_wrong_clock_that_has_issued_nothing_is_found():
-    """A worker that stands still is no proof of anything."""
-    told = evidence(GOOD)
-    told.measures["issued_by"] = {"right": 5, "fast clock": 0}
-    assert found(tick_checks.every_clock_took_part, told) == [
-        "no worker with a fast clock has issued a tick"
-    ]
-
-
-def test_what_is_due_is_reckoned_without_the_package():
-    """Moments that a period divides, after one and until another."""
-    assert tick_checks.due_between(3, 6.0, 12.0) == [9, 12]
-    assert tick_checks.due_between(3, 5.9, 11.9) == [6, 9]
-    assert tick_checks.due_between(60, 0.0, 59.9) == []
-    assert math.isclose(tick_checks.late_seconds(evidence(GOOD)), 0.1, abs_tol=1e-3)

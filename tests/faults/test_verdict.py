@@ -8,11 +8,9 @@ import pytest
 
 from tests.faults.evidence import (
     Evidence,
-    Forgotten,
     Harm,
     Operation,
     Run,
-    claims_of,
     last_seen_of,
     runs_of,
 )
@@ -185,40 +183,11 @@ def test_a_repeat_after_a_kill_is_explained_and_bites():
     assert (1, 1, 2) == (counts["duplicated"], counts["explained"], counts["executed"])
 
 
-def test_a_repeat_after_a_pause_is_explained():
-    """A lease ran out under a process that stood still; its late ack was refused."""
-    story = Story().claim().start(pid=1).harm("pause_process", 1, seconds=8)
-    story.passes(6).claim("b").start(pid=2).end().ack()
-    story.told.append(("stale", 1, 1, "ack"))
-
-    verdict = verdict_on(story)
-
-    assert verdict.is_valid
-    assert (1, 1) == (verdict.counts["lapsed"], verdict.counts["stale"])
-
-
-def test_a_retry_is_no_duplicate():
-    """A handler that failed is run again because its policy says so."""
-    story = Story().claim().start().fail().give_back().claim().start().end().ack()
-
-    verdict = verdict_on(story)
-
-    assert set() == violations(verdict)
-    assert 0 == verdict.counts["duplicated"]
-
-
 def test_an_acknowledged_job_that_is_nowhere_is_lost():
     """It was stored, and then it was in no table."""
     verdict = verdict_on(Story().claim())
 
     assert {"lost", "leftovers"} == violations(verdict)
-
-
-def test_an_acknowledged_enqueue_that_left_nothing_is_lost():
-    """COMMIT returned, and no row came of it."""
-    verdict = verdict_on(committed_operations=frozenset())
-
-    assert {"lost"} == violations(verdict)
 
 
 @pytest.mark.parametrize("outcome", ["fail", "never attempted"])
@@ -228,16 +197,6 @@ def test_what_nobody_enqueued_is_unexpected(outcome):
     story = Story().claim().start().end().ack()
 
     verdict = verdict_on(story, operations=known, committed_operations=frozenset())
-
-    assert {"unexpected"} == violations(verdict)
-
-
-def test_what_was_stored_in_a_savepoint_that_rolled_back_is_unexpected():
-    """Its key belongs to no transaction of a client."""
-    story = Story().claim().start().end().ack()
-    story.changes = [c._replace(key="op.undone.0") for c in story.changes]
-
-    verdict = verdict_on(story, operations=[])
 
     assert {"unexpected"} == violations(verdict)
 
@@ -287,30 +246,12 @@ def test_a_final_row_without_its_delete_is_illegal():
     assert "illegal" in violations(verdict_on(story))
 
 
-def test_a_change_of_a_final_row_is_illegal():
-    """What has ended does not change."""
-    story = Story().claim().start().end().ack()
-    last = story.changes[-1]
-    story.changes.append(last._replace(operation="UPDATE", old=last.new))
-
-    assert {"illegal"} == violations(verdict_on(story))
-
-
 def test_a_claim_of_a_valid_lease_overlaps():
     """Two workers own the job at once."""
     story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
     story.claim("b").start(pid=2).end().ack()
 
     assert {"overlaps"} == violations(verdict_on(story))
-
-
-def test_a_rescue_from_a_living_process_overlaps():
-    """It notes something after its job was taken: it lives."""
-    story = Story().claim("a").start(pid=1).harm("kill_process", 1).rescue()
-    story.claim("b").start(pid=2).end().ack()
-    story.last_seen[1] = story.now
-
-    assert "overlaps" in violations(verdict_on(story))
 
 
 def test_a_process_id_that_is_given_again_is_another_process():
@@ -351,22 +292,6 @@ def test_a_crash_without_a_kill_is_unexplained():
     assert 0 == verdict.counts["explained"]
 
 
-def test_a_fault_that_hit_somebody_else_explains_nothing():
-    """Faults name their victims."""
-    story = Story().claim().start(pid=1).harm("kill_process", 2).rescue()
-    story.claim("b").start(pid=2).end().ack()
-
-    assert {"unexplained"} == violations(verdict_on(story))
-
-
-def test_a_fault_long_before_explains_nothing():
-    """It has to be felt while the lease was held."""
-    story = Story().harm("kill_process", 1).passes(30)
-    story.claim().start(pid=1).rescue().claim("b").start(pid=2).end().ack()
-
-    assert {"unexplained"} == violations(verdict_on(story))
-
-
 def test_a_lease_that_ran_out_by_itself_is_unexplained():
     """A worker that lives renews it."""
     story = Story().claim().start(pid=1).passes(6)
@@ -381,27 +306,6 @@ def test_a_job_handed_back_although_it_ran_is_illegal():
     story.give_back(attempt=0).claim("b").start(pid=2).end().ack()
 
     assert {"illegal", "unexplained"} == violations(verdict_on(story))
-
-
-def test_a_job_handed_back_before_it_ran_costs_nothing():
-    """It was only claimed."""
-    story = Story().claim().give_back(attempt=0).claim("b").start(pid=2).end().ack()
-
-    verdict = verdict_on(story)
-
-    assert set() == violations(verdict)
-    assert 1 == verdict.bites["returned"]
-
-
-def test_an_interrupted_job_may_run_again():
-    """It was handed back at a stop, and says so."""
-    story = Story().claim().start(pid=1)
-    story.give_back(
-        attempt=0, error_type="django_pgqueue.worker.run.interruption.Interrupted"
-    )
-    story.claim("b").start(pid=2).end().ack()
-
-    assert set() == violations(verdict_on(story))
 
 
 @pytest.mark.parametrize(
@@ -439,14 +343,6 @@ def test_a_run_without_a_claim_is_unexpected():
     assert {"unexpected"} == violations(verdict_on(story))
 
 
-def test_a_delivery_that_started_twice_is_unexplained():
-    """One claim, one run."""
-    story = Story().claim().start().end().ack()
-    story.runs[1, 1].starts = 2
-
-    assert {"unexplained"} == violations(verdict_on(story))
-
-
 CRASH = Harm("crash_server", "", None, 100.5, 103.0)
 
 
@@ -482,53 +378,11 @@ def test_a_crash_of_the_server_forgets_claims_right_before_it(
     assert (None if others else 105.0) == runs[1, 1].failed_at
 
 
-def test_a_claim_is_what_the_history_has():
-    """By job and delivery; what is given back is none."""
-    story = Story().claim().give_back().claim("b")
-    first, _, second = story.changes[1:]
-
-    assert {(1, 1): first.new.leased_at, (1, 2): second.new.leased_at} == claims_of(
-        story.changes
-    )
-
-
-@pytest.mark.parametrize("count, expected", [(4, set()), (5, {"unexplained"})])
-def test_a_crash_forgets_few_claims_of_a_process(count, expected):
-    """More than four are on disk before their jobs start."""
-    forgotten = [Forgotten(Run(n, 1, 1, 100.0), CRASH) for n in range(count)]
-    verdict = verdict_on(Story().claim().start().end().ack(), forgotten=forgotten)
-
-    assert expected == violations(verdict)
-    assert count == verdict.counts["forgotten"]
-
-
 def test_an_ack_of_what_never_ran_was_accepted_wrongly():
     """An outcome has a run before it."""
     story = Story().claim().ack()
 
     assert {"accepted"} == violations(verdict_on(story))
-
-
-def test_a_job_that_crashed_too_often_is_refused_and_that_is_right():
-    """Three crashes, each by a kill, and then no fourth start."""
-    story = Story()
-    for pid in (11, 12, 13):
-        story.claim().start(pid).harm("kill_process", pid).rescue()
-    story.claim().final("dead", "worker_lost")
-
-    verdict = verdict_on(story)
-
-    assert set() == violations(verdict)
-    assert 3 == verdict.counts["crashed"]
-    assert 2 == verdict.counts["explained"]
-
-
-def test_a_job_given_up_before_it_crashed_often_enough_is_illegal():
-    """The limit is three."""
-    story = Story().claim().start(pid=1).harm("kill_process", 1).rescue()
-    story.claim().final("dead", "worker_lost")
-
-    assert {"illegal"} == violations(verdict_on(story))
 
 
 def test_leftovers_are_violations():
@@ -580,31 +434,3 @@ def test_a_dead_letter_that_a_saga_sets_aside_has_ended(together):
 
     assert {"illegal"} == violations(verdict_on(story))
     assert set() == violations(verdict_on(of_saga(story)))
-
-
-def test_a_redriven_job_of_a_saga_runs_again():
-    """People have asked for it; and it is no other job."""
-    story = leave_dead(gave_up(), "queue").claim().start().end().ack()
-
-    verdict = verdict_on(of_saga(story))
-    assert set() == violations(verdict)
-    assert 0 == verdict.counts["duplicated"]
-
-
-def test_what_had_not_given_up_is_not_set_aside():
-    """A dead letter is the end of a delivery."""
-    story = of_saga(leave_dead(gave_up(), "archive"))
-    dead = [change for change in story.changes if change.place == "dead"]
-    story.changes = [change for change in story.changes if change not in dead[:1]]
-
-    assert "illegal" in violations(verdict_on(story))
-
-
-def test_a_saga_is_enqueued_once_with_all_of_its_jobs():
-    """The client has asked for the saga, and the saga for the others."""
-    first = of_saga(Story().claim().start().end().ack())
-    second = of_saga(Story(job=2).claim().start().end().ack())
-    assert set() == violations(verdict_on(first, second))
-    second.changes = [change._replace(workflow=4) for change in second.changes]
-
-    assert {"unexpected"} == violations(verdict_on(first, second))
