@@ -64,23 +64,6 @@ def test_a_settle_whose_answer_was_lost_is_looked_up_and_not_repeated(
     assert worker.lines(r"stopped .* stale=0 ")
 
 
-def test_a_thread_waits_until_its_lost_ack_is_resolved(start_worker, the_ledger, proxy):
-    """One thread, many jobs: each runs once, though an answer was lost among them."""
-    worker = start_worker(
-        "--queues=default", threads=1, databases={"default": proxy.database}
-    )
-    wait_until_final(enqueue(crash_tasks.record))
-    proxy.cut_at(b"pgqueue settler", b"INTO pgqueue_archived_job")
-
-    ids = enqueue(crash_tasks.record, 50)
-    final = wait_until_final(ids)
-
-    assert {("succeeded", 0)} == {(p.state, p.crashes) for p in final.values()}
-    assert {} == the_ledger.repeated()
-    assert proxy.cut_done.is_set()
-    assert 0 == worker.stop()
-
-
 @pytest.mark.slow
 def test_a_deaf_listener_is_found_out_and_replaced(start_worker, the_ledger, proxy):
     """

@@ -7,24 +7,15 @@ recovered by the supervisor, which sees its child die.
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
-from django.db import connection
 
-from django_pgqueue.models import ArchivedJob, DeadLetter
+from django_pgqueue.models import DeadLetter
 from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
 # From a kill to the next start of a taken-back job. A lease is 600 s here.
 RECOVERY_SECONDS_MAX = 2.0
-
-WAITS_FOR_LOCK = """
-SELECT count(*) FROM pg_stat_activity
- WHERE application_name LIKE 'pgqueue settler%' AND wait_event_type = 'Lock'
-"""
 
 
 def states(final):
@@ -145,55 +136,3 @@ def test_a_kill_around_a_retry_or_dead_letter_write_burns_no_attempt(
     kinds = [entry["kind"] for entry in DeadLetter.objects.get(pk=job).errors]
     assert 3 == kinds.count("error")
     assert len(starts) - 3 == kinds.count("worker_lost") == final[job].crashes
-
-
-def test_a_kill_inside_a_batch_write_that_commits_later_repeats_nothing(
-    start_worker, the_ledger, gate, cursor
-):
-    """
-    The server finishes the statement of a dead client: those jobs are done, and the
-    rescue, which comes while it is under way, must not bring them back.
-    """
-    ids = enqueue(crash_tasks.record_through_gate, 3, gate=str(gate))
-    worker = start_worker(threads=3)
-    wait_for(lambda: len(the_ledger.entries("start")) == 3, what="all three run")
-    (child,) = worker.children()
-
-    with cursor.connection.transaction():
-        cursor.execute("SELECT id FROM pgqueue_job WHERE id = %s FOR UPDATE", [ids[2]])
-        gate.touch()
-
-        def is_writing():
-            with connection.cursor() as asking:
-                asking.execute(WAITS_FOR_LOCK)
-                return asking.fetchone()[0]
-
-        wait_for(is_writing, what="the settler's statement waits for the row")
-        os.kill(child, signal.SIGKILL)
-        # One that came as the row is let go could be before the statement, rightly.
-        worker.wait_for_lines("rescued ")
-    final = wait_until_final(ids)
-
-    assert {"succeeded"} == states(final)
-    starts = the_ledger.starts()
-    # The row that was locked was certainly in the write under way.
-    assert 1 == starts[ids[2]]
-    assert the_ledger.repeated() == crashes(final)
-
-
-@pytest.mark.timing
-def test_jobs_of_a_killed_process_start_again_within_two_seconds(
-    start_worker, the_ledger, failpoint
-):
-    """Recovery takes the time of a new process, not of a lease."""
-    (job,) = enqueue(crash_tasks.record)
-    killing = failpoint("running")
-
-    start_worker(threads=1, failpoint=killing)
-    wait_until_final([job])
-
-    first, second = (entry.at for entry in the_ledger.entries("start"))
-    assert second - first < RECOVERY_SECONDS_MAX
-    (entry,) = ArchivedJob.objects.get(pk=job).errors
-    assert ("worker_lost", 1) == (entry["kind"], entry["attempt"])
-    assert "signal 9" in entry["message"]

@@ -16,7 +16,7 @@ from tests.crashes import ticker
 from tests.harness.waiting import patience
 from tests.harness.worker_process import REPOSITORY
 
-KILLS = 20
+KILLS = 5
 
 BEFORE_COMMIT = ["tick.advanced", "tick.inserted", "tick.enqueued", "tick.issued"]
 

@@ -57,21 +57,3 @@ def test_a_poison_job_is_dead_after_three_deaths_and_costs_neighbours_one(
     errors = DeadLetter.objects.get(pk=bad).errors
     assert ["worker_lost"] * 3 == [entry["kind"] for entry in errors]
     assert all(cause in entry["message"] for entry in errors)
-
-
-def test_many_poison_jobs_do_not_stop_the_good_ones(start_worker, the_ledger):
-    """Three of them among sixty good jobs: each good one repeats once at most."""
-    ids, bad = [], []
-    for _ in range(3):
-        ids += enqueue(crash_tasks.record, 20)
-        bad += enqueue(crash_tasks.poison, how="kill")
-
-    start_worker(threads=4, pgqueue={"CRASHES_MAX": 2})
-    final = wait_until_final(ids + bad, 60)
-
-    assert {("dead", "worker_lost")} == {
-        (final[job].table, final[job].state) for job in bad
-    }
-    assert {"succeeded"} == {final[job].state for job in ids}
-    assert {2} == {the_ledger.starts()[job] for job in bad}
-    assert max(the_ledger.starts()[job] for job in ids) <= 2

@@ -60,33 +60,6 @@ def test_what_is_unrelated_goes_on_while_suspects_wait(
     assert max(starts[job] for job in beside) == 2
 
 
-def test_suspects_among_coroutines_run_alone_too(start_worker, the_ledger, tmp_path):
-    """A crash of a few costs each that ran beside it one repeat, and no more."""
-    release, fatal = tmp_path / "release", tmp_path / "fatal"
-    beside = enqueue(async_tasks.agated, 5, gate=str(release))
-    (bad,) = enqueue(async_tasks.apoison, gate=str(fatal))
-    worker = start_worker("--async-slots=10", threads=2, pgqueue=MODULES)
-    wait_for(lambda: len(the_ledger.entries("start")) == 6, what="all six run")
-    fatal.touch()
-    worker.wait_for_lines("alone      jobs=1 ")
-
-    others = enqueue(async_tasks.arecord, 20)
-    wait_until_final(others)
-    release.touch()
-    final = wait_until_final([bad, *beside])
-
-    starts = the_ledger.starts()
-    assert {1} == {starts[job] for job in others}
-    assert ("dead", "worker_lost", 3) == (
-        final[bad].table,
-        final[bad].state,
-        final[bad].crashes,
-    )
-    assert 3 == starts[bad]
-    assert {("succeeded", 1)} == {(final[j].state, final[j].crashes) for j in beside}
-    assert {2} == {starts[job] for job in beside}
-
-
 def test_a_crash_that_met_hundreds_is_narrowed_down_by_halves(
     start_worker, the_ledger, tmp_path
 ):
@@ -138,19 +111,6 @@ def test_a_runner_takes_nobody_with_it(start_worker, the_ledger, tmp_path):
     assert {1} == {the_ledger.starts()[job] for job in beside}
 
 
-def test_a_drained_worker_leaves_no_suspects_behind(start_worker, the_ledger):
-    """It ends when they have ended, and its status is that of a clean stop."""
-    beside = enqueue(crash_tasks.record, 30)
-    (bad,) = enqueue(crash_tasks.poison, how="kill")
-    worker = start_worker("--drain", threads=2, wait=False)
-
-    assert 0 == worker.wait()
-
-    final = wait_until_final([bad, *beside], 1)
-    assert "worker_lost" == final[bad].state
-    assert {"succeeded"} == {final[job].state for job in beside}
-
-
 def test_suspects_of_a_worker_that_is_gone_are_taken_by_another(
     start_worker, the_ledger
 ):
@@ -163,37 +123,6 @@ def test_suspects_of_a_worker_that_is_gone_are_taken_by_another(
     final = wait_until_final([left.pk])
 
     assert ("succeeded", 1) == (final[left.pk].state, final[left.pk].crashes)
-
-
-def test_the_process_for_suspects_leaves_and_comes_again(start_worker, the_ledger):
-    """It is there for as long as jobs wait for it, and no longer."""
-    worker = start_worker(threads=2)
-    for deaths in (1, 2):
-        (bad,) = enqueue(crash_tasks.poison, how="kill")
-        wait_until_final([bad])
-        worker.wait_for_lines(r"stopped    worker=\S+\.alone-", deaths)
-    wait_for(lambda: len(worker.children()) == 1, what="one process is left")
-
-    assert 0 == worker.stop()
-
-
-def test_where_many_wait_there_are_as_many_places_as_processes(
-    start_worker, the_ledger, tmp_path
-):
-    """Each has a process where nothing else runs; the third waits for one of them."""
-    release = tmp_path / "release"
-    jobs = enqueue(crash_tasks.record_through_gate, 3, gate=str(release))
-    Job.objects.filter(pk__in=jobs).update(runs_alone=True, crashes=1)
-    worker = start_worker(processes=2, threads=4)
-
-    wait_for(lambda: len(the_ledger.entries("start")) == 2, what="two of them run")
-    started = the_ledger.entries("start")
-    assert 2 == len({entry.pid for entry in started})
-    assert 4 == len(worker.children())
-    assert 1 == Job.objects.filter(pk__in=jobs, leased_by=None).count()
-    release.touch()
-
-    assert {"succeeded"} == {place.state for place in wait_until_final(jobs).values()}
 
 
 def test_a_stop_gives_a_suspect_back_without_a_crash(

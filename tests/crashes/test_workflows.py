@@ -48,28 +48,6 @@ def test_a_member_whose_worker_dies_is_rescued_and_counted_once(
     assert repeats == sum(the_ledger.repeated().values())
 
 
-@pytest.mark.parametrize("point", ["dead.before", "dead.after"])
-def test_a_kill_around_a_dead_letter_ends_the_workflow_once(
-    start_worker, the_ledger, failpoint, point
-):
-    """Its on_error is called once, whether the write was committed or not."""
-    killing = failpoint(point)
-    canvas = chain(
-        crash_tasks.reject_recorded.s("no"), passes.s(), on_error=crash_tasks.record.s()
-    )
-    result = canvas.delay()
-
-    start_worker(threads=1, failpoint=killing, pgqueue=PATIENT)
-
-    wait_for(lambda: the_ledger.entries("end"), what="on_error")
-    assert "failed" == result.refresh().status
-    assert 1 == len(wait_for(killing.hits, what="the kill"))
-    told = [entry.note["workflow"] for entry in the_ledger.entries("end")]
-    assert [result.id] == told
-    row = Workflow.objects.get()
-    assert (0, 0, 1, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
-
-
 def test_a_settle_whose_answer_is_lost_advances_once(start_worker, the_ledger):
     """The step after it was stored with it, and is not stored again."""
     with Proxy() as proxy:
