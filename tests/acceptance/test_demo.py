@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,11 +23,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from example_project.demo.extra import missing, requirements_of_spark
-from example_project.demo.pipeline import Pipeline, PipelineFailed
+from example_project.demo.extra import requirements_of_spark
 from example_project.demo.processes import Processes
-from example_project.demo.smtp_server import has_hung_up
-from example_project.demo.tally import Tally
 from example_project.demo.verdict import Fate, Kill, Verdict, judge
 from tests.harness.system import require_system
 from tests.harness.waiting import wait_for
@@ -86,16 +81,6 @@ def test_a_run_without_loss_holds():
     )
 
 
-def test_a_run_without_repeats_has_a_short_line():
-    """
-    Nothing was repeated, so nothing needs an explanation.
-    """
-    assert (
-        "accepted 1, sent 1, dead 0, lost 0, repeated 0"
-        == judge({1: SENT}, {1: [1.0]}, []).line()
-    )
-
-
 @pytest.mark.parametrize(
     "fate",
     [SENT, Fate("claimed", None), Fate("scheduled", "not finished"), Fate(None, None)],
@@ -136,28 +121,6 @@ def test_a_repeat_that_no_kill_explains_breaks_the_promise(fate, copies, kills):
     assert "explained by no kill: 1" in verdict.line()
 
 
-def test_a_kill_repeats_one_mail_a_thread():
-    """
-    Three mails cannot have been between 250 and ack on two threads.
-    """
-    fates = {mail: crashed("a") for mail in (1, 2, 3)}
-    copies = {mail: [1.0, 2.0] for mail in (1, 2, 3)}
-    assert judge(fates, copies, [kill("a", 1.5, threads=3)]).holds
-    verdict = judge(fates, copies, [kill("a", 1.5, threads=2)])
-    assert 1 == len(verdict.unexplained)
-    assert not verdict.holds
-
-
-def test_explanations_are_shared_out_well():
-    """
-    A repeat that only one kill explains gets it, though another one looked first.
-    """
-    fates = {1: crashed("a", "b"), 2: crashed("a")}
-    copies = {1: [1.0, 3.0], 2: [1.0, 3.0]}
-    kills = [kill("a", 1.5, threads=1), kill("b", 2.0, threads=1)]
-    assert judge(fates, copies, kills).holds
-
-
 @pytest.mark.parametrize(
     "fates, copies",
     [
@@ -175,54 +138,6 @@ def test_what_does_not_fit_together_breaks_the_promise(fates, copies):
     verdict = judge(fates, copies, [])
     assert 1 == len(verdict.findings)
     assert not verdict.holds
-
-
-def test_each_outcome_is_published_and_counted_once():
-    """
-    Whoever counts more or less than there are mails is named.
-    """
-    mails = {"sent": 990, "failed": 10}
-    assert [] == Tally(mails, mails, mails, mails).findings()
-    wrong = Tally(mails, mails, mails | {"sent": 991}, {"sent": 990, "failed": 9})
-    assert [
-        "The jobs of the subscriptions say 991 sent, and 990 mails are.",
-        "The batches of the group say 9 failed, and 10 mails are.",
-    ] == wrong.findings()
-    assert (
-        "published 990 + 10; counted by jobs 991 + 10, by a consumer group 990 + 9"
-    ) == wrong.line()
-
-
-def test_a_client_that_is_gone_gets_no_250():
-    """
-    The mail server sees that it hung up, even before its event loop is told.
-    """
-
-    async def gone_before_and_after() -> tuple[bool, bool]:
-        accepted: asyncio.Future[asyncio.Transport] = asyncio.Future()
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Accepting(accepted), "127.0.0.1", 0
-        )
-        with socket.create_connection(server.sockets[0].getsockname()[:2]) as client:
-            transport = await accepted
-            before = has_hung_up(transport)
-            client.close()
-            after = has_hung_up(transport)
-        transport.abort()
-        server.close()
-        return before, after
-
-    assert (False, True) == asyncio.run(gone_before_and_after())
-
-
-class Accepting(asyncio.Protocol):
-    """Tells of its connection."""
-
-    def __init__(self, accepted: asyncio.Future[asyncio.Transport]) -> None:
-        self.accepted = accepted
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.accepted.set_result(transport)
 
 
 # The example's own tests ------------------------------------------------------------
@@ -255,20 +170,7 @@ def test_the_tests_of_the_example_pass():
     assert re.search(r"^Ran [1-9]\d* tests", finished.stderr, re.MULTILINE)
 
 
-def test_the_migrations_of_the_example_are_complete():
-    """
-    makemigrations finds nothing to do.
-    """
-    finished = manage("makemigrations", "--check", "--dry-run")
-    assert 0 == finished.returncode, finished.stdout + finished.stderr
-
-
 # The last act of the demonstration --------------------------------------------------
-
-
-def test_what_is_missing_is_what_has_to_be_installed():
-    """A package counts by its name, and only when all of its files are there."""
-    assert ["not-there[a]>=2"] == missing(["pytest>=1,<99", "not-there[a]>=2"])
 
 
 def test_a_machine_without_java_gets_one(monkeypatch, tmp_path):
@@ -287,21 +189,6 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     """Those of a demonstration that has no others."""
     with Processes(tmp_path) as processes:
         yield processes
-
-
-def test_a_package_that_cannot_be_installed_is_told_in_a_line(
-    processes, tmp_path, monkeypatch
-):
-    """As without a network; what pip said is in its log."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    pipeline = Pipeline(processes, tmp_path, ["pgqueue-not-there>=1"])
-    assert "pip installs pgqueue-not-there meanwhile" in pipeline.introduction()
-    pipeline.prepare()
-
-    with pytest.raises(PipelineFailed, match="extra \\[spark\\]: No matching distrib"):
-        pipeline.run()
-
-    processes.check()  # A process that was to end is no fault.
 
 
 # The demonstration ------------------------------------------------------------------
@@ -532,18 +419,3 @@ def test_a_killed_demonstration_leaves_nobody_behind(tmp_path):
     name = said(log, r"database +(pgqueue_demo_\w+),")[1]
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
         server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-
-@pytest.mark.slow
-def test_an_interrupted_demonstration_stops_in_order(tmp_path):
-    """
-    SIGTERM in the middle: everything is stopped, and the status is that of Ctrl+C.
-    """
-    log = tmp_path / f"{uuid4()}.log"
-    with demonstration(log, "--no-spark") as process:
-        said(log, r"sent [1-9]")
-        process.terminate()
-        assert 130 == process.wait(60), log.read_text()
-    assert [] == processes_of(log)
-    folder = said(log, r"logs +(\S+)/logs$")[1]
-    assert not Path(folder).exists()
