@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
-import socket
-import threading
-from email.charset import QP, Charset
 from email.header import decode_header, make_header
 from email.message import MIMEPart
 from email.mime.image import MIMEImage
@@ -21,13 +17,11 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.core.mail import EmailMessage, EmailMultiAlternatives, send_mail
 from django.core.mail.backends import locmem
 from django.core.mail.backends.base import BaseEmailBackend
-from django.db import connection, transaction
-from django.utils.log import AdminEmailHandler
+from django.db import transaction
 
 from django_pgqueue import JobResult
 from django_pgqueue.backends.deliver_mail import deliver_mail
 from django_pgqueue.backends.email import EmailBackend
-from django_pgqueue.backends.mail import read
 from django_pgqueue.backends.mail_route import mailers
 from django_pgqueue.conf import EMAIL_BACKEND
 from django_pgqueue.exceptions import (
@@ -38,7 +32,6 @@ from django_pgqueue.exceptions import (
     WrongDatabase,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.testing import drain
 from tests.harness.mail_server import EMAIL, MailServer, mail_settings
 from tests.harness.waiting import wait_for
@@ -94,31 +87,6 @@ def test_a_mail_is_rolled_back_with_the_data_that_it_is_about(transactional_db, 
     with transaction.atomic():
         send()
     assert [deliver_mail.name] == [job.task for job in Job.objects.all()]
-
-
-def test_many_mails_are_one_insert(db, queued, django_assert_num_queries):
-    """Those without recipients are none, as for Django's own backend."""
-    messages = [EmailMessage("Hi", "", FROM, [ANN]) for _ in range(20)]
-    messages.append(EmailMessage("Nobody", "", FROM))
-    has_mailers = hasattr(mail, "mailers")
-    backend = mail.mailers.default if has_mailers else mail.get_connection()
-
-    with transaction.atomic(), django_assert_num_queries(1):
-        assert 20 == backend.send_messages(messages)
-    assert 20 == Job.objects.count()
-
-
-def test_error_mails_to_the_admins_are_jobs_too(db, queued, settings):
-    """As the logging of Django sends them: in silence."""
-    address = "root@example.org"
-    settings.ADMINS = [address] if django.VERSION >= (6, 0) else [("Root", address)]
-    record = logging.makeLogRecord({"msg": "It broke", "levelno": logging.ERROR})
-
-    AdminEmailHandler().emit(record)
-
-    (job,) = Job.objects.all()
-    assert [address] == job.kwargs["mail"]["to"]
-    assert "It broke" in job.kwargs["mail"]["subject"]
 
 
 def test_async_code_is_told_how(transactional_db, queued):
@@ -205,49 +173,6 @@ def inline_image(data=b"\x89PNG\x00"):
     return part
 
 
-def test_what_a_class_or_a_project_says_of_a_mail_is_kept(db, queued):
-    """The kind of its body, its charset, and what backends of services read."""
-
-    class Page(EmailMessage):
-        content_subtype = "html"
-
-    message = Page("Hi", "<p>é</p>", FROM, [ANN])
-    message.encoding = "iso-8859-1"
-    message.tags, message.metadata = ["receipt"], {"order": 17}
-    message.send()
-
-    (job,) = Job.objects.all()
-    rebuilt = read(decode_value(json.dumps(job.kwargs))["mail"])
-    assert (["receipt"], {"order": 17}) == (rebuilt.tags, rebuilt.metadata)
-    text = rebuilt.message()
-    assert ("text/html", "iso-8859-1") == (
-        text.get_content_type(),
-        str(text.get_content_charset()),
-    )
-
-
-@pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django takes names alone")
-def test_a_charset_with_an_encoding_of_its_own_is_kept(db, queued, server):
-    """As projects say that a body is to be quoted-printable."""
-    message = EmailMessage("Hi", "é", FROM, [ANN])
-    message.encoding = Charset("utf-8")
-    message.encoding.body_encoding = QP
-
-    _, received = delivered(server, message)
-
-    assert "quoted-printable" == received["Content-Transfer-Encoding"]
-    assert "é".encode() == received.get_payload(decode=True).strip()
-
-
-def test_a_mail_on_its_way_is_not_acked(db, queued, server, settings):
-    """Though PGQUEUE['DEFAULTS'] says so of others: it would be sent once at most."""
-    settings.PGQUEUE = {"EMAIL": EMAIL, "DEFAULTS": {"ack_policy": "first"}}
-    server.answers = ["451 Later"]
-    send()
-
-    assert {"retrying": 1, "succeeded": 1} == drain(retries=True).statuses
-
-
 def test_any_backend_may_send_it(db, queued, settings):
     """One that reads parts gets those that were given, and not a finished text."""
     goes_through(settings, locmem.EmailBackend)
@@ -298,15 +223,6 @@ def goes_through(settings, kind):
     settings.PGQUEUE = {"EMAIL": {"through": through}}
 
 
-def test_what_a_backend_did_not_send_was_not_sent(db, queued, settings):
-    """Though it raises nothing: it is tried again."""
-    goes_through(settings, Silent)
-    send()
-
-    (error,) = drain().errors
-    assert "test_email.Silent says that it has sent nothing" in str(error)
-
-
 def test_a_mail_that_was_sent_stays_sent(db, queued, settings, caplog):
     """Whatever happens when the connection is closed."""
     goes_through(settings, Clumsy)
@@ -318,26 +234,6 @@ def test_a_mail_that_was_sent_stays_sent(db, queued, settings, caplog):
     ]
 
 
-def test_a_class_that_makes_its_own_text_has_it_sent_as_it_was_made(db, queued, server):
-    """As signed mails need: what was made is stored, with its recipients."""
-
-    class Signed(EmailMessage):
-        def message(self, **told):
-            made = super().message(**told)
-            made["X-Signature"] = "of this very text"
-            return made
-
-        def recipients(self):
-            return [BOB]
-
-    recipients, received = delivered(server, Signed("Hi", "Text", FROM, [ANN]))
-
-    assert received["Message-ID"] == ArchivedJob.objects.get().result
-    assert ([BOB], ANN) == (recipients, received["To"])
-    assert "of this very text" == received["X-Signature"]
-    assert "Text" == received.get_payload().strip()
-
-
 def test_what_cannot_be_stored_is_named(db, queued):
     """Before any SQL."""
     message = EmailMessage("Hi", "", FROM, [ANN])
@@ -347,13 +243,6 @@ def test_what_cannot_be_stored_is_named(db, queued):
         InvalidArgument, match=r"mail\.attributes\.request is a .*object"
     ):
         message.send()
-
-
-def test_a_header_with_a_line_break_is_refused_as_by_django(db, queued):
-    """Where it is sent, and not when it is too late to tell."""
-    with pytest.raises(ValueError, match=r"(?i)newline|linefeed"):
-        send_mail("Hi\nBcc: all@example.org", "", FROM, [ANN])
-    assert 0 == Job.objects.count()
 
 
 def test_a_mail_that_is_too_large_names_both_sizes(db, queued, settings):
@@ -389,20 +278,6 @@ def test_silence_is_kept_and_the_transaction_usable(
         "unstored   task=django_pgqueue.deliver_mail mails=1 error=PayloadTooLarge"
     ] == [record.getMessage() for record in caplog.records]
     assert 1 == Job.objects.count()
-
-
-def test_silence_outlasts_an_error_of_the_database(db, queued, caplog):
-    """As where its tables are missing: the caller's transaction goes on."""
-    backend = EmailBackend(fail_silently=True)
-    with connection.cursor() as cursor, transaction.atomic():
-        cursor.execute("ALTER TABLE pgqueue_job RENAME TO hidden")
-        assert 0 == backend.send_messages([EmailMessage("Hi", "x", FROM, [ANN])])
-        cursor.execute("ALTER TABLE hidden RENAME TO pgqueue_job")
-
-    assert 0 == Job.objects.count()
-    assert ["error=SchemaError"] == [
-        record.getMessage().split()[-1] for record in caplog.records
-    ]
 
 
 @pytest.mark.django_db(databases=["default", "queue"], transaction=True)
@@ -453,21 +328,6 @@ def test_a_worker_sends_a_mail(start_mailer, server, pool):
     assert received["Message-ID"] == ArchivedJob.objects.get(pk=job).result
 
 
-def test_a_worker_whose_own_mails_are_not_stored_sends_those_that_are(
-    queued, server, start_worker
-):
-    """Its settings may have another backend than those of the web server."""
-    own = mail_settings(server.port)
-    if "MAILERS" in own:
-        del own["MAILERS"]["default"]
-    else:
-        del own["EMAIL_BACKEND"]
-    start_worker(settings=own, pgqueue={"EMAIL": EMAIL})
-
-    wait_until_final([send()])
-    assert 1 == len(server.mails)
-
-
 def test_a_4xx_and_a_cut_connection_are_tried_again(db, queued, server):
     """Under the same Message-ID, and with the same date."""
     server.answers = ["451 Later", "", "421 Closing"]
@@ -477,30 +337,6 @@ def test_a_4xx_and_a_cut_connection_are_tried_again(db, queued, server):
     assert {"retrying": 3, "succeeded": 1} == drain(retries=True).statuses
     assert 1 == len(server.mails)
     assert [server.mails[0][1]["Message-ID"]] * 4 == server.asked
-
-
-def test_a_server_that_is_down_is_tried_again(db, queued, server, settings):
-    """As is one that refuses to talk at all: that is not about the mail."""
-    send()
-    with socket.create_server(("127.0.0.1", 0)) as rude:
-        for name, value in mail_settings(rude.getsockname()[1]).items():
-            setattr(settings, name, value)
-        greeter = threading.Thread(target=refuse_to_talk, args=[rude])
-        greeter.start()
-        assert "554" in str(drain().errors[0])
-        greeter.join()
-
-    assert JobResult(Job.objects.get().id).retry()
-    (error,) = drain().errors
-    assert ConnectionRefusedError is type(error)
-    assert "retrying" == JobResult(Job.objects.get().id).status
-
-
-def refuse_to_talk(listener):
-    """Answer a client as a server does that has had enough of it."""
-    client, _ = listener.accept()
-    with client:
-        client.sendall(b"554 No SMTP service here\r\n")
 
 
 def test_a_5xx_is_a_dead_letter_at_once(start_mailer, server):
@@ -546,21 +382,6 @@ def test_who_was_accepted_is_not_sent_to_again_for_who_was_not(start_mailer, ser
     wait_until_final([letter.id])
     assert [[ANN], [BOB]] == [recipients for recipients, _ in server.mails]
     assert 1 == len({received["Message-ID"] for _, received in server.mails})
-
-
-def test_no_limit_sends_a_mail_again_for_the_refused(db, queued, server, settings):
-    """Their job is stored where the queue is full, and where it is too large."""
-    server.refusals = {BOB: "550 No such mailbox"}
-    send(ANN, BOB)
-    settings.PGQUEUE = {
-        "EMAIL": EMAIL,
-        "PAYLOAD_BYTES_MAX": 128,
-        "QUEUES": {"default": {"depth_max": 1, "priority": 7}},
-    }
-
-    assert {"succeeded": 1, "dead": 1} == drain().statuses
-    assert [[ANN]] == [recipients for recipients, _ in server.mails]
-    assert 7 == DeadLetter.objects.get().priority
 
 
 def test_a_killed_worker_sends_a_mail_twice_at_most(start_mailer, server):

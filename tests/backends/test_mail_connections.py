@@ -7,8 +7,7 @@ import pytest
 from django_pgqueue.backends import mail_connections
 from django_pgqueue.models import ArchivedJob
 from django_pgqueue.testing import drain
-from tests.backends.test_email import ANN, BOB, queued, send, server, start_mailer
-from tests.harness.mail_server import MailServer, mail_settings
+from tests.backends.test_email import queued, send, server, start_mailer
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
@@ -34,16 +33,6 @@ def test_a_worker_sends_mails_by_one_connection(start_mailer, server):
     wait_for(lambda: server.open == 0, what="the connection is closed")
 
 
-def test_outside_of_workers_each_mail_has_its_own(db, queued, server):
-    """Nobody would close what is kept there."""
-    for _ in range(2):
-        send()
-
-    assert {"succeeded": 2} == drain().statuses
-    assert 2 == len({*server.peers})
-    wait_for(lambda: server.open == 0, what="both are closed")
-
-
 def test_a_mail_that_fails_fails_no_other(db, kept, server):
     """Its connection is closed; the next mail has a new one."""
     server.answers = ["250 OK", "554 5.7.1 Spam", "250 OK"]
@@ -53,16 +42,6 @@ def test_a_mail_that_fails_fails_no_other(db, kept, server):
     assert {"succeeded": 2, "dead": 1} == drain().statuses
     first, second, third = server.peers
     assert first == second != third
-
-
-def test_recipients_are_told_for_each_mail_by_itself(db, kept, server):
-    """Those that a server refused of one are none of the next one's."""
-    server.refusals = {BOB: "550 No such mailbox"}
-    send(ANN, BOB)
-    send(ANN)
-
-    assert {"succeeded": 2, "dead": 1} == drain().statuses
-    assert [[ANN], [ANN]] == [recipients for recipients, _ in server.mails]
 
 
 def test_a_connection_that_the_server_ended_is_not_used(db, kept, server):
@@ -78,20 +57,6 @@ def test_a_connection_that_the_server_ended_is_not_used(db, kept, server):
     assert 1 == ArchivedJob.objects.get(pk=job).attempt
 
 
-def test_other_settings_have_another_connection(db, kept, server, settings):
-    """As where the host of the mail server is changed while nobody sends."""
-    send()
-    drain()
-    with MailServer() as other:
-        for name, value in mail_settings(other.port).items():
-            setattr(settings, name, value)
-        send()
-        assert {"succeeded": 1} == drain().statuses
-
-        assert (1, 1) == (len(server.mails), len(other.mails))
-        mail_connections._connections.close_old(every=True)
-
-
 def test_a_connection_is_closed_when_no_mail_comes(db, kept, server, monkeypatch):
     """After a while, by itself."""
     monkeypatch.setattr(mail_connections, "KEPT_SECONDS", 0.05)
@@ -99,15 +64,3 @@ def test_a_connection_is_closed_when_no_mail_comes(db, kept, server, monkeypatch
     drain()
 
     wait_for(lambda: server.open == 0, what="it is closed")
-
-
-def test_a_connection_sends_so_many_mails(db, kept, server, monkeypatch):
-    """Servers refuse more."""
-    monkeypatch.setattr(mail_connections, "MAILS_MAX", 2)
-    for _ in range(3):
-        send()
-
-    drain()
-
-    first, second, third = server.peers
-    assert first == second != third

@@ -6,7 +6,6 @@ import os
 
 import pytest
 from django.core.mail import EmailMessage
-from django.db import transaction
 
 from django_pgqueue.backends.deliver_mail import store_mails
 from django_pgqueue.backends.email import EmailBackend
@@ -14,7 +13,7 @@ from django_pgqueue.backends.mail_files import FILE_BYTES_LEAST, FILES_BYTES_MAX
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.models import DeadLetter, Job, MailFile, MailFileUse
 from django_pgqueue.testing import drain
-from tests.backends.test_email import ANN, BOB, FROM, inline_image, queued, server
+from tests.backends.test_email import ANN, BOB, FROM, queued, server
 
 __all__ = ["queued", "server"]
 
@@ -51,46 +50,6 @@ def test_a_file_over_the_limit_of_payloads_is_kept_once(db, queued, server):
     assert [[("film.mp4", FILM)]] * (count + 1) == [
         files_of(received) for _, received in server.mails
     ]
-
-
-def test_text_inline_parts_and_finished_text_are_kept_beside_too(db, queued, server):
-    """A text is one again when it is sent."""
-
-    class Signed(EmailMessage):
-        def message(self, **told):
-            return super().message(**told)
-
-    rows = "a;ü\n" * FILE_BYTES_LEAST
-    message = with_file(rows, name="rows.csv")
-    image = inline_image(b"\x89PNG" * FILE_BYTES_LEAST)
-    message.attach(image)
-    message.send()
-    with_file(FILM, kind=Signed).send()
-
-    assert 4 == MailFile.objects.count()
-    assert all(len(str(job.kwargs)) < FILE_BYTES_LEAST for job in Job.objects.all())
-    assert {"succeeded": 2} == drain().statuses
-    (_, first), (_, second) = server.mails
-    ((_, text),) = files_of(first)
-    assert rows == text.decode().replace("\r\n", "\n")
-    (png,) = (p for p in first.walk() if p.get_content_type() == "image/png")
-    assert b"\x89PNG" * FILE_BYTES_LEAST == png.get_payload(decode=True)
-    assert [("film.mp4", FILM)] == files_of(second)
-
-
-def test_a_file_is_rolled_back_with_its_mail(transactional_db, queued):
-    """And stored without a transaction of the caller's."""
-    with transaction.atomic():
-        with_file().send()
-        transaction.set_rollback(True)
-    assert (0, 0) == (MailFile.objects.count(), Job.objects.count())
-
-    with_file().send()
-    assert (1, 1, 1) == (
-        MailFile.objects.count(),
-        MailFileUse.objects.count(),
-        Job.objects.count(),
-    )
 
 
 def test_files_of_a_mail_have_a_limit(db, queued, django_assert_num_queries):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 
 import django
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import JobResult, Limit, Unique
+from django_pgqueue import JobResult, Unique
 from django_pgqueue.backends import tasks as backend_module
 from django_pgqueue.backends.declared import JobTask, PgQueueTask
 from django_pgqueue.backends.django_api import (
@@ -28,9 +27,8 @@ from django_pgqueue.backends.django_api import (
 )
 from django_pgqueue.backends.results import STATUSES
 from django_pgqueue.backends.tasks import PgQueueBackend
-from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge, QueueFull
+from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.signals import queue_full
 from django_pgqueue.tasks import depth
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.testing import drain
@@ -44,7 +42,7 @@ from tests.app.standard_tasks import (
     raises,
     tell_attempt,
 )
-from tests.harness.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_job
 
 BACKEND = "django_pgqueue.backends.tasks.PgQueueBackend"
 
@@ -99,29 +97,12 @@ def fails(why):
     raise ValueError(why)
 
 
-def enqueues_another():
-    """A third one."""
-    multiply.enqueue(1, 2)
-
-
 async def plain_async(x):
     """A coroutine function at module level."""
 
 
 def takes_other(job, x):
     """Its first parameter is not called context."""
-
-
-def test_the_backend_supports_everything_that_django_asks_for():
-    """Defer, async tasks, results and priorities are supported."""
-    backend = task_backends["default"]
-    assert isinstance(backend, PgQueueBackend)
-    assert [True] * 4 == [
-        backend.supports_defer,
-        backend.supports_async_task,
-        backend.supports_get_result,
-        backend.supports_priority,
-    ]
 
 
 def test_a_declared_task_is_one_of_ours_too():
@@ -152,37 +133,6 @@ def test_enqueue_stores_what_the_task_says():
 
 
 @pytest.mark.django_db
-def test_enqueue_is_one_query():
-    """No look-up comes with it."""
-    multiply.enqueue(1, 2)
-    with CaptureQueriesContext(connection) as queries:
-        multiply.enqueue(1, 2)
-    assert 1 == len(queries)
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"priority": 7, "queue_name": "standard"},
-        {"run_after": datetime(2030, 1, 1, tzinfo=UTC)},
-        {
-            "run_after": datetime(2020, 1, 1, tzinfo=UTC),
-            "backend": "mail",
-            "queue_name": "mail",
-        },
-    ],
-)
-def test_what_enqueue_returns_is_what_is_stored(options, heard):
-    """Also the time, which is the database's, and what using() has said."""
-    result = multiply.using(**options).enqueue(1, right=2)
-
-    assert multiply.get_result(result.id) == result == heard[0][3]
-    assert Job.objects.get().enqueued_at == result.enqueued_at
-
-
-@pytest.mark.django_db
 def test_what_a_skipped_call_returns_is_what_stands_for_it():
     """The other job's arguments and time, not those of the call."""
     task = backend_module.task(plain, unique=Unique(by=()))
@@ -203,77 +153,12 @@ def logged(caplog, how):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("how", ["immediate", "drain"])
-def test_the_log_is_that_of_djangos_immediate_backend(how, settings, caplog):
-    """Enqueued, RUNNING, and how it ended; with the traceback of what it raised."""
-    settings.PGQUEUE = {"MODE": "immediate"} if how == "immediate" else {}
-    results, lines = logged(caplog, how)
-
-    for result, ended in zip(results, ["SUCCESSFUL", "FAILED"], strict=True):
-        mine = [line for line in lines if f"id={result.id} " in line.getMessage()]
-        assert ["DEBUG", "INFO", "ERROR" if ended == "FAILED" else "INFO"] == [
-            line.levelname for line in mine
-        ]
-        said = [line.getMessage().split()[-2:] for line in mine]
-        assert ["enqueued", "backend=default"] == said[0]
-        assert ["state=RUNNING", f"state={ended}"] == [words[-1] for words in said[1:]]
-    told = logging.Formatter().format(lines[-1])
-    assert told.endswith("ValueError: no luck")
-    assert "in fails" in told
-
-
-@pytest.mark.django_db
-def test_a_job_of_a_job_is_enqueued_before_it_is_started(heard, settings):
-    """Immediate mode runs it when the one that runs has ended."""
-    settings.PGQUEUE = {"MODE": "immediate"}
-    first = backend_module.task(enqueues_another).enqueue()
-
-    names = [(name, int(result.id) - int(first.id)) for name, _, _, result in heard]
-    assert [
-        *(("enqueued", 0), ("started", 0), ("enqueued", 1), ("finished", 0)),
-        *(("started", 1), ("finished", 1)),
-    ] == names
-
-
-@pytest.mark.django_db
 def test_enqueue_is_part_of_the_callers_transaction():
     """What rolls back was never enqueued."""
     with transaction.atomic():
         multiply.enqueue(1, 2)
         transaction.set_rollback(True)
     assert 0 == Job.objects.count()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_aenqueue_waits_for_room_and_no_thread_does(settings):
-    """In a queue that may hold so many jobs; enqueue() is refused as delay() is."""
-    blocks = {"depth_max": 1, "on_full": "block", "block_seconds": 60}
-    settings.PGQUEUE = {"QUEUES": {"default": blocks}}
-    multiply.enqueue(1, 2)
-    with (
-        transaction.atomic(),
-        pytest.raises(QueueFull, match="with a transaction open"),
-    ):
-        multiply.enqueue(1, 2)
-
-    def make_room():
-        Job.objects.all().delete()
-
-    async def enqueue():
-        is_full = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def hear(**fields):
-            loop.call_soon_threadsafe(is_full.set)
-
-        queue_full.connect(hear)
-        waiting = asyncio.ensure_future(multiply.aenqueue(3, right=4))
-        await is_full.wait()
-        await sync_to_async(make_room)()
-        return await waiting
-
-    result = async_to_sync(enqueue)()
-    assert str(Job.objects.get().pk) == result.id
 
 
 @pytest.mark.django_db
@@ -394,28 +279,6 @@ def test_live_states_are_ready_or_running(status, columns):
         assert datetime(2020, 1, 1, tzinfo=UTC) == result.started_at
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("state", ["cancelled", "expired"])
-def test_a_job_that_did_not_run_has_failed(state):
-    """Cancelled and expired jobs are FAILED for Django, without an error."""
-    job_id = make_archived_job(task="tests.app.standard_tasks.multiply", state=state).pk
-    result = task_backends["default"].get_result(str(job_id))
-    assert (TaskResultStatus.FAILED, []) == (result.status, result.errors)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_crash_is_an_error_of_its_own():
-    """An entry without an exception has our base class and says what happened."""
-    entry = {"kind": "worker_lost", "worker": "w-1", "message": "signal 9"}
-    job_id = make_dead_letter(
-        task="tests.app.standard_tasks.multiply", errors=[entry, entry]
-    ).pk
-    result = task_backends["default"].get_result(str(job_id))
-    assert ["w-1", "w-1"] == result.worker_ids
-    assert "PgQueueError" == result.errors[0].exception_class.__name__
-    assert "signal 9" == result.errors[0].traceback
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "result_id", ["", "0", "12345", "abc", "-1", "1.5", str(2**63), "9" * 60, "٣", 7]
@@ -427,16 +290,6 @@ def test_an_unknown_id_does_not_exist(result_id):
 
 
 @pytest.mark.django_db
-def test_the_queue_of_a_result_need_not_be_allowed_any_more(settings):
-    """What settings say today is about jobs to come; the job keeps what it was told."""
-    settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"]}}
-    result = multiply.using(queue_name="mail").enqueue(1, 2)
-    settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default"]}}
-
-    assert "mail" == multiply.get_result(result.id).task.queue_name
-
-
-@pytest.mark.django_db
 def test_a_result_belongs_to_its_task():
     """Another task's id is a mismatch; a job of our own decorator is none of these."""
     with pytest.raises(TaskResultMismatch, match="multiply"):
@@ -444,14 +297,6 @@ def test_a_result_belongs_to_its_task():
     own = own_tasks.add.delay(1, 2)
     with pytest.raises(TaskResultDoesNotExist, match=r"no task of django\.tasks"):
         task_backends["default"].get_result(str(own.id))
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_result_of_a_task_that_is_gone_does_not_exist():
-    """A row of a task that no code declares cannot be shown as Django's result."""
-    job_id = make_job(task="gone.for.good").pk
-    with pytest.raises(TaskResultDoesNotExist, match="unknown task"):
-        task_backends["default"].get_result(str(job_id))
 
 
 @pytest.mark.parametrize(
@@ -511,14 +356,6 @@ def test_bad_arguments_are_refused_before_sql(args, kwargs, error, problem):
 
 
 @pytest.mark.django_db
-def test_tuples_and_bytes_become_json_as_django_says():
-    """The result shows the arguments as the task will get them."""
-    result = multiply.enqueue((1, 2), b"text")
-    assert [[1, 2], "text"] == result.args
-    assert [[1, 2], "text"] == Job.objects.get().args
-
-
-@pytest.mark.django_db
 def test_options_of_the_decorator_win_over_those_of_the_backend():
     """OPTIONS are defaults; what a task says holds for it."""
     by_backend = backend_module.task(plain, backend="mail", queue_name="mail")
@@ -531,76 +368,6 @@ def test_options_of_the_decorator_win_over_those_of_the_backend():
     job = Job.objects.get()
     assert 7 == job.max_attempts
     assert "mail" == own.get_result(str(job.id)).backend
-
-
-@pytest.mark.django_db
-def test_a_call_may_get_the_result_of_the_job_that_stands_for_it():
-    """One job of a key; receivers of Django's signal hear of that one."""
-    once = backend_module.task(plain, unique=Unique(by=()))
-    heard = []
-
-    def receiver(task_result, **fields):
-        heard.append(task_result.id)
-
-    task_enqueued.connect(receiver)
-    first, second = once.enqueue(1), once.enqueue(2)
-    task_enqueued.disconnect(receiver)
-
-    assert first.id == second.id
-    assert [first.id] == heard
-    assert [1] == Job.objects.get().args
-
-
-@pytest.mark.django_db
-def test_jobs_of_a_key_wait_for_one_another():
-    """However Django enqueues them, with what the call says; and in one query."""
-    group = backend_module.task(plain, group="x")
-    later = timezone.now() + timedelta(hours=2)
-    with CaptureQueriesContext(connection) as queries:
-        first = group.enqueue("a")
-    assert 1 == len(queries)
-    second = async_to_sync(group.using(priority=7, run_after=later).aenqueue)("a")
-    group.enqueue(x=None)
-
-    lane = f"{plain.__module__}.{plain.__qualname__}:a"
-    columns = ("lane", "lane_capacity", "priority", "visible_at", "run_after")
-    told = [*Job.objects.order_by("pk").values_list(*columns)]
-    assert [(lane, None, 0, None, None), (lane, None, 7, None, later)] == told[:2]
-    assert told[2][0] is None is not told[2][3]
-    statuses = [group.get_result(result.id).status for result in (first, second)]
-    assert [TaskResultStatus.READY] * 2 == statuses
-    assert "parked" == first.job.status
-
-
-@pytest.mark.django_db
-def test_a_limit_of_a_backend_holds_for_each_of_its_tasks(settings):
-    """OPTIONS are defaults, of lanes too."""
-    settings.TASKS = {
-        "default": {"BACKEND": BACKEND, "OPTIONS": {"limit": Limit(2)}},
-    }
-    backend_module.task(plain).enqueue(1)
-    lane = f"{plain.__module__}.{plain.__qualname__}"
-    assert (lane, 2) == Job.objects.values_list("lane", "lane_capacity").get()
-
-
-@pytest.mark.django_db
-def test_a_value_that_no_key_can_have_is_refused_before_sql():
-    """As any that does not fit."""
-    group = backend_module.task(plain, group="x")
-    with (
-        CaptureQueriesContext(connection) as queries,
-        pytest.raises(InvalidArgument, match=r"x is 1.5, a float; group= needs"),
-    ):
-        group.enqueue(1.5)
-    assert 0 == len(queries)
-
-
-@pytest.mark.django_db
-def test_immediate_mode_runs_a_job_of_a_lane(settings):
-    """Once its turn has come."""
-    settings.PGQUEUE = {"MODE": "immediate"}
-    result = backend_module.task(plain, group="x").enqueue("a")
-    assert TaskResultStatus.SUCCESSFUL == result.status
 
 
 @pytest.mark.django_db
@@ -626,15 +393,6 @@ def test_wrong_options_of_a_backend_are_named(options, problem):
     with pytest.raises(InvalidTaskBackend, match=problem) as caught:
         PgQueueBackend("work", {"OPTIONS": options})
     assert "TASKS['work']['OPTIONS']" in str(caught.value)
-
-
-def test_impossible_queue_names_are_found_by_the_checks():
-    """A name that no job could have is an error with a hint."""
-    backend = PgQueueBackend("work", {"QUEUES": ["good", "a b"]})
-    (error,) = backend.check()
-    assert "pgqueue.E009" == error.id
-    assert "'a b'" in error.msg
-    assert [] == list(task_backends["default"].check())
 
 
 @pytest.mark.django_db

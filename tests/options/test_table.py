@@ -172,11 +172,6 @@ def test_an_option_is_added_in_one_file(with_colour):
 ROWS = {**OF_TASK, **OF_USING, **OF_SUBSCRIBE}
 
 
-def test_each_row_says_what_it_means():
-    """In a sentence, for docstrings."""
-    assert [] == [name for name, row in ROWS.items() if not row.doc.endswith(".")]
-
-
 def test_the_default_of_a_row_passes_its_check():
     """It is what somebody could have said."""
     defaults = {n: row.default for n, row in ROWS.items() if row.default is not None}

@@ -16,13 +16,10 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.examine_jobs import leases, tasks, workers
 from django_pgqueue.management.cli.examine_lanes import lanes_held
 from django_pgqueue.models import Job
-from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.pull.queue import queue
 from django_pgqueue.queues import claim
 from django_pgqueue.tasks import operate
 from django_pgqueue.testing import drain
-from django_pgqueue.worker.claim.listener import Wakes
-from django_pgqueue.worker.queue_plan import QueuePlan
 from tests.app.tasks import noop
 from tests.harness.factories import LEASE, make_dead_letter, make_jobs
 
@@ -53,14 +50,6 @@ def test_workers_know_the_queue_as_closed(parcels, cursor):
     assert not known["parcels"].pause_seconds
     assert 0 == drain()
     assert 3 == Job.objects.filter(deliveries=0).count()
-
-
-def test_a_wake_of_a_pull_queue_flags_nothing():
-    """A thousand sends a second cost a worker a glance each."""
-    wakes = Wakes(QueuePlan(), Wakeup())
-    assert wakes.take() is None
-    wakes.flag("!pull:parcels")
-    assert not wakes.pending
 
 
 def test_nobody_is_alarmed(parcels, cursor):
@@ -96,17 +85,6 @@ def test_no_task_goes_to_a_pull_queue(parcels):
         consume("orders", group="g", queue="parcels")(lambda_like)
     with pytest.raises(DeclarationError, match="that of messages"):
         task(name="pgqueue.pull")(lambda_like)
-
-
-def test_a_queue_of_tasks_becomes_no_pull_queue(cursor, declared_anew):
-    """Its jobs would never run; in SQL the database refuses it, too."""
-    make_jobs(1, queue="busy")
-    with pytest.raises(Exception, match="has jobs of tasks"):
-        queue("busy").send(1)
-    with pytest.raises(Exception, match="no pull queue is called nowhere"):
-        cursor.execute("SELECT pgqueue_send('nowhere', '1')")
-    with pytest.raises(Exception, match="queue of tasks"):
-        cursor.execute("SELECT pgqueue_declare_queue('default')")
 
 
 def lambda_like():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-import psycopg
 import pytest
 from prometheus_client.core import CollectorRegistry
 from prometheus_client.exposition import generate_latest
@@ -17,12 +15,10 @@ from django_pgqueue.prometheus.families import of_worker
 from django_pgqueue.pull.queue import queue
 from django_pgqueue.queues import pull_ends, task_spans
 from django_pgqueue.queues.task_spans import COUNTS
-from django_pgqueue.queues.time_buckets import BUCKETS, place_of
 from django_pgqueue.worker.chores import pull_ends as chore_module
 from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.pull_ends import PullEnds
-from django_pgqueue.worker.tally import SERIES_MAX, Tally
-from tests.harness.waiting import wait_for
+from django_pgqueue.worker.tally import Tally
 from tests.queues.test_plans import buffers, explain, nodes
 
 MEASURED = "ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON"
@@ -78,38 +74,6 @@ def test_each_end_counts_as_that_of_a_job(parcels, link, cursor):
         assert told == spans(seconds)
 
 
-def test_a_wait_is_from_due_to_received_and_a_run_from_there_to_its_end(parcels, link):
-    """Also of a message that was given back for later, or whose lease had lapsed."""
-    hour, now = timedelta(hours=1), datetime.now(UTC)
-    ids = parcels.send_many(["sent", "back", "lapsed"])
-    for message in parcels.receive(3):
-        if message.payload == "back":
-            message.nack("1m")
-    # Due 2, 4 and 8 hours ago, though each was sent 20 hours ago.
-    jobs = Job.objects.filter(pk__in=ids)
-    jobs.update(enqueued_at=now - 20 * hour)
-    jobs.filter(pk=ids[0]).update(
-        leased_by=None, attempt=0, deliveries=0, run_after=now - 2 * hour,
-        visible_at=now - 2 * hour,
-    )  # fmt: skip
-    jobs.filter(pk=ids[1]).update(visible_at=now - 4 * hour)
-    jobs.filter(pk=ids[2]).update(visible_at=now - 8 * hour)
-    messages = parcels.receive(3)
-    jobs.update(leased_at=now)
-    parcels.ack(messages)
-    PullEnds(Tally())(link)
-
-    rows = TaskSpan.objects.filter(seconds=3_600)
-    waited = [0] * BUCKETS
-    for hours in (2, 4, 8):
-        waited[place_of(hours * 3_600)] += 1
-    found = [sum(row.waits[n] for row in rows) for n in range(BUCKETS)]
-    # Beside them the first end of what was given back, which has waited for no hours.
-    assert waited[14:] == found[14:]
-    assert 4 == sum(found) == sum(sum(row.runs) for row in rows)
-    assert 14 * 3_600 == pytest.approx(sum(row.wait_seconds for row in rows), abs=99)
-
-
 def test_what_is_rolled_back_is_not_counted(parcels, link, new_cursor):
     """Neither an ack of a client, nor a move of a leader that died in its midst."""
     parcels.send_many([1, 2])
@@ -152,42 +116,6 @@ def test_clients_wait_neither_for_each_other_nor_for_the_leader(
     assert counts(succeeded=3, waits=3, runs=3) == spans()
 
 
-def test_two_leaders_count_each_end_once(parcels, cursor, new_cursor, monkeypatch):
-    """While clients go on."""
-    monkeypatch.setattr(pull_ends, "ROWS_MAX", 3)
-    parcels.send_many(range(120))
-    receipts = [message.receipt for message in parcels.receive(120)]
-    leaders = [Link("default", name="tests: ends") for _ in range(2)]
-
-    def client(number):
-        with psycopg.connect(cursor.connection.info.dsn, autocommit=True) as own:
-            for receipt in receipts[number::3]:
-                own.execute("SELECT pgqueue_ack(%s)", [receipt])
-
-    def lead(link):
-        monkeypatch.setattr(chore_module, "FROM_START_SECONDS", 0.0)
-        count = PullEnds(Tally())
-        wait_for(lambda: count(link) and ended() == [0], what="all is counted")
-        return count._tally.series["parcels", "pgqueue.pull"].ends["succeeded"]
-
-    def ended():
-        with psycopg.connect(cursor.connection.info.dsn) as own:
-            (left,) = own.execute("SELECT count(*) FROM pgqueue_job").fetchone()
-            (rows,) = own.execute("SELECT count(*) FROM pgqueue_pull_end").fetchone()
-        return [left + rows]
-
-    with ThreadPoolExecutor(5) as pool:
-        clients = [pool.submit(client, number) for number in range(3)]
-        told = sum(pool.map(lead, leaders))
-        for each in clients:
-            each.result()
-    for leader in leaders:
-        leader.drop()
-
-    assert 120 == told
-    assert counts(succeeded=120, waits=120, runs=120) == spans()
-
-
 def test_the_leader_tells_them_in_its_metrics_and_adds_them_once(parcels, link):
     """As attempts of the queue; its own counting adds none of them to spans again."""
     tally = Tally()
@@ -208,16 +136,6 @@ def test_the_leader_tells_them_in_its_metrics_and_adds_them_once(parcels, link):
         told = f'pgqueue_worker_attempts_total{{outcome="{outcome}",{labels}}} 1.0'
         assert told in text
     assert f"pgqueue_worker_wait_seconds_count{{{labels}}} 2.0" in text
-
-
-def test_many_pull_queues_are_told_as_one(parcels, link):
-    """Apart from tasks beyond the limit, which are added to spans."""
-    tally = Tally()
-    for number in range(SERIES_MAX):
-        tally.note_pulled(f"q{number}", task_spans.Counted(succeeded=1))
-
-    assert SERIES_MAX == len(tally.series)
-    assert 1 == tally.series["(others)", "pgqueue.pull"].ends["succeeded"]
 
 
 @pytest.mark.parametrize("is_analysed", [False, True])
@@ -241,8 +159,3 @@ def test_a_move_reads_what_it_moves_however_much_there_is(
     scans = {node["Node Type"] for node in nodes(plan) if "Relation Name" in node}
     assert "Seq Scan" not in scans
     assert 2_500 > buffers(plan)
-
-
-def test_an_installation_without_pull_queues_is_asked_seldom(link):
-    """And its leader opens no transaction."""
-    assert chore_module.WITHOUT_SECONDS == PullEnds(Tally())(link)

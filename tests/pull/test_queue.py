@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import connection
 
-from django_pgqueue.exceptions import DeclarationError, InvalidOption, LeaseLost
+from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.pull.queue import queue
-from tests.harness.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,19 +81,6 @@ def test_the_ack_is_one_with_what_its_transaction_writes(thumbs):
     work(fails=False)
     assert Queue.objects.filter(name="effect").exists()
     assert not Job.objects.exists()
-
-
-def test_a_block_whose_message_is_anothers_does_not_commit(thumbs):
-    """Else both would have done the same."""
-    thumbs.send(1)
-    [late] = thumbs.receive()
-    lapse()
-    [heir] = thumbs.receive()
-    for block in (late.atomic, transaction.atomic):
-        with pytest.raises(LeaseLost, match="delivery 1"), block(), late:
-            Queue.objects.create(name="effect")
-    assert not Queue.objects.filter(name="effect").exists()
-    assert heir.ack()
 
 
 def test_async_code_does_the_same(thumbs):
@@ -194,27 +178,6 @@ def test_who_waits_hears_of_what_is_sent(thumbs):
     assert ["late"] == [message.payload for message in received]
 
 
-def test_the_first_two_may_come_at_once(cursor, other_cursor):
-    """Who makes a queue while another makes it and sends finds it made."""
-    make = "SELECT pgqueue_declare_queue('thumbs', in_changes => false)"
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction():
-            # The other has looked for the queue, and waits to look for jobs in it.
-            cursor.execute("LOCK TABLE pgqueue_job")
-            other = pool.submit(other_cursor.execute, make)
-            wait_until_blocked(cursor, other_cursor.connection)
-            cursor.execute(make)
-            cursor.execute("SELECT pgqueue_send('thumbs', '1')")
-        other.result()
-
-
-def test_a_delayed_message_is_noticed_within_the_wait(thumbs):
-    """Nobody tells of a time that comes."""
-    thumbs.send(1, delay=timedelta(milliseconds=400))
-    assert [] == thumbs.receive()
-    assert 1 == len(thumbs.receive(wait="20s"))
-
-
 def test_purge_ends_what_waits(thumbs):
     """And leaves what somebody has received."""
     thumbs.send_many([1, 2, 3])
@@ -224,23 +187,6 @@ def test_purge_ends_what_waits(thumbs):
     assert 5 == thumbs.purge()
     assert message.ack()
     assert 5 == ArchivedJob.objects.filter(state="cancelled").count()
-
-
-@pytest.mark.parametrize(
-    "said, words",
-    [
-        (
-            {"rate": "10/s"},
-            r"queue\(\) has no option rate: .*@task\(rate=…\), .*QUE",
-        ),
-        ({"visibilty": 60}, "no option visibilty. Did you mean 'visibility'"),
-        ({"countdown": 60}, r"queue\(\) has no option countdown\.$"),
-    ],
-)
-def test_an_option_that_there_is_not_is_told_with_the_way_out(said, words):
-    """What tasks have is said where tasks are declared."""
-    with pytest.raises(InvalidOption, match=words):
-        queue("lots", **said)
 
 
 @pytest.mark.parametrize(

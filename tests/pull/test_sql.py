@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 
 import psycopg
@@ -66,44 +65,6 @@ def test_expired_and_cancelled_ones_are_nobodys(declared):
     states = "SELECT args -> 0, state FROM pgqueue_archived_job ORDER BY id"
     assert [(1, "expired"), (2, "cancelled")] == declared.execute(states).fetchall()
     assert second != third
-
-
-def test_an_expired_first_message_frees_its_lane(declared):
-    """The next one of the lane comes by the same call."""
-    declared.execute(
-        "SELECT pgqueue_send('sql', '1', lane => 'a', expires_seconds => 0)"
-    )
-    declared.execute("SELECT pgqueue_send('sql', '2', lane => 'a')")
-    declared.execute("SELECT payload FROM pgqueue_receive('sql', 10)")
-    assert [(2,)] == declared.fetchall()
-
-
-def test_higher_priorities_come_first(declared):
-    """Over lanes and messages in none."""
-    for number, priority in ((1, -1), (2, 5), (3, 0), (4, 5)):
-        declared.execute(
-            "SELECT pgqueue_send('sql', %s, priority => %s, lane => %s)",
-            [json.dumps(number), priority, "a" if number == 4 else None],
-        )
-    got = []
-    for limit in (1, 1, 10):
-        declared.execute("SELECT payload FROM pgqueue_receive('sql', %s)", [limit])
-        got.append([payload for (payload,) in declared.fetchall()])
-    assert [[2], [4], [3, 1]] == got
-
-
-def test_neither_kind_waits_for_all_of_the_other(declared):
-    """What has been due for longest comes first, in lanes and beside them."""
-    for number in range(1, 7):
-        declared.execute(
-            "SELECT pgqueue_send('sql', %s, lane => %s)",
-            [json.dumps(number), f"l{number}" if number % 2 else None],
-        )
-    got = []
-    for _ in range(3):
-        declared.execute("SELECT payload FROM pgqueue_receive('sql', 2) ORDER BY id")
-        got.append([payload for (payload,) in declared.fetchall()])
-    assert [[1, 2], [3, 4], [5, 6]] == got
 
 
 def test_who_waits_in_a_transaction_holds_nobody_up(declared, new_cursor):

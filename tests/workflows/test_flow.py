@@ -10,7 +10,6 @@ from django_pgqueue.testing import drain
 from tests.app.workflow_tasks import (
     SEEN,
     add,
-    fails_at,
     give,
     leaves_nothing,
     pair,
@@ -129,24 +128,6 @@ def test_a_flow_is_a_step_of_another():
     assert all(first_row.finished_at <= row.started_at for row in others)
 
 
-def test_independent_steps_go_on_when_one_has_failed():
-    """What needs it waits, and on_error is told."""
-    wf = flow("broken", on_error=see.s())
-    bad = wf.step(fails_at, 1, 1, name="the bad one")
-    wf.step(add, bad, 1)
-    good = wf.step(give, 2)
-    wf.step(add, good, 1)
-
-    result = run(wf)
-
-    assert "failed" == result.status
-    assert ["dead", "waiting", "succeeded", "succeeded", "succeeded"] == [
-        step.state for step in result.steps()
-    ]
-    [told] = SEEN
-    assert "the bad one" == told["steps"][0]["step"]
-
-
 def test_what_is_no_step_is_refused_when_it_is_said():
     """Before anything is stored."""
     wf, other = flow("one"), flow("other")
@@ -202,15 +183,3 @@ def test_a_flow_without_an_end_is_refused_before_anything_is_stored():
     with pytest.raises(InvalidArgument, match="empty: steps are none"):
         empty.start()
     assert not Workflow.objects.exists()
-
-
-def test_a_key_starts_one_flow():
-    """As of every workflow."""
-    started = []
-    for _ in range(2):
-        wf = flow("keyed")
-        wf.step(give, 1)
-        started.append(wf.start(key="a"))
-
-    assert started[0].id == started[1].id
-    assert [True, False] == [each.created for each in started]

@@ -10,13 +10,11 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import (
     JobFailed,
     ResultTimeout,
-    WorkflowNotFound,
     as_completed,
     batch,
     chain,
     group,
 )
-from django_pgqueue.models import Workflow
 from django_pgqueue.tasks import members as module
 from django_pgqueue.testing import drain
 from tests.app.workflow_tasks import add, fails_at, give
@@ -93,16 +91,6 @@ def test_what_never_runs_is_given_at_the_end(collect):
 
 
 @both
-def test_a_time_limit_names_those_that_have_not_ended(collect):
-    """The others are given before."""
-    result = group(give.s(1), give.using(run_after="1h").s(2)).delay()
-    drain()
-
-    with pytest.raises(ResultTimeout, match="1 of 2 jobs have not ended"):
-        collect(result, 0)
-
-
-@both
 def test_thousands_are_looked_at_together(collect, monkeypatch):
     """Three queries, and one for every so many of their results."""
     monkeypatch.setattr(module, "RESULTS_READ", 40)
@@ -115,19 +103,3 @@ def test_thousands_are_looked_at_together(collect, monkeypatch):
     assert 3 + 3 == len(queries)
     drain()
     assert 120 == len({each.get() for each in collect(b.result)})
-
-
-def test_a_workflow_is_iterated_over_while_it_runs():
-    """As it is; one that is gone has no members."""
-    result = group(give.s(n) for n in range(3)).delay()
-    drain()
-
-    assert [0, 1, 2] == sorted(member.get() for member in result)
-
-    async def collect():
-        return [member.index async for member in result]
-
-    assert [0, 1, 2] == sorted(async_to_sync(collect)())
-    Workflow.objects.all().delete()
-    with pytest.raises(WorkflowNotFound):
-        list(result)

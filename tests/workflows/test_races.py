@@ -108,78 +108,6 @@ def test_who_comes_second_starts_the_body_when_the_first_rolls_back_and_repeats(
     assert [[1, 2]] == Job.objects.get().args
 
 
-def test_settles_of_several_workflows_do_not_deadlock(cursor, new_cursor, pool):
-    """In whatever order their members stand in two batches."""
-    chords, rounds = 20, 15
-    others = new_cursor(), new_cursor()
-    for _ in range(rounds):
-        for _ in range(chords):
-            chord([give.s(1), give.s(2)], total.s()).delay()
-        jobs = take(cursor, 2 * chords)
-        assert 2 * chords == len(jobs)
-        barrier = threading.Barrier(2)
-
-        def settle(other, mine, barrier=barrier):
-            barrier.wait(20)
-            write(ack, other, *mine, result="1")
-
-        settles = [
-            pool.submit(settle, others[0], jobs[::2]),
-            pool.submit(settle, others[1], jobs[::-2]),
-        ]
-        for each in settles:
-            each.result(20)
-        bodies = take(cursor, 2 * chords)
-        assert chords == len(bodies)
-        write(ack, cursor, *bodies)
-
-    assert {"succeeded": chords * rounds} == Counter(
-        Workflow.objects.values_list("state", flat=True)
-    )
-
-
-def test_settles_of_nested_batches_do_not_deadlock(cursor, new_cursor, pool):
-    """One settles a job deep inside, and the other those beside it and around it."""
-    trees, rounds = 10, 5
-    others = new_cursor(), new_cursor()
-    for _ in range(rounds):
-        for _ in range(trees):
-            with batch(on_success=give.s(0)) as outer:
-                with outer.batch() as middle:
-                    with middle.batch() as inner:
-                        inner.add_many(give, [(1,), (2,)])
-                    middle.add_many(give, [(3,), (4,)])
-                outer.add_many(give, [(5,), (6,)])
-        jobs = take(cursor, 6 * trees)
-        assert 6 * trees == len(jobs)
-        deep = {*Job.objects.filter(args=[1]).values_list("id", flat=True)}
-        shares = [
-            [job for job in jobs if job.id in deep],
-            [job for job in jobs if job.id not in deep],
-        ]
-        assert trees == len(shares[0])
-        barrier = threading.Barrier(2)
-
-        def settle(other, mine, barrier=barrier):
-            barrier.wait(20)
-            write(ack, other, *mine, result="1")
-
-        settles = [
-            pool.submit(settle, other, share)
-            for other, share in zip(others, shares, strict=True)
-        ]
-        for each in settles:
-            each.result(20)
-        callbacks = take(cursor, 2 * trees)
-        assert trees == len(callbacks)
-        write(ack, cursor, *callbacks)
-
-    assert {("succeeded", 0)} == set(Workflow.objects.values_list("state", "active"))
-    assert {2: 50, 4: 50, 6: 50} == Counter(
-        Workflow.objects.values_list("succeeded", flat=True)
-    )
-
-
 @pytest.mark.parametrize("verb", ["redrive", "set_aside"])
 def test_dead_letters_moved_in_several_statements_do_not_deadlock_with_settles(
     verb, cursor, new_cursor, pool, monkeypatch
@@ -248,32 +176,6 @@ def test_a_batch_that_is_stored_beside_the_last_settle_is_waited_for_or_refused(
     assert 1 == Workflow.objects.count()
 
 
-def test_a_cancel_waits_for_a_batch_that_is_being_stored_and_cancels_it_too(
-    cursor, new_cursor, pool
-):
-    """However deep it is below the one that is cancelled."""
-    outer = batch().start()
-    middle = outer.batch().start()
-    other = new_cursor()
-
-    with cursor.connection.transaction():
-        workflows.start(
-            cursor,
-            name="inner",
-            key=None,
-            steps=[],
-            ends=[],
-            is_list=True,
-            kind="batch",
-            is_open=True,
-            parent=middle.result.id,
-        )
-        later = pool.submit(call_off, other, outer.result.id)
-        wait_until_blocked(new_cursor(), other)
-    assert [] == later.result(20)
-    assert ["cancelled"] * 3 == list(Workflow.objects.values_list("state", flat=True))
-
-
 def test_a_cancel_that_waits_for_a_settle_cancels_what_that_has_started(
     cursor, new_cursor, pool
 ):
@@ -289,26 +191,6 @@ def test_a_cancel_that_waits_for_a_settle_cancels_what_that_has_started(
     assert 1 == len(later.result(20))
 
     assert ["succeeded", "cancelled", "cancelled"] == states()
-    assert "cancelled" == Workflow.objects.get().state
-    assert not Job.objects.exists()
-
-
-def test_a_settle_that_waits_for_a_cancel_starts_nothing(cursor, new_cursor, pool):
-    """It ends the workflow; its own job has succeeded all the same."""
-    workflow = chain(give.s(1), add.s(1)).delay().id
-    (job,) = take(cursor)
-    other = new_cursor()
-
-    with cursor.connection.transaction():
-        # As it asks what runs to stop, that is being settled: it passes over it.
-        assert [job.id] == workflows.cancel(cursor, workflow)
-        later = pool.submit(write, ack, other, job, result="1")
-        wait_until_blocked(new_cursor(), other)
-        answer = cancels.cancel(cursor, [job.id], sleep=lambda seconds: None)
-        assert [job.id] == answer.locked
-    later.result(20)
-
-    assert ["succeeded", "cancelled"] == states()
     assert "cancelled" == Workflow.objects.get().state
     assert not Job.objects.exists()
 
@@ -354,25 +236,6 @@ def test_a_redrive_beside_the_last_settle_reopens_the_workflow(
     assert [[1, 2]] == Job.objects.get().args
 
 
-def test_a_redrive_beside_a_cancel_runs_alone(cursor, new_cursor, pool):
-    """The job runs again; the workflow stays cancelled, and nothing comes after."""
-    workflow, bad, good = dead_and_running(cursor)
-    other = new_cursor()
-
-    with cursor.connection.transaction():
-        call_off(cursor, workflow)
-        later = pool.submit(redrive, other, [bad.id])
-        wait_until_blocked(new_cursor(), other)
-    later.result(20)
-    write(settle_cancelled, cursor, good)
-    write(ack, cursor, *take(cursor), result="1")
-
-    assert not Job.objects.exists()
-    assert ["succeeded", "cancelled", "cancelled"] == states()
-    row = Workflow.objects.get()
-    assert (0, "cancelled") == (row.active, row.state)
-
-
 TAKES = ["reserve", "charge", "ship"]
 
 
@@ -401,44 +264,6 @@ def check_compensated(workflow):
     assert row.finished_at is not None
     assert not Job.objects.exists()
     assert not DeadLetter.objects.exists()
-
-
-@pytest.mark.parametrize("step", TAKES)
-def test_a_saga_is_cancelled_while_a_step_waits(step, cursor):
-    """That step is archived as cancelled; those before it are undone."""
-    workflow = saga_at(cursor, step)
-
-    with cursor.connection.transaction():
-        assert 1 == len(call_off(cursor, workflow))
-
-    assert expected_of(TAKES[: TAKES.index(step)]) == undone(cursor)
-    check_compensated(workflow)
-
-
-@pytest.mark.parametrize("end", ["ack", "cancelled", "dead", "retry"])
-@pytest.mark.parametrize("step", TAKES)
-def test_a_saga_is_cancelled_while_a_step_runs(step, end, cursor):
-    """If it succeeds all the same, it is undone, too, the last step as well."""
-    workflow = saga_at(cursor, step)
-    (job,) = take(cursor)
-
-    with cursor.connection.transaction():
-        assert [job.id] == call_off(cursor, workflow)
-    if end == "ack":
-        write(ack, cursor, job, result='"done"')
-    elif end == "dead":
-        write(dead_letter, cursor, job, reason="exhausted")
-    elif end == "cancelled":
-        write(settle_cancelled, cursor, job)
-    else:
-        write(retry, cursor, job)
-        (job,) = take(cursor)
-        assert job.cancel_requested
-        write(settle_cancelled, cursor, job)
-
-    done = TAKES[: TAKES.index(step) + (end == "ack")]
-    assert expected_of(done) == undone(cursor)
-    check_compensated(workflow)
 
 
 @pytest.mark.parametrize("first", ["settle", "cancel"])
@@ -481,23 +306,6 @@ def test_a_saga_is_cancelled_beside_the_settle_of_a_step(
     check_compensated(workflow)
 
 
-def test_two_people_see_to_one_compensation(cursor, new_cursor):
-    """The second one finds nothing to do, and it is done once."""
-    workflow = saga_at(cursor, "charge")
-    write(dead_letter, cursor, *take(cursor), reason="exhausted")
-    (release,) = take(cursor)
-    write(dead_letter, cursor, release, reason="rejected")
-    other = new_cursor()
-
-    with cursor.connection.transaction():
-        assert 1 == len(redrive(cursor, [release.id]))
-        assert [] == set_aside(other, [release.id], by="", reason="")
-    assert [] == set_aside(other, [release.id], by="", reason="")
-
-    assert ["release"] == undone(cursor)
-    check_compensated(workflow)
-
-
 def start_with_key(cursor):
     """Store a chain with a key; return its id, and whether it is new."""
     plan, ends = chain(give.s(1), add.s(1)).planned()
@@ -531,19 +339,6 @@ def test_of_two_starts_with_one_key_one_is_stored(rolls_back, cursor, new_cursor
 
 REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 SEE = "SELECT count(*) FROM pgqueue_workflow"
-
-
-def test_a_settle_in_repeatable_read_advances(cursor):
-    """What the statement before it has written in its transaction it sees."""
-    chain(give.s(1), add.s(10)).delay()
-    (job,) = take(cursor)
-
-    with cursor.connection.transaction():
-        cursor.execute(REPEATABLE)
-        cursor.execute(SEE)
-        write(ack, cursor, job, result="1")
-
-    assert [1, 10] == Job.objects.get().args
 
 
 def test_a_settle_in_repeatable_read_that_missed_another_is_refused(cursor, new_cursor):

@@ -6,16 +6,13 @@ import gc
 import io
 
 import pytest
-from django.db import connection
 from django.urls import reverse
 
 from django_pgqueue import saga, task
 from django_pgqueue.apps import _declare
 from django_pgqueue.models import Workflow
-from django_pgqueue.queues import workflows
 from django_pgqueue.testing import drain
-from django_pgqueue.workflows import versions
-from tests.app.saga_tasks import LOG, order
+from tests.app.saga_tasks import order
 from tests.management.test_doctor import database, examined
 from tests.management.test_pgqueue import run
 
@@ -116,37 +113,3 @@ def test_a_deploy_says_how_many_runs_keep_other_steps(pack, client, admin_user):
 def told():
     finding = examined()[1]["saga_versions"]
     return finding["severity"], finding["value"]
-
-
-def test_runs_of_a_release_that_did_not_say_so_are_not_counted():
-    """Nobody knows what they began with."""
-    order.start(order_id=1, amount=2)
-    Workflow.objects.update(version=None)
-
-    assert ("ok", {}) == told()
-    LOG.clear()
-
-
-def test_the_count_reads_one_row_of_each_version_and_what_is_counted():
-    """Along its index, whatever has ended."""
-    Workflow.objects.bulk_create(
-        Workflow(name=f"s{n % 5}", kind="saga", steps=1, version=f"v{n % 2}")
-        for n in range(2_000)
-    )
-    Workflow.objects.filter(id__gt=Workflow.objects.earliest("id").id + 99).update(
-        state="succeeded", finished_at="2026-01-01T00:00Z"
-    )
-    with connection.cursor() as cursor:
-        found = workflows.under_way(cursor)
-        assert [(f"s{n // 2}", f"v{n % 2}", 10) for n in range(10)] == found
-        assert [10, 5] == [
-            len(workflows.under_way(cursor, names=10)),
-            workflows.under_way(cursor, limit=5)[0].runs,
-        ]
-        assert {f"s{n}": 20 for n in range(5)} == versions.others_under_way(cursor)
-        cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(
-            f"EXPLAIN (COSTS OFF) {workflows.UNDER_WAY}", {"limit": 9, "names": 9}
-        )
-        plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert 3 == plan.count("pgqueue_workflow_version")
