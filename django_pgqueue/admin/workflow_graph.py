@@ -1,80 +1,52 @@
 """
 Workflow graph: the steps of a workflow as shapes of SVG, drawn by graph.html.
 
-From left to right, each box right of all that it comes after; no script and no style in
-the page. Each box leads to its steps in the table below, where the jobs are.
+Each box is to the right of all boxes that it comes after; there is no script and no
+style in the page. A box links to its step in the table below, which links to the job.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.workflow_folds import Fold, Folded, folded
-from django_pgqueue.live_states import UNNEEDED
-from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators import human
-from django_pgqueue.operators.workflows import KINDS, label_of
+from django_pgqueue.operators.workflows import CALLBACKS, KINDS, label_of
 from django_pgqueue.queues.workflows import Alike
 
 # The fragment of the table of steps.
 TABLE = "pgqueue-steps"
 
+# Workflows with more steps show a table of counts instead.
+STEPS_DRAWN_MAX = 50
+
 # In pixels: of boxes, between them, around all.
-BOX_WIDTH = 184
-LINE_HEIGHT = 16
+BOX_WIDTH, BOX_HEIGHT = 184, 46
 GAP_ACROSS, GAP_DOWN, MARGIN = 44, 14, 6
-# What a line takes that passes by a layer.
+# The height of a line that passes by a layer.
 PASSING_HEIGHT = 8
 # Characters of a name that fit into a box.
 NAME_CHARACTERS_MAX = 23
 
-# A box of several has the colour of the first of these that one of them has.
-URGENCY = (
-    *("dead", "started", "expired", "cancelled", "skipped", "waiting", UNNEEDED),
-    "succeeded",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of text in a box."""
-
-    text: str
-    y: int
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of the bar of a box: how many of its steps are in one state."""
-
-    x: float
-    y: int
-    width: float
-    css: str
-
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One step, or many."""
+    """One step."""
 
     x: int
     y: int
-    height: int
     css: str
     url: str
     title: str
     name: str
-    lines: list[Line]
-    bar: list[Piece]
+    text: str
 
     width = BOX_WIDTH
+    height = BOX_HEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,105 +57,52 @@ class Graph:
     height: int
     boxes: list[Box]
     paths: list[str]
-    # How many steps there are in each state.
-    states: dict[str, int]
-    told: str
+
+    @property
+    def description(self) -> str:
+        """The first steps in words, for those who do not see the picture."""
+        return "; ".join(box.title for box in self.boxes[:20])
 
 
-def graph(found: Sequence[Alike], *, clock: float, here: int | None) -> Graph:
+def graph(shape: Iterable[Alike], *, clock: float, here: int | None) -> Graph:
     """
     Return the picture of a workflow.
 
     Args:
-        found: Its steps.
+        shape: Its steps; those that are alike share a row.
         clock: The database's, in seconds since 1970.
-        here: A step that is pointed out.
+        here: The id of a step to highlight.
     """
-    shape = folded(found)
-    heights = [_height(fold) for fold in shape.folds]
-    places = _Places(shape, heights)
-    boxes = [
-        _box(fold, *places.at[number], heights[number], clock, here)
-        for number, fold in enumerate(shape.folds)
-    ]
-    states: dict[str, int] = defaultdict(int)
-    for fold in shape.folds:
-        for state, count in fold.states.items():
-            states[state] += count
+    steps = {step: row for row in shape for step in row.ids}
+    layout = _Layout(dict(sorted(steps.items())))
     return Graph(
-        width=places.width,
-        height=places.height,
-        boxes=boxes,
-        paths=places.paths(),
-        states={state: states[state] for state in sorted(states, key=_urgency)},
-        told="; ".join(box.title for box in boxes[:20]),
+        width=layout.width,
+        height=layout.height,
+        boxes=[
+            _box(step, row, *layout.corners[step], clock, here)
+            for step, row in layout.steps.items()
+        ],
+        paths=layout.paths(),
     )
 
 
-def state_in_rows(state: str) -> str:
-    """Return the state that the rows of steps have which are shown in this one."""
-    return StepState.WAITING if state == UNNEEDED else state
-
-
-def _urgency(state: str) -> int:
-    return URGENCY.index(state) if state in URGENCY else len(URGENCY)
-
-
-def _height(fold: Fold) -> int:
-    lines = 2 if fold.count == 1 else 2 + len(fold.states)
-    return lines * LINE_HEIGHT + (14 if fold.count == 1 else 20)
-
-
-def _box(
-    fold: Fold, x: int, y: int, height: int, clock: float, here: int | None
-) -> Box:
-    states = sorted(fold.states, key=_urgency)
-    name, took = _name(fold), _took(fold, clock)
-    if fold.count == 1:
-        said = [label_of(states[0])]
-        query: dict[str, Any] = {"q": fold.ids[0]}
-        title = name
-        lines = [(" · ".join(filter(None, [*said, took])), _url(query))]
-        told = lines[0][0]
-    else:
-        query = {"q": fold.name} if fold.name else {}
-        title = f"{fold.count:,} \u00d7 {name}"
-        lines = [
-            (
-                f"{fold.states[state]:,} {label_of(state)}",
-                _url(query, state=state_in_rows(state)),
-            )
-            for state in states
-        ]
-        told = ", ".join(text for text, _ in lines)
-        lines.append((took, _url(query)))
-    if fold.kind in KINDS:
-        title = f"{KINDS[fold.kind]}: {title}"
-    css = [f"pgqueue-{states[0]}"]
-    css += ["pgqueue-gather"] if not fold.has_task else []
-    css += ["pgqueue-undo"] if fold.undoes is not None else []
-    css += ["pgqueue-here"] if here in fold.ids else []
-    top = y + 14 + LINE_HEIGHT
+def _box(step: int, row: Alike, x: int, y: int, clock: float, here: int | None) -> Box:
+    name = row.name if row.has_task else _("(gather)")
+    title = f"{KINDS[row.kind]}: {name}" if row.kind in KINDS else name
+    text = " · ".join(filter(None, [label_of(row.state), _took(row, clock)]))
+    css = [f"pgqueue-{row.state}"]
+    css += ["pgqueue-gather"] if not row.has_task else []
+    css += ["pgqueue-undo"] if row.compensates is not None else []
+    css += ["pgqueue-here"] if step == here else []
     return Box(
         x=x,
         y=y,
-        height=height,
         css=" ".join(css),
-        url=_url(query),
-        title=f"{title}: {told}",
+        url=f"?{urlencode({'q': step})}#{TABLE}",
+        title=f"{title}: {text}",
         name=_short(title, name),
-        lines=[
-            Line(text, top + number * LINE_HEIGHT, url)
-            for number, (text, url) in enumerate(lines)
-        ],
-        bar=list(_bar(fold, states, x, y + height - 10)) if fold.count > 1 else [],
+        text=text,
     )
-
-
-def _name(fold: Fold) -> str:
-    if not fold.has_task:
-        return _("(gather)")
-    return fold.name or _("(several names)")
 
 
 def _short(title: str, name: str) -> str:
@@ -195,117 +114,127 @@ def _short(title: str, name: str) -> str:
     return title
 
 
-def _took(fold: Fold, clock: float) -> str:
-    """Return how long it took, or for how long it has run."""
-    if fold.started is None or not fold.has_task:
+def _took(row: Alike, clock: float) -> str:
+    """Return how long a step took, or for how long it has run."""
+    if row.started is None or not row.has_task:
         return ""
-    if fold.states["started"] or fold.finished is None:
-        return human.age(clock - fold.started)
-    return human.duration(fold.finished - fold.started)
+    if row.finished is None:
+        return human.age(clock - row.started)
+    return human.duration(row.finished - row.started)
 
 
-def _bar(fold: Fold, states: Sequence[str], x: int, y: int) -> Iterator[Piece]:
-    at = x + 10.0
-    for state in reversed(states):
-        width = (BOX_WIDTH - 20) * fold.states[state] / fold.count
-        yield Piece(at, y, width, f"pgqueue-part-{state}")
-        at += width
+class _Layout:
+    """The places of boxes, and of the lines between them."""
 
-
-def _url(query: dict[str, Any], **more: str) -> str:
-    return f"?{urlencode({**query, **more})}#{TABLE}"
-
-
-class _Places:
-    """Where boxes stand, and the ways of the lines between them."""
-
-    def __init__(self, shape: Folded, heights: Sequence[int]) -> None:
-        self._layers = [fold.layer for fold in shape.folds]
-        self._heights = list(heights)
-        self._first = [fold.ids[0] for fold in shape.folds]
-        of = {step: n for n, fold in enumerate(shape.folds) for step in fold.ids}
-        # Boxes that undo another one stand below it.
-        self._undoes = {
-            number: of[fold.undoes]
-            for number, fold in enumerate(shape.folds)
-            if fold.undoes in of
-        }
-        # A line that leads further than to the next layer passes by those between: at
-        # one place for all lines from the same box.
+    def __init__(self, steps: dict[int, Alike]) -> None:
+        self.steps = steps
+        self._after: dict[int, list[int]] = defaultdict(list)
+        for step, row in steps.items():
+            for onward in row.next:
+                if onward in steps:
+                    self._after[onward].append(step)
+        # By box, and by the place of a line that passes a layer, below zero.
+        self._layers = self._depths()
+        # A line that leads further than to the next layer passes those between: at one
+        # place for all lines from the same box.
         self._passing: dict[tuple[int, int], int] = {}
         self._links: set[tuple[int, int]] = set()
-        for start, end in shape.lines:
-            before = start
-            for layer in range(self._layers[start] + 1, self._layers[end]):
-                before = self._pass(start, layer, before)
-            self._links.add((before, end))
-        self.boxes = len(shape.folds)
-        self.width, self.height = 0, 0
-        self.at = self._stand()
+        depths = dict(self._layers)
+        for end, befores in self._after.items():
+            for start in befores:
+                if depths[start] != depths[end]:
+                    self._link(start, end, range(depths[start] + 1, depths[end]))
+        self.width = self.height = 2 * MARGIN
+        self.corners = self._place()
 
-    def _pass(self, start: int, layer: int, before: int) -> int:
-        place = self._passing.get((start, layer))
-        if place is None:
-            place = self._passing[start, layer] = len(self._layers)
-            self._layers.append(layer)
-            self._heights.append(PASSING_HEIGHT)
-            self._first.append(self._first[start])
-        self._links.add((before, place))
-        return place
+    def _depths(self) -> dict[int, int]:
+        """Return how far from the beginning each step is, by the longest way."""
+        waits = {step: len(self._after.get(step, ())) for step in self.steps}
+        order = [step for step, count in waits.items() if not count]
+        # A circle, which nothing of ours stores, is drawn as if it came first.
+        depths = dict.fromkeys(self.steps, 0)
+        for step in order:
+            befores = self._after.get(step, ())
+            depths[step] = max((depths[each] + 1 for each in befores), default=0)
+            for onward in self.steps[step].next:
+                if onward in waits:
+                    waits[onward] -= 1
+                    if not waits[onward]:
+                        order.append(onward)
+        last = max(depths.values(), default=0)
+        for step, row in self.steps.items():
+            if row.kind in CALLBACKS:
+                depths[step] = last + 1
+            elif row.compensates in depths:
+                depths[step] = depths[row.compensates]
+        return depths
 
-    def _stand(self) -> list[tuple[int, int]]:
-        """Return the left upper corner of each; fewer lines cross by this order."""
+    def _link(self, start: int, end: int, between: Iterable[int]) -> None:
+        before = start
+        for layer in between:
+            place = self._passing.setdefault((start, layer), -1 - len(self._passing))
+            self._layers[place] = layer
+            self._links.add((before, place))
+            before = place
+        self._links.add((before, end))
+
+    def _undoes(self, place: int) -> int | None:
+        """Return the step that the box at *place* undoes and hangs below."""
+        row = self.steps.get(place)
+        found = None if row is None else row.compensates
+        return found if found in self.steps else None
+
+    @staticmethod
+    def _tall(place: int) -> int:
+        return BOX_HEIGHT if place >= 0 else PASSING_HEIGHT
+
+    def _place(self) -> dict[int, tuple[int, int]]:
+        """Return the upper left corner of each; this order makes fewer lines cross."""
+        columns: dict[int, list[int]] = defaultdict(list)
+        for place, layer in self._layers.items():
+            columns[layer].append(place)
         befores: dict[int, list[int]] = defaultdict(list)
         for start, end in self._links:
             befores[end].append(start)
-        columns: dict[int, list[int]] = defaultdict(list)
-        for place, layer in enumerate(self._layers):
-            columns[layer].append(place)
-        tall = {layer: self._tall(of) for layer, of in columns.items()}
-        most = max(tall.values(), default=0)
-        at = [(0, 0)] * len(self._layers)
+        tall = {layer: self._column_height(column) for layer, column in columns.items()}
+        corners: dict[int, tuple[int, int]] = {}
+
+        def order(place: int) -> tuple[float, int, int]:
+            if (done := self._undoes(place)) is not None:
+                return (*order(done)[:2], place + 1)
+            ys = [corners[each][1] for each in befores[place] if each in corners]
+            return sum(ys) / len(ys) if ys else 0.0, place, 0
+
         for layer, column in sorted(columns.items()):
+            x = MARGIN + layer * (BOX_WIDTH + GAP_ACROSS)
+            y = MARGIN + (max(tall.values()) - tall[layer]) // 2
+            for place in sorted(column, key=order):
+                corners[place] = x, y
+                y += self._tall(place) + GAP_DOWN
+            self.width = max(self.width, x + BOX_WIDTH + MARGIN)
+            self.height = max(self.height, y - GAP_DOWN + MARGIN)
+        return corners
 
-            def wanted(place: int) -> tuple[float, int, int]:
-                if place in self._undoes:
-                    return (*wanted(self._undoes[place])[:2], place + 1)
-                ys = [self._middle(at, each) for each in befores[place]]
-                return sum(ys) / len(ys) if ys else 0.0, self._first[place], 0
-
-            y = MARGIN + (most - tall[layer]) // 2
-            for place in sorted(column, key=wanted):
-                at[place] = MARGIN + layer * (BOX_WIDTH + GAP_ACROSS), y
-                y += self._heights[place] + GAP_DOWN
-        last = max(columns, default=0)
-        self.width = last * (BOX_WIDTH + GAP_ACROSS) + BOX_WIDTH + 2 * MARGIN
-        self.height = 2 * MARGIN + max(
-            (y + self._heights[place] - MARGIN for place, (_x, y) in enumerate(at)),
-            default=0,
-        )
-        return at
-
-    def _tall(self, column: Sequence[int]) -> int:
+    def _column_height(self, column: Sequence[int]) -> int:
         """Return the height of a column without what hangs below its boxes."""
-        steps = [place for place in column if place not in self._undoes]
-        heights = sum(self._heights[place] for place in steps)
-        return heights + GAP_DOWN * max(len(steps) - 1, 0)
-
-    def _middle(self, at: Sequence[tuple[int, int]], place: int) -> int:
-        return at[place][1] + self._heights[place] // 2
+        heights = [self._tall(each) for each in column if self._undoes(each) is None]
+        return sum(heights) + GAP_DOWN * max(len(heights) - 1, 0)
 
     def paths(self) -> list[str]:
         """Return the lines, each as the ways between layers."""
         across = [self._path(start, end) for start, end in sorted(self._links)]
-        return [*across, *(self._down(*pair) for pair in self._undoes.items())]
+        pairs = [(place, self._undoes(place)) for place in self.steps]
+        return across + [self._down(undo, step) for undo, step in pairs if step]
 
     def _down(self, undo: int, step: int) -> str:
-        x, y = self.at[step]
-        x += BOX_WIDTH // 2
-        return f"M{x} {y + self._heights[step]}V{self.at[undo][1]}"
+        x, y = self.corners[step]
+        return f"M{x + BOX_WIDTH // 2} {y + BOX_HEIGHT}V{self.corners[undo][1]}"
 
     def _path(self, start: int, end: int) -> str:
-        x, y = self.at[start][0] + BOX_WIDTH, self._middle(self.at, start)
-        to_x, to_y = self.at[end][0], self._middle(self.at, end)
+        x, y = self.corners[start]
+        to_x, to_y = self.corners[end]
+        x, y = x + BOX_WIDTH, y + self._tall(start) // 2
+        to_y += self._tall(end) // 2
         half = (to_x - x) // 2
         way = f"M{x} {y}C{x + half} {y} {to_x - half} {to_y} {to_x} {to_y}"
-        return way if end < self.boxes else f"{way}h{BOX_WIDTH}"
+        return way if end >= 0 else f"{way}h{BOX_WIDTH}"

@@ -1,16 +1,20 @@
-"""The table of steps on the page of a workflow: paged by key, filtered by state."""
+"""The steps on the page of a workflow: as a picture or counts, and as a table."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django.contrib import admin
 from django.contrib.admin import AdminSite
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Model, QuerySet
+from django.core.exceptions import BadRequest
+from django.db.models import Count, Model, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
@@ -19,12 +23,13 @@ from django_pgqueue.admin.cells import badge, name, url_on
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.keyset_list import KeysetList, PagedAdmin
 from django_pgqueue.admin.read_only import column
-from django_pgqueue.admin.workflow_graph import TABLE
+from django_pgqueue.admin.workflow_graph import STEPS_DRAWN_MAX, TABLE, graph
 from django_pgqueue.conf import get_settings
-from django_pgqueue.live_states import state_of_step
+from django_pgqueue.live_states import UNNEEDED, state_of_step
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step
 from django_pgqueue.models.workflow import StepState
 from django_pgqueue.operators.filters import Meaning
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.workflows import (
     KINDS,
@@ -32,13 +37,22 @@ from django_pgqueue.operators.workflows import (
     STEPS,
     error_of,
     label_of,
+    of_id,
 )
+from django_pgqueue.queues import workflows
+from django_pgqueue.tasks import database
 
 # Characters of what a step was given and has returned that the table shows, each.
 CHARACTERS_MAX = 1_000
 
 # Of an error: its message has 1,000, each of which JSON may have to escape.
 ERROR_CHARACTERS_MAX = 10_000
+
+# The gravest first.
+STATES = (
+    *("dead", "started", "expired", "cancelled", "skipped", "waiting", UNNEEDED),
+    "succeeded",
+)
 
 # Not worth showing.
 NOTHING = (None, "[]", "{}", "null")
@@ -222,3 +236,81 @@ class WorkflowSteps(PagedAdmin):
                 ((each.label, each.text, "…" if each.is_cut else "") for each in shown),
             ),
         )
+
+
+def picture_and_steps(
+    site: AdminSite, request: HttpRequest, row: Any, *, restart_at: str = ""
+) -> dict[str, Any]:
+    """
+    Return the context of a workflow's steps: a picture or counts by state, and a table.
+
+    Args:
+        site: The links stay on its pages.
+        request: Of the user who looks at them.
+        row: The workflow.
+        restart_at: The address that restarts it from a step; "": the user may not.
+
+    Raises:
+        BadRequest: The URL has no valid place in the table.
+    """
+    table = WorkflowSteps(
+        site,
+        row.pk,
+        may_see=payload.may_see(request),
+        within=row.state,
+        restart_at=restart_at,
+    )
+    try:
+        steps = cast("StepList", table.get_changelist_instance(request))
+    except IncorrectLookupParameters as error:
+        raise BadRequest(str(error)) from error
+    counts = _states(row)
+    is_drawn = counts.total() <= STEPS_DRAWN_MAX
+    return {
+        "graph": _picture(row, steps) if is_drawn else None,
+        "states": [
+            (
+                f"?{urlencode({'state': _stored(state)})}#{TABLE}",
+                badge(
+                    state,
+                    f"{counts[state]} {label_of(state)}"
+                    if is_drawn
+                    else label_of(state),
+                    f"step-{state}",
+                ),
+                f"{counts[state]:,}",
+            )
+            for state in sorted(counts, key=_urgency)
+        ],
+        "cl": steps,
+        "table": TABLE,
+    }
+
+
+def _states(row: Any) -> Counter[str]:
+    """Return how many steps of a workflow are in each state, as people see it."""
+    steps = Step.objects.using(get_settings().database).filter(workflow_id=row.pk)
+    counts: Counter[str] = Counter()
+    for state, kind, count in steps.values_list("state", "kind").annotate(Count("id")):
+        counts[state_of_step(state, kind, within=row.state)] += count
+    return counts
+
+
+def _picture(row: Any, steps: StepList) -> Any:
+    with database.cursor() as cursor:
+        found = [
+            each._replace(state=state_of_step(each.state, each.kind, within=row.state))
+            for each in workflows.shape(cursor, row.pk)
+        ]
+    asked = of_id(steps.filter_form.given("q") or "")
+    clock = in_utc(row.clock).timestamp()
+    return graph(found, clock=clock, here=next(iter(asked), None))
+
+
+def _stored(state: str) -> str:
+    """Return the state that rows have which are shown in this one."""
+    return StepState.WAITING if state == UNNEEDED else state
+
+
+def _urgency(state: str) -> int:
+    return STATES.index(state) if state in STATES else len(STATES)

@@ -225,7 +225,7 @@ class WorkflowAdmin(ActingAdmin):
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the picture, a page of the steps, and what renews both."""
         # With the page comes what draws it.
-        from django_pgqueue.admin.workflow_page import picture_and_steps
+        from django_pgqueue.admin.workflow_steps import picture_and_steps
 
         is_renewed = is_live(row) and row.steps <= LIVE_STEPS_MAX
         may_restart = RESTART.is_permitted(request) and RESTART.offered(row)

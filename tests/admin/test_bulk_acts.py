@@ -6,11 +6,7 @@ import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.core import signing
-from django.utils.html import escape
-from django.utils.http import urlencode
 
-from django_pgqueue.admin import bulk_form
 from django_pgqueue.models import BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts, paging
 from tests.harness.factories import make_dead_letter, make_job
@@ -96,32 +92,6 @@ def test_what_was_not_shown_is_not_confirmed(admin_client, mails, shown):
     assert 302 == confirm(admin_client, shown=again).status_code
 
 
-def test_what_somebody_else_signed_confirms_nothing(admin_client, mails):
-    """Nor with our key for another purpose; with both, it does."""
-    shown = dict(admin_client.get(FORM).context["hidden"])["shown"]
-    told = signing.loads(shown, salt=bulk_form.SALT)
-
-    for wrong in ({"key": "none of ours"}, {"salt": "of another page"}):
-        forged = signing.dumps(told, **{"salt": bulk_form.SALT, **wrong})
-        answer = confirm(admin_client, shown=forged)
-        assert "counted anew" in answer.content.decode()
-        assert 0 == BulkAct.objects.count()
-
-    ours = signing.dumps(told, salt=bulk_form.SALT)
-    assert 302 == confirm(admin_client, shown=ours).status_code
-
-
-def test_what_was_shown_an_hour_ago_confirms_nothing(admin_client, mails, monkeypatch):
-    """Much may have died since."""
-    shown = dict(admin_client.get(FORM).context["hidden"])["shown"]
-    monkeypatch.setattr(bulk_form, "SHOWN_SECONDS_MAX", -1)
-
-    answer = confirm(admin_client, shown=shown)
-
-    assert "counted anew" in answer.content.decode()
-    assert 0 == BulkAct.objects.count()
-
-
 def test_what_was_shown_of_one_filter_confirms_no_other(admin_client, mails):
     """Nor that of another act."""
     page = admin_client.get(FORM)
@@ -162,25 +132,6 @@ def test_where_there_are_more_a_word_is_typed(admin_client, mails, monkeypatch):
     assert BulkAct.objects.get().is_more
 
 
-def test_where_none_was_found_in_time_it_is_refused(admin_client, mails, monkeypatch):
-    """With the way out; a zero would confirm what nobody has counted."""
-    monkeypatch.setattr(bulk_acts, "COUNT_SECONDS_MAX", 0.0)
-    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 2)
-
-    answer = admin_client.get(f"{LETTERS}all-redrive/?queue=slow", follow=True)
-
-    assert "Narrow the list by task" in answer.content.decode()
-
-
-def test_who_may_do_nothing_is_not_offered_to_stop(staff, mails, admin_client):
-    """Not in the menu of the list."""
-    confirm(admin_client)
-    stop = '<option value="stop">'
-
-    assert stop not in staff("view_bulkact").get(ACTS).content.decode()
-    assert stop in staff("view_bulkact", "retry").get(ACTS).content.decode()
-
-
 def test_its_page_shows_how_far_it_is_and_who_is_missing(admin_client, mails):
     """It renews itself until the act has ended."""
     confirm(admin_client)
@@ -201,23 +152,6 @@ def test_its_page_shows_how_far_it_is_and_who_is_missing(admin_client, mails):
         assert text in html
 
 
-def test_its_page_says_that_what_failed_is_tried_again(admin_client, mails):
-    """As long as the act is open; how often it failed, for good."""
-    confirm(admin_client)
-    page = f"{ACTS}{BulkAct.objects.get().pk}/change/"
-    assert "Failed tries" not in admin_client.get(page).content.decode()
-
-    BulkAct.objects.update(tries=3, error="OperationalError: busy")
-    html = admin_client.get(page).content.decode()
-    assert "Failed tries in a row" in html
-    assert "Next try" in html
-
-    BulkAct.objects.update(tries=10, state="failed")
-    html = admin_client.get(page).content.decode()
-    assert "Failed tries in a row" in html
-    assert "Next try" not in html
-
-
 def test_it_is_stopped_by_its_page(admin_client, mails):
     """After which nothing is done any more."""
     confirm(admin_client)
@@ -229,17 +163,6 @@ def test_it_is_stopped_by_its_page(admin_client, mails):
     assert ("stopped", "admin") == (act.state, act.stopped_by)
     assert not bulk_acts.step()
     assert 3 == DeadLetter.objects.count()
-
-
-def test_the_age_of_a_filter_does_not_move_on(admin_client, mails):
-    """What gave up within a day of now is written as a time."""
-    confirm(admin_client, f"{LETTERS}all-redrive/?age=24h", counted=3)
-
-    (name, value) = next(iter(BulkAct.objects.get().filters.items()))
-    assert "since" == name
-    assert re.match(r"\d{4}-\d\d-\d\dT", value)
-    html = admin_client.get(ACTS).content.decode()
-    assert f"since={value[:19].replace('T', ' ')} UTC" in html
 
 
 def test_each_group_leads_to_what_can_be_done_to_it(admin_client):
@@ -274,15 +197,6 @@ def test_all_of_a_class_of_errors_are_redriven(admin_client, named):
 
     assert ["shop.Declined"] == [row.errors[-1]["type"] for row in Job.objects.all()]
     assert 2 == DeadLetter.objects.count()
-
-
-def test_jobs_that_do_not_wait_are_none_to_retry(admin_client):
-    """The list says so, instead of a form that does nothing."""
-    make_job()
-
-    for query in ("state=ready", "queue=none"):
-        answer = admin_client.get(f"{JOBS}all-retry/?{query}")
-        assert f"{JOBS}?{query}" == answer.url
 
 
 @pytest.mark.parametrize(
@@ -322,22 +236,6 @@ def test_only_who_may_do_it_may_stop_it(staff, mails):
     staff("view_bulkact", "retry").post(url, {"confirmed": "1"})
     act.refresh_from_db()
     assert "stopped" == act.state
-
-
-@pytest.mark.parametrize("evil", ["<script>alert(1)</script>", '"><h1 onclick="x">'])
-def test_filters_names_and_reasons_are_text(admin_client, evil):
-    """On the form, the list and the page of an act."""
-    make_dead_letter(task=evil)
-    url = f"{LETTERS}all-redrive/?{urlencode({'task': evil})}"
-    form = admin_client.get(url)
-    confirm(admin_client, url, counted=1, reason=evil)
-    BulkAct.objects.update(asked_by=evil, error=evil, stopped_by=evil)
-
-    pages = [ACTS, f"{ACTS}{BulkAct.objects.get().pk}/change/"]
-    for answer in (form, *map(admin_client.get, pages)):
-        html = answer.content.decode()
-        assert evil not in html
-        assert escape(evil) in html
 
 
 def test_an_error_is_shown_to_those_who_may_see_payloads(staff):

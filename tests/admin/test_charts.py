@@ -11,10 +11,8 @@ from django_pgqueue.admin.chart import (
     ABOVE,
     HEIGHT,
     Series,
-    labels,
     lines,
     named,
-    number,
     scale,
     sparkline,
     stacked,
@@ -44,15 +42,6 @@ def test_scales_end_at_a_round_number(highest, ticks):
     assert 1.0 == found.share(found.top) == found.share(found.top * 2)
 
 
-@pytest.mark.parametrize("highest", [1, 2, 3, 7, 10, 33])
-def test_counts_have_whole_ticks(highest):
-    """There is no half of a job."""
-    found = scale(highest, is_whole=True)
-
-    assert all(tick == int(tick) for tick in found.ticks)
-    assert found.top >= highest
-
-
 @pytest.mark.parametrize(
     "longest, ticks",
     [
@@ -69,12 +58,6 @@ def test_times_have_ticks_that_are_round_in_their_unit(longest, ticks):
     assert ticks == pytest.approx(list(time_scale(longest).ticks))
 
 
-@pytest.mark.parametrize("value, text", [(0, "0"), (0.001, "0.001"), (12.0, "12")])
-def test_small_numbers_are_not_rounded_away(value, text):
-    """A chart of tiny values has other labels than 0."""
-    assert text == number(value)
-
-
 def test_bars_stand_upon_each_other_from_the_ground():
     """As high together as their sum; none where there is nothing."""
     parts = [Series("a", "x", [3, 0, None]), Series("b", "y", [1, 2, None])]
@@ -87,13 +70,6 @@ def test_bars_stand_upon_each_other_from_the_ground():
         [float(bar.y) + float(bar.height) for bar in bars], abs=0.2
     )
     assert HEIGHT == pytest.approx(sum(float(bar.height) for bar in bars[:2]), abs=0.2)
-
-
-def test_one_among_a_million_is_seen():
-    """A bar is a pixel high at least."""
-    (bar, _) = stacked([Series("a", "x", [1, 1_000_000])], scale(1_000_000))
-
-    assert 1.0 == float(bar.height)
 
 
 def test_lines_have_gaps_where_nothing_was_measured():
@@ -117,16 +93,6 @@ def test_shapes_stay_within_their_picture(values):
         assert left + width <= 100
         assert float(bar.y) >= 0
     assert len(lines(series, axis)) <= len(values)
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 24, 168])
-def test_labels_do_not_touch(count):
-    """Seven at most, from left to right."""
-    found = labels([str(n) for n in range(count)], [True] * count)
-
-    assert min(count, 4) <= len(found) <= 7
-    places = [float(label.at[:-1]) for label in found]
-    assert sorted(places) == places
 
 
 @pytest.mark.parametrize(

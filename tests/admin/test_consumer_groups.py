@@ -9,8 +9,6 @@ from html import unescape
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.models import ConsumerGroup, Position, Topic
 from tests.harness.minutes import in_minutes
@@ -103,27 +101,6 @@ def test_the_list_tells_how_far_behind_groups_are(admin_client):
     page = html_of(admin_client, f"{alone.pk}/change/")
     assert "pgqueue-group-waiting" not in page
     assert "pgqueue_worker --queues slow" in page
-
-
-def test_groups_of_a_list_are_counted_together(admin_client):
-    """Ten cost as many queries as one, in the list and on the page of their topic."""
-    make_log()
-    make_group(name="first")
-    pages = (URL, f"/admin/pgqueue/topic/{Topic.objects.get().pk}/change/")
-
-    def asked():
-        found = []
-        for page in pages:
-            with CaptureQueriesContext(connection) as queries:
-                assert 200 == admin_client.get(page).status_code
-            found.append(len(queries))
-        return found
-
-    asked()  # What Django keeps in memory is asked for once.
-    before = asked()
-    for n in range(9):
-        make_group(name=f"other-{n}")
-    assert before == asked()
 
 
 def test_a_group_shows_each_partition(admin_client):
@@ -263,39 +240,6 @@ def test_a_seek_says_what_happens_and_does_it_when_confirmed(admin_client):
     assert f"Sought to latest. Positions: 0: {ids[14]} " in entry.get_change_message()
 
 
-@pytest.mark.parametrize("partition", ["", "1"])
-@pytest.mark.parametrize("way", ["earliest", "latest", "id", "time"])
-def test_a_group_is_moved_to_any_place(admin_client, way, partition):
-    """To an end, an id, a time; all partitions or one, which ends what is halted."""
-    ids = make_log()
-    group = make_group()
-    for each in range(3):
-        make_position(group, each, position=ids[14], halted_at=NOW, halted_for="error")
-    clock = Position.objects.get(partition=0).halted_at - 9.5 * MINUTE
-    # Messages of partitions 0, 1 and 2 that come first then or later.
-    first = {"time": [ids[21] - 1, ids[22] - 1, ids[20] - 1]}
-    expected = first.get(way) or {"earliest": 0, "latest": ids[-1], "id": ids[4]}[way]
-    expected = expected if isinstance(expected, list) else [expected] * 3
-
-    answer = seek(
-        admin_client,
-        group,
-        way=way,
-        message=ids[4],
-        time=f"{clock:%Y-%m-%d %H:%M:%S}",
-        partition=partition,
-        seek="1",
-        typed="orders/stats",
-    )
-
-    assert 302 == answer.status_code, answer.context["form"].errors
-    moved = [0, 1, 2] if partition == "" else [1]
-    for each in range(3):
-        row = Position.objects.get(partition=each)
-        assert (expected[each] if each in moved else ids[14]) == row.position
-        assert (each in moved) == (row.halted_at is None)
-
-
 @pytest.mark.parametrize(
     "data, problem",
     [
@@ -333,14 +277,3 @@ def test_a_place_that_cannot_be_is_told_and_nothing_moves(
     assert problem in unescape(answer.content.decode())
     assert [4, 4, 4] == positions()
     assert not LogEntry.objects.exists()
-
-
-def test_a_group_that_has_gone_is_not_sought(admin_client):
-    """Back to the list."""
-    group = make_group()
-    ConsumerGroup.objects.all().delete()
-
-    answer = seek(admin_client, group, seek="1", typed="orders/stats")
-
-    assert URL == answer.url
-    assert "There is no consumer group" in texts(answer)[-1]

@@ -60,16 +60,6 @@ def test_the_list_shows_the_last_error_in_short(admin_client):
     assert "x" * 161 not in html
 
 
-def test_the_latest_comes_first(admin_client):
-    """By the time it gave up, not by the time it was enqueued."""
-    old = make_dead_letter(id=9_000_002, finished_at=-timedelta(hours=2))
-    new = make_dead_letter(id=9_000_001)
-
-    rows = admin_client.get(URL).context["cl"].result_list
-
-    assert [new.pk, old.pk] == [row.pk for row in rows]
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -152,37 +142,6 @@ def test_selected_dead_letters_go_back_to_their_queues(staff):
     assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
 
 
-def test_the_message_tells_what_had_already_gone(staff):
-    """A form that is sent twice moves rows once and says so."""
-    first, second = make_dead_letter(), make_dead_letter()
-    client = staff("view_deadletter", "retry")
-    redrive(client, first.pk)
-
-    responses = [redrive(client, first.pk, second.pk) for _ in range(2)]
-
-    gone = "had already gone: redriven, purged, or being moved just now."
-    assert [
-        f"1 dead letter went back to its queue. 1 {gone}",
-        f"2 {gone}",
-    ] == [texts(response)[-1] for response in responses]
-    assert 2 == Job.objects.count()
-
-
-def test_the_button_redrives_one(staff):
-    """The detail page posts to its own URL, with a token."""
-    row = make_dead_letter(queue="mail")
-    client = staff("view_deadletter", "retry")
-    html = client.get(f"{URL}{row.pk}/change/").content.decode()
-
-    response = client.post(f"{URL}{row.pk}/redrive/")
-
-    assert f'<form method="post" action="{URL}{row.pk}/redrive/"' in html
-    assert "csrfmiddlewaretoken" in html
-    assert URL == response.url
-    assert ["1 dead letter went back to its queue."] == texts(response)
-    assert Job.objects.filter(pk=row.pk, queue="mail").exists()
-
-
 def test_a_redrive_names_the_job_that_has_the_dedup_key(staff):
     """The dead letter stays; the one beside it goes, and is the one that is logged."""
     held, free = make_dead_letter(dedup_key="k"), make_dead_letter()
@@ -200,19 +159,6 @@ def test_a_redrive_names_the_job_that_has_the_dedup_key(staff):
     assert held.pk == DeadLetter.objects.get().pk
 
 
-def test_redrive_is_logged_with_user_ids_and_queue(staff):
-    """One entry per row that moved; none for one that had gone."""
-    row = make_dead_letter(queue="mail", task="shop.send")
-    client = staff("view_deadletter", "retry")
-
-    redrive(client, row.pk, row.pk + 1_000_000)
-
-    entry = LogEntry.objects.get()
-    assert client.session["_auth_user_id"] == str(entry.user_id)
-    assert f"shop.send #{row.pk}" == entry.object_repr
-    assert 'Redriven to queue "mail".' == entry.get_change_message()
-
-
 def test_the_history_follows_a_job_through_its_tables(admin_client):
     """Who redrove it is told on the page of the job that it became."""
     row = make_dead_letter()
@@ -221,47 +167,6 @@ def test_the_history_follows_a_job_through_its_tables(admin_client):
     html = admin_client.get(f"/admin/pgqueue/job/{row.pk}/history/").content.decode()
 
     assert "Redriven to queue" in html
-
-
-@pytest.mark.parametrize("held", [("view_deadletter",), ("retry",), ("view_job",)])
-def test_redrive_needs_both_permissions_in_the_handler(staff, held):
-    """A forged POST of somebody who lacks one is refused, and nothing moves."""
-    row = make_dead_letter()
-    client = staff(*held)
-
-    assert 403 == redrive(client, row.pk).status_code
-    assert 403 == client.post(f"{URL}{row.pk}/redrive/").status_code
-    assert DeadLetter.objects.filter(pk=row.pk).exists()
-    assert not LogEntry.objects.exists()
-
-
-def test_those_who_may_only_look_are_offered_nothing(staff):
-    """Neither the action nor the button."""
-    row = make_dead_letter()
-    client = staff("view_deadletter")
-
-    assert client.get(URL).context["action_form"] is None
-    assert b"/redrive/" not in client.get(f"{URL}{row.pk}/change/").content
-
-
-def test_a_get_moves_nothing(admin_client):
-    """405 where it would act; on the list, parameters of an action are ignored."""
-    row = make_dead_letter()
-
-    assert 405 == admin_client.get(f"{URL}{row.pk}/redrive/").status_code
-    admin_client.get(URL, {"action": "redrive", "_selected_action": row.pk})
-
-    assert DeadLetter.objects.filter(pk=row.pk).exists()
-
-
-def test_a_post_without_token_moves_nothing(staff):
-    """Both forms are guarded against other sites."""
-    row = make_dead_letter()
-    client = staff("view_deadletter", "retry", enforce_csrf_checks=True)
-
-    assert 403 == redrive(client, row.pk).status_code
-    assert 403 == client.post(f"{URL}{row.pk}/redrive/").status_code
-    assert DeadLetter.objects.filter(pk=row.pk).exists()
 
 
 def test_only_ticked_rows_move_whatever_the_form_says(admin_client):
@@ -302,28 +207,6 @@ def test_half_a_form_does_nothing(admin_client, data):
     expected = "Nothing was done: choose an action and tick some rows."
     assert [expected] == texts(response)
     assert URL == response.url
-
-
-@pytest.mark.parametrize(
-    "id_", ["abc", "1;drop", "", "1.5", str(2**70), "0x1", "\x00", "-1e3", "9" * 5_000]
-)
-def test_ids_that_are_none_are_refused(admin_client, id_):
-    """400, and the rows that were ticked besides do not move."""
-    row = make_dead_letter()
-
-    assert 400 == redrive(admin_client, row.pk, id_).status_code
-    assert DeadLetter.objects.filter(pk=row.pk).exists()
-
-
-@pytest.mark.parametrize("action", ["delete_selected", "facts", "__init__", "x" * 500])
-def test_an_unknown_action_is_refused(admin_client, action):
-    """Only what the page names can be called."""
-    row = make_dead_letter()
-
-    response = admin_client.post(URL, {"action": action, "_selected_action": [row.pk]})
-
-    assert 400 == response.status_code
-    assert DeadLetter.objects.filter(pk=row.pk).exists()
 
 
 def test_a_row_that_the_queue_refuses_moves_nothing(admin_client):
@@ -457,28 +340,6 @@ def test_a_redrive_to_a_queue_that_there_is_not_is_asked_about(admin_client):
     assert "Did you mean &#x27;mail&#x27;?" in asked.content.decode()
     assert 302 == done.status_code
     assert "mial" == Job.objects.get(pk=row.pk).queue
-
-
-@pytest.mark.parametrize("name", ["redrive", "redrive-to", "set-aside", "purge"])
-def test_every_act_is_idempotent(admin_client, name):
-    """A form that is sent twice does its work once, and says so."""
-    row = make_dead_letter()
-    data = {"queue": "x", "is_new": "on", "reason": "y"}
-
-    answers = [act(admin_client, name, row.pk, **data) for _ in range(2)]
-
-    assert [302, 302] == [answer.status_code for answer in answers]
-    assert 1 == LogEntry.objects.count()
-    assert "1 had already gone" in texts(answers[1])[-1]
-
-
-@pytest.mark.parametrize("name", ["redrive-to", "set-aside", "purge"])
-def test_a_form_for_rows_that_have_gone_says_so(admin_client, name):
-    """Nothing is asked about nothing."""
-    response = admin_client.get(f"{URL}123456/{name}/")
-
-    assert URL == response.url
-    assert ["Nothing was done: the rows have gone."] == texts(response)
 
 
 def test_the_form_comes_back_to_the_filtered_list(admin_client):

@@ -8,7 +8,6 @@ import pytest
 
 from django_pgqueue.admin import failures
 from django_pgqueue.models import DeadLetter
-from django_pgqueue.operators import error_groups
 from django_pgqueue.pipeline import failure_kinds
 from tests.harness.factories import make_dead_letter, make_failure
 
@@ -31,15 +30,6 @@ def shown(client, query=""):
     response = client.get(f"{URL}{query}")
     assert 200 == response.status_code
     return unescape(response.content.decode()), response.context["lines"]
-
-
-def test_an_empty_page_says_what_to_run(admin_client):
-    """The exact command, and a link for those who may run it here."""
-    html, lines = shown(admin_client)
-
-    assert [] == lines
-    assert "python manage.py pgqueue_pipeline run failures" in html
-    assert 'href="/admin/pgqueue/pipelinerun/run/?job=failures"' in html
 
 
 def test_kinds_stand_by_how_often_they_happened_of_late(admin_client):
@@ -142,15 +132,6 @@ def test_a_dead_letter_names_the_kind_that_it_died_of(admin_client, staff):
     assert failure.pk not in admin_client.get(LETTERS).content.decode()
 
 
-def test_a_kind_that_was_not_counted_yet_is_left_out(admin_client):
-    """No box, and no error."""
-    row = make_dead_letter(errors=[DECLINED])
-
-    html = admin_client.get(f"{LETTERS}{row.pk}/change/").content.decode()
-
-    assert "What it died of" not in html
-
-
 def test_dead_letters_of_one_kind_are_listed_and_redriven(admin_client):
     """Alike but for what differs: numbers, names, secrets."""
     other = {**DECLINED, "message": "code 7, api_key=xyz, customer 'Joe'"}
@@ -171,39 +152,6 @@ def test_dead_letters_of_one_kind_are_listed_and_redriven(admin_client):
     assert 5 == DeadLetter.objects.count()
 
 
-def test_a_dead_letter_without_an_error_died_of_its_reason(admin_client):
-    """As the pipeline counts it."""
-    row = make_dead_letter(errors=[], reason="unknown_task")
-    failure = make_failure({"kind": "unknown_task"})
-
-    listed = admin_client.get(f"{LETTERS}?kind={failure.pk}").context["cl"]
-
-    assert [row.pk] == [found.pk for found in listed.result_list]
-
-
-def test_the_kind_goes_with_the_other_filters(admin_client):
-    """A tag, a queue, a reason."""
-    failure = make_failure(DECLINED)
-    tagged = make_dead_letter(errors=[DECLINED], headers={"tags": ["vip"]}, queue="q")
-    make_dead_letter(errors=[DECLINED])
-    make_dead_letter(errors=[LOST], headers={"tags": ["vip"]})
-
-    for query in ("tag=vip", "queue=q", "tag=vip&queue=q&reason=exhausted"):
-        listed = admin_client.get(f"{LETTERS}?kind={failure.pk}&{query}").context["cl"]
-        assert [tagged.pk] == [row.pk for row in listed.result_list], query
-
-
-def test_dead_letters_are_looked_through_up_to_a_limit(admin_client, monkeypatch):
-    """The latest; the page tells how many."""
-    monkeypatch.setattr(error_groups, "LETTERS_MAX", 2)
-    ids = [make_dead_letter(errors=[DECLINED]).pk for _ in range(3)]
-    failure = make_failure(DECLINED)
-
-    listed = admin_client.get(f"{LETTERS}?kind={failure.pk}").context["cl"]
-
-    assert ids[:0:-1] == [row.pk for row in listed.result_list]
-
-
 def test_the_list_is_bounded_and_says_so(admin_client, monkeypatch):
     """Kinds, and the hours that are read for them."""
     monkeypatch.setattr(failures, "KINDS_SHOWN_MAX", 1)
@@ -216,16 +164,3 @@ def test_the_list_is_bounded_and_says_so(admin_client, monkeypatch):
     assert [("worker_lost", 5)] == [(x.kind.error_class, x.kind.recent) for x in lines]
     assert "The first 1; there are more." in html
     assert "Of the latest 2 hours of failures" in html
-
-
-def test_dead_letters_lead_to_failures_for_those_who_may(admin_client, staff):
-    """And nobody else learns of them."""
-    make_dead_letter()
-
-    assert "Failures by kind" in admin_client.get(LETTERS).content.decode()
-    client = staff("view_deadletter")
-    failure = make_failure(DECLINED)
-    for query in ("", f"?kind={failure.pk}"):
-        html = client.get(LETTERS + query).content.decode()
-        assert "Failures by kind" not in html
-        assert "shop.CardDeclined" not in html

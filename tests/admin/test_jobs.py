@@ -5,22 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.contrib import admin
-from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission
 from django.contrib.messages import get_messages
 from django.db import connection
 
 from django_pgqueue.admin import job_columns
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.find import find
 from tests.harness.factories import (
     make_archived_job,
-    make_dead_letter,
     make_job,
     make_leased_job,
 )
-from tests.harness.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 
@@ -101,17 +96,6 @@ def test_the_list_is_narrowed_by_id_queue_and_part_of_a_task(admin_client):
     assert [report.pk, mail.pk] == found()
 
 
-def test_times_are_told_from_the_clock_of_the_database(admin_client):
-    """A scheduled job says when it is due, a ready one since when."""
-    make_job(run_after=timedelta(hours=5, minutes=1))
-    make_job(visible_at=-timedelta(minutes=2, seconds=5))
-
-    html = admin_client.get(URL).content.decode()
-
-    assert ">in 5 h</time>" in html
-    assert ">2 min ago</time>" in in_minutes(html)
-
-
 def test_a_job_shows_its_worker_attempts_and_lease(admin_client):
     """The detail page of a running job."""
     job = make_leased_job("web-1:42", attempt=2, deliveries=3, crashes=1)
@@ -160,28 +144,6 @@ def test_retry_now_makes_waiting_jobs_due_and_leaves_others_alone(staff):
     assert [f"2 jobs are due now. {left}"] == texts(response)
 
 
-def test_retry_now_is_logged_with_user_and_ids(staff):
-    """One entry of Django's admin log per job that became due."""
-    first, second = make_job(run_after=HOUR), make_job(run_after=HOUR)
-    ready = make_job()
-    client = staff("view_job", "retry")
-
-    client.post(
-        URL,
-        {
-            "action": "retry",
-            "_selected_action": [first.pk, second.pk, ready.pk],
-        },
-    )
-
-    entries = LogEntry.objects.all()
-    assert {str(first.pk), str(second.pk)} == {entry.object_id for entry in entries}
-    assert {client.session["_auth_user_id"]} == {str(e.user_id) for e in entries}
-    assert {f"tests.noop #{first.pk}", f"tests.noop #{second.pk}"} == {
-        entry.object_repr for entry in entries
-    }
-
-
 @pytest.mark.parametrize(
     "state, offered",
     [
@@ -200,18 +162,6 @@ def test_the_detail_page_offers_retry_to_waiting_jobs(staff, state, offered):
     html = client.get(f"{URL}{job.pk}/change/").content.decode()
 
     assert offered == (f'action="{URL}{job.pk}/retry/"' in html)
-
-
-def test_the_button_makes_the_job_due(staff):
-    """It posts, and comes back to the list."""
-    job = make_job(run_after=HOUR)
-    client = staff("view_job", "retry")
-
-    response = client.post(f"{URL}{job.pk}/retry/")
-
-    assert URL == response.url
-    assert ["1 job is due now."] == texts(response)
-    assert Job.objects.due().filter(pk=job.pk).exists()
 
 
 def test_filters_survive_a_look_at_a_job_and_an_action(staff):
@@ -238,25 +188,6 @@ def test_a_job_that_has_moved_is_found_where_it_is(admin_client):
     assert f"/admin/pgqueue/archivedjob/{row.pk}/change/" == response.url
 
 
-def test_a_job_that_has_moved_is_not_told_to_those_who_may_not_look(staff):
-    """Without permission for the archive, the job is just not there."""
-    row = make_archived_job()
-
-    response = staff("view_job").get(f"{URL}{row.pk}/change/")
-
-    assert URL == response.url
-
-
-def test_errors_of_any_shape_are_shown(admin_client):
-    """errors can be written by SQL: what is no entry of ours is shown as it is."""
-    job = make_job(errors=[7, "text", None, {"message": {"a": 1}, "at": 5}, ["x"]])
-
-    response = admin_client.get(f"{URL}{job.pk}/change/")
-
-    assert 5 == len(response.context["failures"])
-    assert 200 == response.status_code
-
-
 def test_payloads_that_python_cannot_read_are_shown(admin_client):
     """1e5000 and three thousand brackets are jsonb that json.loads() refuses."""
     job = make_job()
@@ -273,55 +204,6 @@ def test_payloads_that_python_cannot_read_are_shown(admin_client):
     assert 200 == admin_client.get(URL).status_code
     assert "1" + "0" * 5_000 in response.content.decode()
     assert deep == "".join(response.context["payloads"][0].text.split())
-
-
-def test_a_payload_longer_than_a_page_is_cut_off(admin_client):
-    """100 000 characters of a column are shown, and it is said that there are more."""
-    short = make_job(args=["x" * 99_996])
-    long = make_job(args=["x" * 99_997])
-
-    pages = [
-        admin_client.get(f"{URL}{job.pk}/change/").context["payloads"][0]
-        for job in (short, long)
-    ]
-
-    assert [False, True] == [page.is_cut for page in pages]
-    assert [100_000, 100_000] == [len("".join(page.text.split())) for page in pages]
-
-
-def test_a_queue_in_the_list_leads_to_its_jobs(admin_client):
-    """Whatever characters its name has."""
-    make_job(queue="a&b=c/ü?")
-
-    html = admin_client.get(URL).content.decode()
-    rows = admin_client.get(f"{URL}?queue=a%26b%3Dc%2F%C3%BC%3F").context["cl"]
-
-    assert 'href="?queue=a%26b%3Dc%2F%C3%BC%3F"' in html
-    assert 1 == len(rows.result_list)
-
-
-@pytest.fixture
-def site_action():
-    """An action that a project adds to every page of its admin."""
-    admin.site.add_action(export)
-    yield
-    admin.site.disable_action("export")
-
-
-def test_actions_of_the_whole_site_are_left_out(admin_client, site_action):
-    """A project's own export would show whole rows, payloads too."""
-    job = make_job()
-
-    response = admin_client.get(URL)
-    posted = admin_client.post(URL, {"action": "export", "_selected_action": [job.pk]})
-
-    choices = response.context["action_form"].fields["action"].choices
-    assert ["", "retry", "cancel"] == [name for name, _ in choices]
-    assert 400 == posted.status_code
-
-
-def export(model_admin, request, queryset):
-    raise AssertionError("called")
 
 
 # Cancel -------------------------------------------------------------------------------
@@ -353,21 +235,6 @@ def test_cancel_archives_what_waits_and_asks_what_runs(staff):
     assert {job.pk for job in jobs.values()} == {row.pk for row in cancelled}
 
 
-def test_cancel_asks_first(staff):
-    """The menu leads to a page that names the rows; nothing is done before."""
-    first, second = make_job(task="shop.first"), make_job(task="shop.second")
-    client = staff("view_job", "cancel")
-
-    response = client.post(
-        URL, {"action": "cancel", "_selected_action": [first.pk, second.pk]}
-    )
-
-    html = response.content.decode()
-    assert f"shop.first #{first.pk}" in html
-    assert f'name="_selected_action" value="{second.pk}"' in html
-    assert 2 == Job.objects.count()
-
-
 def test_a_form_names_a_bounded_number_of_rows(admin_client):
     """Of the others it tells how many; it still acts on all of them."""
     ids = [make_job(task="shop.send").pk for _ in range(23)]
@@ -380,20 +247,6 @@ def test_a_form_names_a_bounded_number_of_rows(admin_client):
     assert 20 == html.count("shop.send #")
     assert "and 3 more" in html
     assert 0 == Job.objects.count()
-
-
-def test_cancel_is_logged_for_both_kinds(staff):
-    """What was cancelled, and what was only asked."""
-    waiting, running = make_job(), make_leased_job()
-    client = staff("view_job", "cancel")
-
-    cancel(client, waiting.pk, running.pk)
-
-    assert {
-        str(waiting.pk): "Cancelled.",
-        str(running.pk): "Asked to stop.",
-    } == dict(LogEntry.objects.values_list("object_id", "change_message"))
-    assert client.session["_auth_user_id"] == str(LogEntry.objects.first().user_id)
 
 
 def test_a_job_that_was_asked_to_stop_says_so(admin_client):
@@ -421,33 +274,6 @@ def test_a_job_that_waits_to_run_alone_says_so(admin_client):
         assert "the next free worker takes it" not in html
 
 
-def test_a_second_cancel_does_no_harm(admin_client):
-    """The form sent twice."""
-    job = make_job()
-
-    first, second = (cancel(admin_client, job.pk) for _ in range(2))
-
-    assert [302, 302] == [first.status_code, second.status_code]
-    assert 1 == ArchivedJob.objects.count()
-    assert 1 == LogEntry.objects.count()
-
-
-def test_acts_touch_rows_of_their_own_page_alone(staff):
-    """retry() of the API redrives dead letters too; view_job does not open those."""
-    letter = make_dead_letter()
-    client = staff("view_job", "retry", "cancel")
-
-    for name in ("retry", "cancel"):
-        client.post(
-            URL,
-            {"action": name, "_selected_action": [letter.pk], "confirmed": "1"},
-        )
-        client.post(f"{URL}{letter.pk}/{name}/", {"confirmed": "1"})
-
-    assert [letter.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
-    assert not LogEntry.objects.exists()
-
-
 # Tags ---------------------------------------------------------------------------------
 
 
@@ -469,33 +295,6 @@ def test_the_list_is_narrowed_to_a_tag(admin_client, monkeypatch, many):
     assert [both.pk] == found(tag="vip", queue="mail")
     assert [] == found(tag="vi")
     assert [vip.pk] == found(tag="vip", q=str(vip.pk))
-
-
-def test_tags_are_shown_as_links_to_their_jobs(admin_client):
-    """In the list, also of a user who may not see the rest of the headers."""
-    make_job(headers={"tags": ["a&b", "vip"], "trace": "t"})
-
-    html = admin_client.get(URL).content.decode()
-
-    assert 'href="?tag=a%26b">a&amp;b</a>' in html
-    assert ">vip</a>" in html
-
-
-@pytest.mark.parametrize(
-    "tags", ['"vip"', "7", "null", '{"a": 1}', "[[1], null, 1e400]"]
-)
-def test_tags_of_any_shape_are_survived(admin_client, tags):
-    """headers can be written by SQL."""
-    job = make_job()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_job SET headers = jsonb_build_object('tags', %s::jsonb)"
-            " WHERE id = %s",
-            [tags, job.pk],
-        )
-
-    assert 200 == admin_client.get(URL).status_code
-    assert 200 == admin_client.get(f"{URL}{job.pk}/change/").status_code
 
 
 # What happened ------------------------------------------------------------------------
@@ -565,18 +364,6 @@ def test_the_list_shows_why_a_job_retries(admin_client):
     html = admin_client.get(URL).content.decode()
     assert 1 == html.count("CardDeclined: declined")
     assert "at the bank" not in html
-
-
-def test_the_message_of_an_error_needs_the_permission(client, django_user_model):
-    """The class shows without it."""
-    make_failed()
-    user = django_user_model.objects.create_user("ada", is_staff=True)
-    user.user_permissions.add(Permission.objects.get(codename="view_job"))
-    client.force_login(user)
-
-    html = client.get(URL).content.decode()
-    assert "CardDeclined" in html
-    assert "declined" not in html
 
 
 def test_what_retries_is_grouped_by_task_error_and_place(admin_client):

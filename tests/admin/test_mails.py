@@ -9,9 +9,8 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.mail import EmailMessage
 
-from django_pgqueue.backends.deliver_mail import deliver_mail, store_mails
+from django_pgqueue.backends.deliver_mail import store_mails
 from django_pgqueue.backends.mail import message_id, write
-from django_pgqueue.conf import MAIL_TASK
 from django_pgqueue.models import ArchivedJob, Job, MailFile
 from tests.admin.stored_mails import FILE, HTML, a_mail, columns_of
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
@@ -25,11 +24,6 @@ PAGES = {
 }
 
 BODIES = ("Plain body", "HTML body", "X-Order")
-
-
-def test_the_pages_know_the_task_that_sends_mails():
-    """By its name, since few processes that show pages import it."""
-    assert deliver_mail.name == MAIL_TASK
 
 
 def page_of(client, page, row):
@@ -101,17 +95,6 @@ def test_a_file_beside_its_mail_is_a_download_too(admin_client):
     assert "rows.csv" in page_of(admin_client, "job", Job.objects.get())
 
 
-@pytest.mark.parametrize("part", ["1", "-1", "x", ""])
-def test_a_file_that_a_mail_does_not_have_is_not_found(admin_client, part):
-    """Nor one of a job that is no mail."""
-    mail, other = make_job(**a_mail()), make_job()
-    url = "/admin/pgqueue/job/{}/mail-file/?part={}"
-
-    assert 404 == admin_client.get(url.format(mail.pk, part)).status_code
-    assert 404 == admin_client.get(url.format(other.pk, "0")).status_code
-    assert 302 == admin_client.get(url.format("999", "0")).status_code
-
-
 def test_arguments_of_a_mail_are_edited_by_those_who_may_see_its_body(staff):
     """The form shows all of them."""
     row = make_job(run_after=timedelta(hours=1), **a_mail())
@@ -134,14 +117,6 @@ def test_what_redact_names_is_hidden_of_a_mail_too(admin_client, settings):
     assert not any(text in html for text in (*BODIES[:2], "ann@example.org"))
     file = f"/admin/pgqueue/job/{row.pk}/mail-file/?part=0"
     assert 404 == admin_client.get(file).status_code
-
-
-@pytest.mark.parametrize("kwargs", [{}, {"mail": 7}, {"mail": {"to": 7}}, {"a": [1]}])
-def test_what_is_no_mail_says_so(admin_client, kwargs):
-    """As somebody has written it in SQL."""
-    row = make_job(**{**a_mail(), "kwargs": kwargs})
-
-    assert "cannot be read as a mail" in page_of(admin_client, "job", row)
 
 
 # Sent again --------------------------------------------------------------------------

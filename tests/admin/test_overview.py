@@ -7,28 +7,19 @@ import json
 import re
 from datetime import timedelta
 from html import unescape
-from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
-from django.db.models.functions import Now
-from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import operators
 from django_pgqueue.admin import overview as page
 from django_pgqueue.admin import time_limit
-from django_pgqueue.models import ConsumerGroup, Queue, Worker
-from django_pgqueue.operators import overview
+from django_pgqueue.models import ConsumerGroup, Worker
 from django_pgqueue.queues.task_spans import OTHERS
 from django_pgqueue.worker.tally import UNKNOWN
 from tests.browser.pages import make_rows, register
 from tests.harness.factories import (
-    make_archive_day,
-    make_archived_job,
     make_dead_letter,
     make_job,
-    make_jobs,
     make_leased_job,
     make_schedule,
     make_stuck_saga,
@@ -116,15 +107,6 @@ def test_lists_lead_to_what_they_tell_of(admin_client):
     assert "/admin/pgqueue/worker/web-1/change/" in html
 
 
-def test_counts_stop(admin_client, monkeypatch):
-    """With a plus behind them, as everywhere."""
-    monkeypatch.setattr(overview, "COUNTED_JOBS_MAX", 2)
-    monkeypatch.setattr(overview, "COUNTED_JOBS_LEAST", 1)
-    make_jobs(3, queue="mail", visible_at=-HOUR)
-
-    assert "2+" == tile(html_of(admin_client), "Ready")[0]
-
-
 def test_all_is_well(admin_client):
     """It is said so, as of when, and who looks at the rest."""
     register("web-1")
@@ -162,19 +144,6 @@ def test_findings_are_those_of_the_doctor(admin_client, cursor):
         assert 200 == admin_client.get(link).status_code, link
 
 
-def test_every_finding_has_a_list():
-    """Whatever may be found here has a place to lead to."""
-    said = Path(operators.__file__).parent.glob("*_findings.py")
-    checks = {
-        check
-        for file in said
-        for check in re.findall(r'check="(\w+)"', file.read_text())
-    }
-
-    # That workers live is never wrong, nor are other steps.
-    assert checks - {"workers", "saga_versions"} == set(page.LISTS)
-
-
 def test_a_finding_of_a_queue_leads_to_its_jobs(admin_client):
     """Those that wait because no living worker serves it."""
     make_job(queue="a&b", visible_at=-HOUR)
@@ -185,19 +154,6 @@ def test_a_finding_of_a_queue_leads_to_its_jobs(admin_client):
     link = unescape(re.search('href="([^"]+)"', found.link)[1])
     assert "/admin/pgqueue/job/?state=ready&queue=a%26b" == link
     assert "The oldest ready job has waited 1 h" in late.what
-
-
-def test_a_worker_that_is_silent_is_no_living_one(admin_client):
-    """It is counted beside those that live, and needs attention."""
-    register("web-1")
-    register("web-2")
-    Worker.objects.filter(name="web-2").update(heartbeat_at=Now() - HOUR)
-
-    html = html_of(admin_client)
-
-    assert "1" == tile(html, "Workers alive")[0]
-    assert re.search(r'silent: <a href="/admin/pgqueue/worker/">1</a>', html)
-    assert "1 workers left a row and are silent: web-2" in html
 
 
 def test_a_halted_group_is_told_without_its_error(staff):
@@ -236,15 +192,6 @@ def test_each_part_needs_the_permission_of_its_rows(staff):
         assert f'href="/admin/pgqueue/{model}/' not in others
 
 
-def test_who_may_view_none_of_it_has_the_pages_alone(staff):
-    """Such as those of topics: no number is read, and nothing is renewed."""
-    html = html_of(staff("view_topic"))
-
-    assert "/admin/pgqueue/topic/" in html
-    assert "pgqueue-live" not in html
-    assert "Needs attention" not in html
-
-
 def entries(html):
     """Return the pages of our app in Django's list of them, each with its link."""
     app = html[html.index('<div class="app-pgqueue ') :]
@@ -266,29 +213,6 @@ def test_the_index_of_the_admin_leads_to_it(admin_client, sidebar, place):
     # Not the overview, whose address begins that of each page.
     current = re.findall(r'<a href="([^"]*)" aria-current="page"', html)
     assert [place] == current or place == "/admin/"
-
-
-def test_the_index_has_it_for_who_may_view_some_of_it(staff):
-    """Once, and without a query of our tables."""
-    client = staff("view_worker")
-    with CaptureQueriesContext(connection) as queries:
-        index = client.get("/admin/").content.decode()
-    assert ["Overview", "Workers"] == [name for _, name in entries(index)]
-    assert [] == [each["sql"] for each in queries if '"pgqueue_' in each["sql"]]
-
-    client = staff("view_topic")
-    assert ["Topics"] == [
-        name for _, name in entries(client.get("/admin/").content.decode())
-    ]
-
-
-def test_all_pages_are_listed_below(admin_client):
-    """As on any site, by Django's own list."""
-    html = html_of(admin_client)
-
-    below = html[html.index("pgqueue-pages") :]
-    assert f'href="{URL}lane/"' in below
-    assert f'href="{URL}failure/"' in below
 
 
 @pytest.mark.django_db(transaction=True)
@@ -335,18 +259,6 @@ def test_the_next_messages_are_those_that_are_published_first(admin_client, staf
     assert first == re.findall(r">(orders\.n\d)<", told)
     assert "/pgqueue/scheduledmessage/" in told
     assert "Next messages" not in html_of(staff("view_schedule"))
-
-
-def test_a_paused_queue_with_ready_jobs_needs_attention(admin_client):
-    """Its jobs wait for somebody to resume it."""
-    make_job(queue="mail", visible_at=-HOUR)
-    Queue.objects.create(name="mail", paused_at=Now(), paused_by="ada")
-    register("web-1")
-
-    (found,) = admin_client.get(URL).context["attention"]
-
-    assert "Paused: mail." == found.what
-    assert 'href="/admin/pgqueue/queue/"' in found.link
 
 
 def test_lag_is_that_of_all_groups_together(admin_client):
@@ -407,26 +319,6 @@ def test_charts_tell_what_workers_have_settled(admin_client):
     assert "succeeded: 1,207" in html
 
 
-@pytest.mark.parametrize("period, count", [("1h", 1), ("24h", 2), ("7d", 3)])
-def test_what_has_ended_leads_to_what_ended_in_that_period(admin_client, period, count):
-    """Of that very task, in the archive and among dead letters."""
-    for ago in (MINUTE, 3 * HOUR, 50 * HOUR, 200 * HOUR):
-        make_archive_day(-ago)
-        for task in ("shop.send", "shop.send_all"):
-            make_archived_job(queue="mail", task=task, finished_at=-ago)
-            make_dead_letter(queue="mail", task=task, finished_at=-ago)
-    for seconds in (60, 600, 3_600):
-        make_task_span(MINUTE, seconds, queue="mail", task="shop.send", dead=1)
-
-    page = admin_client.get(f"{URL}?period={period}").content.decode()
-
-    for model in ("archivedjob", "deadletter"):
-        link = rf'<a href="(/admin/pgqueue/{model}/[^"]*&amp;queue=mail[^"]*)">'
-        (link,) = re.findall(link, page)
-        rows = admin_client.get(unescape(link)).context["cl"].result_list
-        assert ["shop.send"] * count == [row.task for row in rows]
-
-
 @pytest.mark.parametrize("queue, task", [(OTHERS, OTHERS), ("mail", UNKNOWN)])
 def test_what_no_list_has_is_no_link(admin_client, queue, task):
     """What workers do not count apart, and tasks that are not declared."""
@@ -465,23 +357,6 @@ def test_charts_are_narrowed(admin_client):
     assert [("y", "42")] == [(task, count) for task, _, count in ended_in(html)]
     assert '<option value="x">' in html
     assert "jobs a minute, mean of 30 min" in html
-
-
-@pytest.mark.parametrize("query", ["", "?period=9y", "?task=none&period=7d"])
-def test_nothing_to_chart_is_told(admin_client, query):
-    """Whatever is asked for; a period that there is not is the last hour."""
-    html = admin_client.get(URL + query).content.decode()
-
-    assert "Nothing has ended in this period" in html
-
-
-def test_charts_need_the_permission_to_view_jobs(staff):
-    """They tell names of tasks."""
-    make_task_span(MINUTE, task="shop.send", succeeded=1)
-    assert "shop.send" not in html_of(staff("view_deadletter"))
-    html = html_of(staff("view_job"))
-    assert "shop.send" in html
-    assert "/archivedjob/" not in html
 
 
 def test_sagas_that_need_a_human_are_named_without_keys_to_who_may_not_see_them(staff):

@@ -29,18 +29,6 @@ def test_layout_changes_nothing_but_space(value):
     assert value == json.loads(laid_out(text))
 
 
-def test_layout_is_that_of_a_person():
-    """One key a line, two spaces a level, empty brackets together."""
-    value = {"order": {"id": 4711, "lines": ["a, b", "{c: d}"], "notes": [], "to": {}}}
-
-    assert json.dumps(value, indent=2) == laid_out(json.dumps(value))
-
-
-def test_short_text_stays_on_its_line():
-    """A call with one argument reads as a call with one argument."""
-    assert '{"order_id": 4711}' == laid_out('{"order_id": 4711}')
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -120,13 +120,6 @@ def test_the_page_of_a_run_has_all_that_is_known(admin_client):
     assert "Run again" not in html
 
 
-def test_an_address_that_is_none_is_no_link(admin_client):
-    """Whatever a row says."""
-    run = make_live_run(ui_url="javascript:alert(1)")
-
-    assert 'href="javascript' not in html_of(admin_client, f"{run.pk}/change/")
-
-
 def test_errors_and_options_need_view_payload(admin_client, staff):
     """They may quote what was read; secrets are shown to nobody."""
     run = make_run(
@@ -145,14 +138,6 @@ def test_errors_and_options_need_view_payload(admin_client, staff):
     assert "bad row" not in other
     assert "/srv/private" not in other
     assert "needs permission pgqueue.view_payload" in other
-
-
-def test_a_finished_run_is_not_renewed(admin_client):
-    """Nothing asks for the page again and again."""
-    run = make_run()
-
-    assert "pgqueue-live" not in html_of(admin_client)
-    assert "pgqueue-live" not in html_of(admin_client, f"{run.pk}/change/")
 
 
 def test_the_list_is_renewed_while_a_run_is_asked_for(admin_client):
@@ -217,37 +202,6 @@ def test_run_again_enqueues_the_same_options(admin_client):
     )
 
 
-def test_what_is_not_for_the_queue_cannot_be_run_here(admin_client):
-    """Its options say what is read, and whoever may edit jobs could change them."""
-    run = make_run(job="fanout", options={"task": "x"})
-
-    assert "?job=fanout" not in html_of(admin_client, "run/")
-    assert 400 == admin_client.get(f"{URL}run/?job=fanout").status_code
-    response = admin_client.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
-    assert "fanout is not for the queue" in texts(response)[0]
-    assert not Job.objects.exists()
-
-
-def test_equal_runs_are_run_again_once(admin_client):
-    """Of those that are ticked; others each."""
-    equal = [make_run().pk for _ in range(3)]
-    other = make_run(job="failures", options={"keep": "9d"}).pk
-
-    response = admin_client.post(
-        URL,
-        {
-            "action": "run-again",
-            "_selected_action": [*equal, other],
-            "confirmed": "1",
-        },
-    )
-
-    assert [["metrics"], ["failures"]] == [
-        job.args for job in Job.objects.order_by("pk")
-    ]
-    assert texts(response)[0].startswith("2 runs were asked for: jobs ")
-
-
 @pytest.mark.parametrize(
     "columns, problem",
     [
@@ -283,17 +237,6 @@ def test_stop_asks_the_live_run(admin_client):
     assert "1 has ended, or was asked already." in texts(again)
     assert ["Asked to stop."] == [e.change_message for e in LogEntry.objects.all()]
     assert "running, asked to stop" in html_of(admin_client)
-
-
-def test_stop_leaves_the_next_run_of_the_job_alone(admin_client):
-    """That began after the page was opened."""
-    old, new = make_run(), make_live_run()
-
-    response = admin_client.post(f"{URL}{old.pk}/stop/", {"confirmed": "1"})
-
-    assert ["1 has ended, or was asked already."] == texts(response)
-    new.refresh_from_db()
-    assert new.cancel_requested_at is None
 
 
 def test_a_new_run_is_chosen_and_filled_in(admin_client, costs):

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.db import connection
 
-from django_pgqueue.models import DeadLetter, Job, Queue
+from django_pgqueue.models import DeadLetter, Queue
 from django_pgqueue.pull.known import known_queue
 
 pytestmark = pytest.mark.django_db
@@ -60,42 +60,6 @@ def test_a_message_is_sent(staff, thumbs):
     assert [f"1 message was sent: {message.id}."] == texts(response)
     entry = LogEntry.objects.get()
     assert f"Sent message {message.id}." == entry.get_change_message()
-
-
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        ({"payload": "{"}, "Expecting property name"),
-        ({"payload": "1", "delay": "soon"}, "is no duration"),
-    ],
-)
-def test_a_wrong_field_is_told_where_it_stands(admin_client, thumbs, given, words):
-    """And nothing is sent."""
-    response = admin_client.post(f"{URL}thumbs/send/", {"confirmed": "1", **given})
-    assert words in response.content.decode()
-    assert not Job.objects.exists()
-
-
-@pytest.mark.parametrize(
-    "action, given, queue, words",
-    [
-        ("send", {"payload": "1"}, "mail", "mail is a queue of tasks"),
-        ("send", {"payload": '{"__pgqueue__": "x"}'}, "thumbs", "which is reserved"),
-        ("send", {"payload": "1", "group": "g" * 129}, "thumbs", "1 to 128 characters"),
-        ("limit", {"jobs": "7"}, "thumbs", "thumbs is a pull queue"),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    admin_client, thumbs, action, given, queue, words
-):
-    """Where rows are ticked in the list, all acts can be chosen for all of them."""
-    Queue.objects.create(name="mail")
-    ticked = {"action": action, "_selected_action": [queue], "confirmed": "1"}
-    response = admin_client.post(URL, {**ticked, **given})
-    assert [True] == [words in text for text in texts(response)]
-    assert not Job.objects.exists()
-    assert not Queue.objects.exclude(concurrency=None).exists()
-    assert not LogEntry.objects.exists()
 
 
 def test_a_received_message_shows_its_receiver_and_hides_its_payload(staff, thumbs):

@@ -11,7 +11,6 @@ from django.contrib.messages import get_messages
 from django.db.models import F
 from django.utils import timezone
 
-from django_pgqueue.admin import queues
 from django_pgqueue.models import Queue
 from tests.harness.factories import (
     make_dead_letter,
@@ -91,19 +90,6 @@ def test_a_queue_with_a_limit_shows_how_full_it_is(admin_client, mail, settings)
     assert "3 of 1,000" in admin_client.get(f"{URL}mail/change/").content.decode()
 
 
-def test_counts_end_at_a_limit(admin_client, monkeypatch, mail):
-    """What was not counted is a plus."""
-    monkeypatch.setattr(queues, "COUNTED_JOBS_MAX", 2)
-    make_jobs(2, queue="mail")
-
-    html = admin_client.get(URL).content.decode()
-
-    there = "/admin/pgqueue/job/?queue=mail&state=ready".replace("&", "&amp;")
-    assert f'<td class="field-ready"><a href="{there}">2+</a></td>' in html
-    # Nothing has no link.
-    assert '<td class="field-dead">0</td>' in html
-
-
 def test_a_queue_is_paused_with_who_when_and_why(staff, mail):
     """What the next one who looks wants to know."""
     client = staff("view_queue", "pause")
@@ -119,14 +105,6 @@ def test_a_queue_is_paused_with_who_when_and_why(staff, mail):
     html = client.get(URL).content.decode()
     assert "provider is down" in html
     assert paused.paused_by in html
-
-
-def test_pausing_needs_a_reason(admin_client, mail):
-    """The form says so."""
-    response = pause(admin_client, "mail", reason="")
-
-    assert "reason" in response.context["form"].errors
-    assert Queue.objects.get().paused_at is None
 
 
 def test_the_first_reason_stays(admin_client, mail):
@@ -194,17 +172,6 @@ def test_a_limit_is_set_and_taken_back(staff, mail, settings):
     assert "0 of 20 run" == cell(client.get(URL).content.decode(), "limit")
 
 
-def test_the_form_of_a_limit_begins_with_what_holds(staff, mail):
-    """Who changes one of the two does not take the other one back."""
-    client, url = staff("view_queue", "pause"), f"{URL}mail/limit/"
-    said = {"jobs": "5", "rate": "100/m", "burst": "10"}
-    client.post(url, {**said, "confirmed": 1})
-
-    form = client.get(url).context["form"]
-
-    assert said == {name: str(form[name].value()) for name in said}
-
-
 @pytest.mark.parametrize(
     "said, field",
     [({"jobs": 0}, "jobs"), ({"rate": "often"}, "rate"), ({"burst": 5}, "burst")],
@@ -214,54 +181,6 @@ def test_a_limit_that_cannot_be_is_refused(admin_client, mail, said, field):
     response = admin_client.post(f"{URL}mail/limit/", {**said, "confirmed": 1})
     assert [field] == list(response.context["form"].errors)
     assert None is Queue.objects.get().concurrency
-
-
-def test_several_queues_are_paused_at_once(admin_client):
-    """One entry in the log for each."""
-    for name in ("a", "b", "c"):
-        Queue.objects.create(name=name)
-
-    pause(admin_client, "a", "b")
-
-    paused = Queue.objects.filter(paused_at__isnull=False)
-    assert {"a", "b"} == set(paused.values_list("name", flat=True))
-    assert 2 == LogEntry.objects.count()
-
-
-def test_only_what_would_do_something_is_offered(admin_client, mail):
-    """Pause where it is open, resume where it is paused."""
-
-    def offered():
-        html = admin_client.get(f"{URL}mail/change/").content.decode()
-        return [name for name in ("pause", "resume") if f"{URL}mail/{name}/" in html]
-
-    assert ["pause"] == offered()
-    pause(admin_client, "mail")
-    assert ["resume"] == offered()
-
-
-@pytest.mark.parametrize("name", ["a b", "<i>", 'a"b', "a/b", "_", "é", "%41"])
-def test_a_queue_with_any_name_has_its_pages(admin_client, name):
-    """SQL can make it; what our own names cannot be is told, and is no error."""
-    Queue.objects.create(name=name)
-    link = admin_client.get(URL).content.decode().split('field-title"><a href="')[1]
-    path = link.split('"')[0]
-
-    page = admin_client.get(path)
-    response = pause(admin_client, name)
-
-    assert name == page.context["original"].name
-    assert 200 == admin_client.get(path.replace("/change/", "/pause/")).status_code
-    assert 302 == response.status_code
-    assert 1 == len(texts(response))
-
-
-def test_a_queue_that_nobody_knows_is_not_paused(admin_client):
-    """Of a page of rows, only rows can be meant."""
-    response = pause(admin_client, "no-such-queue")
-
-    assert not Queue.objects.exists()
-    assert 302 == response.status_code
 
 
 @pytest.mark.django_db(transaction=True)

@@ -7,11 +7,9 @@ from html import unescape
 
 import pytest
 from django.contrib.admin.models import DELETION, LogEntry
-from django.db import connection
 
 from django_pgqueue.models import ScheduledMessage
-from tests.admin.test_costs import asked, assert_is_cheap
-from tests.log.rows import make_inbox_entry, make_scheduled
+from tests.log.rows import make_scheduled
 
 pytestmark = pytest.mark.django_db
 
@@ -88,34 +86,3 @@ def test_a_cancel_is_confirmed_and_noted(staff):
     assert [(str(one), DELETION), (str(two), DELETION)] == [
         (entry.object_id, entry.action_flag) for entry in entries
     ]
-
-
-def test_an_entry_is_found_by_its_id(admin_client):
-    """As the sender has it, of one sender or of all."""
-    entries = [make_inbox_entry(source).pk for source in ("stripe", "paypal")]
-    make_inbox_entry("stripe", "evt_2")
-
-    assert entries[::-1] == listed(admin_client, f"{INBOX}?q=evt_1")
-    assert entries[:1] == listed(admin_client, f"{INBOX}?q=evt_1&source=stripe")
-    assert [] == listed(admin_client, f"{INBOX}?q=evt")
-
-
-def test_pages_read_a_bounded_number_of_rows(admin_client):
-    """Along an index, wherever in the list, and whatever is asked for."""
-    with connection.cursor() as cursor:
-        cursor.execute(FILL, {"rows": ROWS})
-    middle = ScheduledMessage.objects.order_by("due_at")[ROWS // 2]
-    for path in (
-        URL,
-        f"{URL}?oldest=1",
-        f"{URL}?q=none",
-        f"{URL}?q={middle.pk}",
-        f"{URL}?topic=none",
-        f"{URL}?before={middle.due_at.isoformat().replace('+', '%2B')}~{middle.pk}",
-        INBOX,
-        f"{INBOX}?source=s3&q=evt_3",
-        f"{INBOX}?q=none",
-    ):
-        for statement in asked(admin_client, path):
-            if "pgqueue_scheduled" in statement or "pgqueue_inbox" in statement:
-                assert_is_cheap(statement, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
@@ -10,9 +9,8 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
-from django_pgqueue.admin.schedule_form import duration
 from django_pgqueue.admin.schedule_times import preview
-from django_pgqueue.models import Job, Message, Schedule, Tick
+from django_pgqueue.models import Job, Schedule, Tick
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
 from django_pgqueue.schedules.definition import define
@@ -139,28 +137,6 @@ def test_schedules_are_narrowed(admin_client, query, names):
     assert names == listed(admin_client, query)
 
 
-def test_many_schedules_are_paged_from_a_to_z(admin_client):
-    """Forward and back; no page has a row of another."""
-    Schedule.objects.bulk_create(
-        Schedule(name=f"n{number:03}", task="t", every_seconds=60)
-        for number in range(250)
-    )
-    names = [f"n{number:03}" for number in range(250)]
-    seen, url = [], ""
-    places = []
-    while url is not None:
-        cl = admin_client.get(URL + url).context["cl"]
-        seen.append([row.name for row in cl.result_list])
-        places.append(cl.newer_url)
-        url = cl.older_url
-    back = admin_client.get(URL + places[-1]).context["cl"]
-
-    assert [names[:100], names[100:200], names[200:]] == seen
-    assert names[100:200] == [row.name for row in back.result_list]
-    assert "After" in html_of(admin_client)
-    assert "Older" not in html_of(admin_client)
-
-
 def test_overdue_ticks_are_told_above_the_list(admin_client):
     """With what to start."""
     row = make_schedule(next_tick=-timedelta(seconds=30))
@@ -176,25 +152,6 @@ def test_overdue_ticks_are_told_above_the_list(admin_client):
     # A worker lives, and has written why it cannot issue the tick.
     Schedule.objects.update(error="RaiseException: a curse is on it")
     assert "no living worker" not in html_of(admin_client)
-
-
-def test_a_new_schedule_has_its_next_tick_before_a_worker_reckons_it(admin_client):
-    """The list does not say that there is none."""
-    make_schedule(expression="0 0 1 1 *", tz="UTC")
-
-    assert "01-01 00:00 UTC" in html_of(admin_client)
-
-
-def test_the_queries_of_the_list_do_not_grow(
-    admin_client, django_assert_max_num_queries
-):
-    """However many schedules and ticks it shows."""
-    for number in range(30):
-        row = make_schedule(name=f"s{number}")
-        make_tick(row, job_id=make_job().pk)
-
-    with django_assert_max_num_queries(18):
-        admin_client.get(URL)
 
 
 # The page of one ---------------------------------------------------------------------
@@ -250,34 +207,6 @@ def test_a_schedule_shows_what_came_of_its_ticks(admin_client):
     assert ">1 h</td>" in ticks[3]
     assert ">7</td>" in ticks[3]
     assert "job 999999999, no longer kept" in ticks[4]
-
-
-def test_moments_beside_each_other_have_seconds_or_none(admin_client):
-    """So they stand in columns."""
-    row = make_schedule(expression=None, every_seconds=30)
-    full_minute = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
-    make_tick(row, due_at=full_minute)
-    make_tick(row, due_at=full_minute + timedelta(seconds=30))
-
-    html = html_of(admin_client, f"{row.pk}/change/")
-    due = re.findall(r"2026-03-04 (\S+)", html.split("Last ticks")[1])
-    response = admin_client.get(f"{URL}{row.pk}/change/")
-
-    assert 2 == len(due)
-    assert {2} == {time.count(":") for time in due}
-    assert {2} == {tick.utc.count(":") for tick in response.context["preview"].ticks}
-
-
-def test_a_pause_without_a_reason_has_none(admin_client):
-    """And beside another state it says that it is one."""
-    make_schedule(name="a", paused_at=-HOUR, paused_by="ada")
-    make_declared(name="b", withdrawn_at=-HOUR, paused_at=-HOUR, paused_by="ada")
-
-    html = re.sub(r"<[^>]*>", "", html_of(admin_client))
-
-    assert 2 == html.count("1 h ago by ada")
-    assert 1 == html.count("paused 1 h ago by ada")
-    assert "by ada:" not in html
 
 
 def test_a_job_leads_to_its_schedule(admin_client):
@@ -355,18 +284,6 @@ def test_run_now_enqueues_a_job_and_names_it(admin_client):
     assert f"Run now: job {job.pk}." == LogEntry.objects.get().change_message
     after = Schedule.objects.get()
     assert (row.next_tick, row.revision) == (after.next_tick, after.revision)
-
-
-def test_run_now_says_when_another_job_has_the_key(admin_client):
-    """Of a unique task, whose job waits already; no job is enqueued, and none named."""
-    row = make_schedule(task="tests.app.tasks.once", next_tick=HOUR)
-    tasks.once.delay()
-
-    response = admin_client.post(f"{URL}{row.pk}/run-now/", {"confirmed": "1"})
-
-    assert (1, "duplicate") == (Job.objects.count(), Tick.objects.get().outcome)
-    assert "1 was not: another job has the dedup key of its task." in texts(response)
-    assert not LogEntry.objects.exists()
 
 
 def test_a_pause_has_who_when_and_why(admin_client):
@@ -457,41 +374,6 @@ def test_a_schedule_is_made_after_a_preview(admin_client):
     )
     assert "Made, for the task tests.app.tasks.add." == (
         LogEntry.objects.get().change_message
-    )
-
-
-def test_all_options_of_a_schedule_are_stored(admin_client):
-    """A period instead of an expression; an array of arguments."""
-    admin_client.post(
-        f"{URL}new/",
-        {
-            **NEW,
-            "save": "1",
-            "args": "[1, 2]",
-            "expression": "",
-            "every": "90s",
-            "tz": "UTC",
-            "catch_up": "all(3)",
-            "overlap": "queue",
-            "jitter": "10m",
-            "queue": "reports",
-            "priority": "-5",
-        },
-    )
-
-    row = Schedule.objects.get()
-    assert ([1, 2], {}, None, 90) == (
-        row.args,
-        row.kwargs,
-        row.expression,
-        row.every_seconds,
-    )
-    assert ("all(3)", "queue", 600, "reports", -5) == (
-        row.catch_up,
-        row.overlap,
-        row.jitter_seconds,
-        row.queue,
-        row.priority,
     )
 
 
@@ -649,46 +531,6 @@ def test_two_who_edit_a_schedule_do_not_overwrite_each_other(admin_client):
     assert ("UTC", None) == (after.tz, after.queue)
 
 
-def test_a_secret_cannot_be_moved_to_where_it_is_shown(admin_client):
-    """Nor be stored as its placeholder."""
-    row = make_schedule(kwargs={"note": "x", "token": "s3cret"})
-    path = f"{row.pk}/edit/"
-    data = data_of(admin_client, path)
-
-    for args in ('{"note": "[redacted 1]"}', '{"token": "[redacted 2]"}'):
-        response = admin_client.post(URL + path, {**data, "args": args, "save": "1"})
-        assert ["args"] == list(errors_of(response))
-        assert b"s3cret" not in response.content
-    assert row.kwargs == Schedule.objects.get().kwargs
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"args": [1], "kwargs": {"a": 1}},
-        {"kwargs": {"a": "x" * 100_001}},
-        {"args": {"a": 1}, "kwargs": {}},
-    ],
-)
-def test_arguments_that_no_form_can_show_are_not_edited(admin_client, columns):
-    """SQL can have written them."""
-    row = make_schedule(**columns)
-
-    response = admin_client.get(f"{URL}{row.pk}/edit/")
-
-    assert f"{URL}{row.pk}/change/" == response.url
-    assert "cannot be shown in a form" in texts(response)[0]
-
-
-@pytest.mark.parametrize(
-    "seconds, text",
-    [(None, ""), (0, ""), (15, "15s"), (300, "5m"), (5_400, "90m"), (604_800, "7d")],
-)
-def test_durations_are_shown_as_they_are_read(seconds, text):
-    """In their largest unit."""
-    assert text == duration(seconds)
-
-
 # Schedules that publish --------------------------------------------------------------
 
 PUBLISHES = {
@@ -776,14 +618,3 @@ def test_who_may_not_see_payloads_sees_what_is_published_and_not_its_key(
     for text in ("their-key", "our-key", "theirs", "ours"):
         assert text in shown
         assert text not in hidden
-
-
-def test_run_now_publishes_and_names_the_message(admin_client):
-    """In a text of its own, and in the history."""
-    row = make_schedule(
-        task="", message_name="cronjobs.nightly", message_payload={}, overlap="queue"
-    )
-    answer = admin_client.post(f"{URL}{row.pk}/run-now/", {"confirmed": "1"})
-    message = Message.objects.get()
-    assert [f"1 message was published: {message.pk}."] == texts(answer)
-    assert f"Run now: message {message.pk}." == LogEntry.objects.get().change_message

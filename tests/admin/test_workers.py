@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.models import Worker
-from django_pgqueue.operators import workers
 from tests.browser.pages import register
 from tests.harness.factories import make_job, make_leased_job
 
@@ -73,19 +72,6 @@ def test_a_worker_shows_the_jobs_that_it_holds(admin_client):
     assert not response.context["held_more"]
 
 
-def test_the_jobs_of_a_worker_are_bounded(admin_client, monkeypatch):
-    """And it is said that there are more."""
-    monkeypatch.setattr(workers, "HELD_JOBS_MAX", 2)
-    register("w-1")
-    for _ in range(3):
-        make_leased_job("w-1")
-
-    response = admin_client.get(f"{URL}w-1/change/")
-
-    assert 2 == len(response.context["held"])
-    assert "There are more." in response.content.decode()
-
-
 def test_the_jobs_of_a_worker_need_the_permission_for_jobs(staff):
     """view_worker alone tells no task."""
     register("w-1")
@@ -95,11 +81,3 @@ def test_the_jobs_of_a_worker_need_the_permission_for_jobs(staff):
 
     assert "shop.secret_task" not in html
     assert "Jobs that it holds" not in html
-
-
-def test_nothing_can_be_done_with_a_worker(admin_client):
-    """It is stopped where it was started."""
-    register("w-1")
-
-    assert 400 == admin_client.post(URL, {"action": "delete_selected"}).status_code
-    assert admin_client.get(URL).context["action_form"] is None
