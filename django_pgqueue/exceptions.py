@@ -28,7 +28,7 @@ that storage code and Spark executors can use it without Django.
      ├── OutputFull               a task has emitted as much as it may
      ├── LeaseLost                the job belongs to another worker by now
      ├── TaskTimeout              raised inside a task that ran too long
-     ├── RemoteError              stands for an error of a task in another process
+     ├── RemoteError              stands for an error of a task, in a report
      ├── SchemaError              migrations or indexes the worker needs are missing
      ├── EmbeddedServerError      the embedded PostgreSQL cannot be used
      ├── MissingExtra             an optional package is not installed
@@ -382,11 +382,10 @@ class TaskTimeout(PgQueueError, TimeoutError):
 
 class RemoteError(PgQueueError):
     """
-    Stands for what a task raised in another process; never raised itself.
+    Stands for what a task raised, in a report of it; never raised itself.
 
-    Receivers of signals get it from a worker with --pool processes. Its class is made
-    for it: it has the name and the module of the exception's own class, and nothing
-    else of it. str() is the message.
+    Its class is made for it: it has the name and the module of the exception's own
+    class, and nothing else of it. str() is the message.
     """
 
     def __init__(self, message: str, traceback_text: str) -> None:

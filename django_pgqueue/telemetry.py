@@ -180,19 +180,6 @@ def retried(
     )
 
 
-def crashed(job: Any, *, message: str, to: Sink = WORKER) -> None:
-    """Tell that a job's own process died under it; there is no signal for crashes."""
-    to.logger.warning(
-        "crashed    job=%d task=%s attempt=%d/%d: %s",
-        job.id,
-        job.task,
-        job.attempt,
-        job.max_attempts,
-        message,
-        extra=fields_of(job),
-    )
-
-
 def dead(
     sender: Any,
     job: Any,

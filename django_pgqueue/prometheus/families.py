@@ -33,7 +33,7 @@ STATES = ("ready", "running", "retrying", "scheduled", "parked")
 
 ENDS = (
     *("succeeded", "retried", "postponed", "dead", "cancelled", "expired"),
-    *("crashed", "superseded"),
+    "superseded",
 )
 
 # At 0, too, so that the first of them is an increase.

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import ALL_BANDS
+from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.lanes import PACED
 from django_pgqueue.queues.retake import IS_KEYLESS, retake
-from django_pgqueue.queues.settle import Ended
 
 # Locks: row locks on the leased rows, for the statement. SKIP LOCKED: a plain UPDATE
 # deadlocks with settles that lock the same rows in another order, and hangs behind an
@@ -53,6 +53,18 @@ UPDATE pgqueue_job
    SET visible_at = greatest(visible_at, statement_timestamp() + %(lease)s::interval)
  WHERE id = %(id)s AND deliveries = %(delivery)s AND leased_by = %(worker)s
 RETURNING extract(epoch FROM visible_at - statement_timestamp())::float8
+"""
+
+# Locks: none. A job as its claim returned it, for whoever ends it in place of a process
+# that could not.
+LEASED = """
+SELECT j.id, j.deliveries, j.task, j.args::text, j.kwargs::text, j.headers::text,
+       j.queue, j.priority, j.attempt, j.max_attempts, j.crashes, j.runs_alone,
+       j.errors->-1->>'kind', j.enqueued_at, j.accumulate_key, j.lane, j.lane_policy,
+       j.lane_spacing IS NOT NULL, j.expires_at <= statement_timestamp(), j.leased_at,
+       coalesce(j.run_after, j.enqueued_at), j.cancel_requested_at IS NOT NULL
+  FROM pgqueue_job j
+ WHERE j.id = %(id)s AND j.deliveries = %(delivery)s AND j.leased_by = %(worker)s
 """
 
 # Locks: as EXTEND. No index covers progress, so the update is HOT where its page has
@@ -186,23 +198,6 @@ SELECT held.id, held.queue, held.crashed, taken.id IS NULL,
   FROM held LEFT JOIN taken ON taken.id = held.id
 """
 
-# Locks: row locks on the jobs, for the statement. What RESCUE does to a job that ran,
-# for jobs whose own process died while their worker lives. error is never NULL.
-CRASH = f"""
-UPDATE pgqueue_job AS j
-   SET {put_back(AS_BEFORE)},
-       attempt = greatest(j.attempt - 1, 0),
-       crashes = least(j.crashes, 32766) + 1,
-       runs_alone = true,
-       errors = {ROOM_FOR_ONE} || crashed.error::jsonb
-  FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(errors)s::text[])
-       AS crashed(id, delivery, error)
- WHERE j.id = ANY(%(ids)s::bigint[])
-   AND j.id = crashed.id AND j.deliveries = crashed.delivery
-   AND j.leased_by = %(worker)s
-RETURNING j.id, {IS_KEYLESS}
-"""
-
 
 class Rescued(NamedTuple):
     """A job that was taken back from a dead process."""
@@ -251,6 +246,15 @@ def still_held(
         },
     )
     return {job_id for (job_id,) in cursor.fetchall()}
+
+
+def find_leased(
+    cursor: Cursor, *, worker: str, job_id: int, delivery: int
+) -> Claimed | None:
+    """Return a job that is leased to *worker*; None: it is not any more."""
+    cursor.execute(LEASED, {"worker": worker, "id": job_id, "delivery": delivery})
+    row = cursor.fetchone()
+    return None if row is None else Claimed(*row)
 
 
 def extend(
@@ -334,32 +338,6 @@ def release(
     rows = cursor.fetchall()
     _retake(cursor, [job_id for job_id, _, is_keyless in rows if is_keyless])
     return [(job_id, queue) for job_id, queue, _ in rows]
-
-
-def crash(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
-    """
-    Hand back jobs of a living worker whose own processes died; count a crash for each.
-
-    Args:
-        cursor: An open cursor; the caller commits.
-        worker: Whose leases they are.
-        ended: The jobs; of each, error says what happened.
-
-    Returns:
-        The ids that were still ours.
-    """
-    cursor.execute(
-        CRASH,
-        {
-            "ids": [item.id for item in ended],
-            "deliveries": [item.delivery for item in ended],
-            "errors": [item.error for item in ended],
-            "worker": worker,
-        },
-    )
-    is_keyless = dict(cursor.fetchall())
-    _retake(cursor, [job_id for job_id, keyless in is_keyless.items() if keyless])
-    return set(is_keyless)
 
 
 def rescue(

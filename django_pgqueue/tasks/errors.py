@@ -42,15 +42,11 @@ def class_like(module: str, qualname: str) -> type[RemoteError]:
 
 def message_of(error: BaseException) -> str:
     """Return what an error says, as a job's errors keep it."""
-    if isinstance(error, RemoteError):
-        return str(error)
     return _shortened(_message(error), MESSAGE_CHARACTERS_MAX)
 
 
 def traceback_of(error: BaseException) -> str:
     """Return an error's traceback, as a job's errors keep it."""
-    if isinstance(error, RemoteError):
-        return error.traceback_text
     return _shortened(_traceback(error), TRACEBACK_CHARACTERS_MAX)
 
 

@@ -20,7 +20,6 @@ from django_pgqueue.tasks.errors import message_of, traceback_of
 from django_pgqueue.tasks.options import ResolvedOptions
 from django_pgqueue.tasks.outcome import (
     Cancelled,
-    Crashed,
     Outcome,
     Performed,
     Retried,
@@ -150,7 +149,7 @@ def _is_for_all(outcome: Outcome) -> bool:
     """Whether what became of one call holds for each, whatever its attempts."""
     if isinstance(outcome, Retried):
         return outcome.gives_attempt_back
-    return isinstance(outcome, (Succeeded, Crashed))
+    return isinstance(outcome, Succeeded)
 
 
 def _call(job: Claimed, prepared: Prepared) -> Call:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.options.retry import Retry
-from django_pgqueue.tasks.errors import type_of
 from django_pgqueue.tasks.raised import AskedAgain, Cancel, Reject, RetryLater, Snooze
 
 if TYPE_CHECKING:
@@ -62,14 +61,7 @@ class Cancelled:
     """The job moves to the archive as cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crashed:
-    """The job's own process died under it; the worker lives. It was no attempt."""
-
-    message: str
-
-
-Outcome = Succeeded | Retried | GaveUp | Expired | Cancelled | Crashed
+Outcome = Succeeded | Retried | GaveUp | Expired | Cancelled
 
 
 @dataclass(slots=True)
@@ -156,10 +148,7 @@ def has_failed(performed: Performed) -> bool | None:
     outcome, error = performed.outcome, performed.error
     if type(outcome) is Succeeded:
         return False
-    if isinstance(outcome, Crashed):
-        return True
-    # By its name: the error of a pool's process comes as another class.
-    if error is None or type_of(error) == (Reject.__module__, Reject.__qualname__):
+    if error is None or isinstance(error, Reject):
         return None
     if performed.ran_seconds is None and not isinstance(error, TaskTimeout):
         return None

@@ -16,7 +16,6 @@ from django_pgqueue.tasks.errors import (
     OUR_FILES,
     class_like,
     message_of,
-    traceback_of,
     type_of,
 )
 
@@ -37,11 +36,6 @@ def reported(error: BaseException, chain: int = CHAIN_MAX) -> RemoteError:
     """
     patterns = get_settings().redact
     made = class_like(*type_of(error))(redact_text(message_of(error), patterns), "")
-    if isinstance(error, RemoteError):
-        # Its places are in another process.
-        made.traceback_text = redact_text(traceback_of(error), patterns)
-        made.add_note(made.traceback_text)
-        return made
     made.__traceback__ = _emptied(error.__traceback__)
     if chain > 1:
         if error.__cause__ is not None:

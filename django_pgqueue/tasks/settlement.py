@@ -27,7 +27,6 @@ from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.errors import message_of, traceback_of, type_of
 from django_pgqueue.tasks.outcome import (
     Cancelled,
-    Crashed,
     Expired,
     GaveUp,
     Performed,
@@ -45,7 +44,6 @@ KIND_OF: dict[type, str] = {
     GaveUp: "dead",
     Expired: "expire",
     Cancelled: "cancel",
-    Crashed: "crash",
 }
 
 # By kind: the statement that writes it.
@@ -56,7 +54,6 @@ WRITES: dict[str, Write] = {
     "dead": settle.dead_letter,
     "expire": settle.expire,
     "cancel": settle.cancel,
-    "crash": lease.crash,
     "note": settle.note,
 }
 
@@ -182,8 +179,6 @@ def tell(
         )
     elif isinstance(outcome, Cancelled):
         telemetry.cancelled(sender, job, to=to)
-    elif isinstance(outcome, Crashed):
-        telemetry.crashed(job, message=outcome.message, to=to)
     else:
         telemetry.expired(sender, job, to=to)
 
@@ -212,8 +207,6 @@ def ended(job: Claimed, performed: Performed, *, worker: str, waited: float) -> 
         isinstance(outcome, Retried) and not outcome.is_failure
     ):
         error = error_entry(job, performed, worker=worker, waited=waited)
-    if isinstance(outcome, Crashed):
-        error = crash_entry(job, outcome.message, worker=worker, waited=waited)
     return Ended(
         id=job.id,
         delivery=job.delivery,
@@ -269,17 +262,3 @@ def log_entry(job: Claimed, performed: Performed, *, worker: str) -> str:
     # What is noted beside it, that the result is too large, say, is the same entry.
     noted = json.loads(performed.note) if performed.note else {}
     return json.dumps({**entry, **noted})
-
-
-def crash_entry(job: Claimed, message: str, *, worker: str, waited: float) -> str:
-    """Return the entry that a crash adds to the job's errors, as JSON."""
-    at = job.claimed_at + timedelta(seconds=waited)
-    entry = {
-        "kind": "worker_lost",
-        "worker": worker,
-        "attempt": job.attempt,
-        "delivery": job.delivery,
-        "at": at.isoformat(),
-        "message": message,
-    }
-    return json.dumps(entry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,8 +16,6 @@ from django_pgqueue.worker.tally import Tally
 PROCESSES_MAX = 256
 THREADS_MAX = 1_000
 ASYNC_SLOTS_MAX = 10_000
-
-POOLS = ("threads", "processes")
 
 
 class ConnectedChore(Protocol):
@@ -40,8 +37,7 @@ class WorkerOptions:
     queue_order: str | None = None  # None: by weight if there is one, else by priority.
     processes: int = 1
     threads: int = 8
-    pool: str = "threads"  # Or "processes": a thread has one that runs its tasks.
-    # Of each process that runs tasks.
+    # Of each process.
     limits: Limits = field(default_factory=Limits)
     async_slots: int = 100  # Coroutines that a process runs at once, beside threads.
     has_async_tasks: bool = False  # Whether any is declared.
@@ -97,16 +93,8 @@ class WorkerOptions:
     @property
     def concurrency(self) -> str:
         """What runs at once, for people."""
-        kind = "runner" if self.pool == "processes" else "thread"
         if not self.has_async_tasks:
-            return f"{self.processes} x {self.threads} (processes x {kind}s)"
-        threads = f"{self.threads} {kind}{'s' if self.threads > 1 else ''}"
+            return f"{self.processes} x {self.threads} (processes x threads)"
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         slots = f"{self.async_slots} async slot{'s' if self.async_slots > 1 else ''}"
         return f"{self.processes} x ({threads} + {slots})"
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -69,10 +69,9 @@ def test_as_many_as_one_run_takes_start_at_once(start_worker, the_ledger):
     assert {""} == set(ArchivedJob.objects.values_list("accumulate_key", flat=True))
 
 
-@pytest.mark.parametrize("pool", [False, True])
-def test_jobs_that_were_claimed_ahead_run_together(start_worker, the_ledger, pool):
+def test_jobs_that_were_claimed_ahead_run_together(start_worker, the_ledger):
     """Calls that are all due, as after an outage, are not claimed into runs of one."""
-    worker = start_worker(*(["--pool=processes"] if pool else []), threads=2)
+    worker = start_worker(threads=2)
     # Quick ones, so that the worker claims ahead.
     wait_until_final(enqueue(crash_tasks.record, 40))
     ids = [result.id for result in tasks.by_many.bulk([[n] for n in range(300)])]
@@ -102,12 +101,9 @@ def test_calls_of_an_async_task_run_together(start_worker, the_ledger):
 # How they end ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pool", [False, True])
-def test_a_run_that_fails_is_tried_again_with_all_its_calls(
-    start_worker, the_ledger, pool
-):
+def test_a_run_that_fails_is_tried_again_with_all_its_calls(start_worker, the_ledger):
     """At the end each is a dead letter of its own, with its own arguments."""
-    start_worker(*(["--pool=processes"] if pool else []), threads=2)
+    start_worker(threads=2)
 
     ids = [tasks.fails.delay(n).id for n in range(10)]
 
@@ -180,20 +176,14 @@ def kill_child(worker):
     os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("pool", [False, True])
-def test_a_killed_run_costs_each_of_its_calls_a_crash(
-    start_worker, the_ledger, gate, pool
-):
+def test_a_killed_run_costs_each_of_its_calls_a_crash(start_worker, the_ledger, gate):
     """None is lost, none is in two places; each then runs alone, as after any crash."""
     ids = call(tasks.through_gate, 10, gate=str(gate))
-    worker = start_worker(*(["--pool=processes"] if pool else []), threads=1)
+    worker = start_worker(threads=1)
     wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
     waiting = call(tasks.through_gate, 5, gate=str(gate))
 
-    if pool:
-        os.kill(the_ledger.entries("run")[0].pid, signal.SIGKILL)
-    else:
-        kill_child(worker)
+    kill_child(worker)
     gate.touch()
 
     assert expected("succeeded", ids, crashes=1) == ends(wait_until_final(ids))

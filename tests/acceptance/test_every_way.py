@@ -84,8 +84,7 @@ def run(the_ledger, start_worker, settings, monkeypatch, archive_days) -> Any:
             # Also what has waited for its time in immediate mode.
             wait_for(lambda: drain() == 0, what="nothing is due")
         else:
-            pool = ["--pool=processes"] if how == "pool" else []
-            worker = start_worker(*pool, threads=2)
+            worker = start_worker(threads=2)
             wait_for(lambda: _is_over(the_ledger, ids), what="all attempts have ended")
             assert 0 == worker.stop()
         monkeypatch.delenv(ledger.PATH, raising=False)
@@ -139,9 +138,9 @@ def test_every_option_has_a_case():
 
 @pytest.mark.slow
 def test_every_way_leaves_the_same_rows_and_signals(run):
-    """A thread, the pool, drain() and immediate mode; a coroutine, without the pool."""
+    """A thread, drain() and immediate mode; a coroutine."""
     thread = run(PLAIN, "thread")
-    for way in ("drain", "immediate", "pool"):
+    for way in ("drain", "immediate"):
         assert {} == differences(thread, run(PLAIN, way)), way
     for way in ("coroutine", "drain", "immediate"):
         found = run(ASYNC, way)

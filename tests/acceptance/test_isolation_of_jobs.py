@@ -7,7 +7,6 @@ import pytest
 from django_pgqueue.models import DeadLetter
 from tests.app import control_tasks
 from tests.app.models import Effect
-from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
 pytestmark = pytest.mark.smoke
@@ -34,18 +33,7 @@ SESSION = [
     "listens",
     "behind another",
 ]
-PROCESS = [
-    "directory",
-    "locale",
-    "language",
-    "django zone",
-    "precision",
-    "recursion",
-    "collector",
-    "alarm",
-    "umask",
-    "thread",
-]
+PROCESS = ["language", "django zone", "precision"]
 
 
 def one_after_the_other(what):
@@ -81,24 +69,6 @@ def test_a_job_finds_everything_as_the_first_one_did(start_worker, the_ledger, w
     assert 0 == Effect.objects.filter(note="never committed").count()
 
 
-def test_what_is_put_back_is_told(start_worker, the_ledger):
-    """One warning each, which names the job that was there last."""
-    ids = one_after_the_other(["directory", "locale", "umask", "thread", "alarm"])
-    worker = start_worker(threads=1)
-    wait_until_final(ids)
-
-    told = {
-        line.partition("left behind: ")[2] for line in worker.lines("leftover   job=")
-    }
-    assert {
-        "another working directory; put back",
-        "another locale; put back",
-        "another umask; put back",
-        "the thread 'left-alone'; it goes on",
-        "an alarm; taken back",
-    } == told
-
-
 def test_the_connection_of_ordinary_jobs_is_kept(start_worker, the_ledger):
     """Only a changed session costs a new connection."""
     ids = enqueue(control_tasks.notes_backend, 20)
@@ -107,23 +77,6 @@ def test_the_connection_of_ordinary_jobs_is_kept(start_worker, the_ledger):
     wait_until_final(ids)
 
     assert 1 == len({entry.note for entry in the_ledger.entries("backend")})
-
-
-@pytest.mark.parametrize(
-    "what", ["standard input", "standard output", "standard error"]
-)
-def test_a_process_without_its_standard_files_is_replaced(
-    start_worker, the_ledger, what
-):
-    """Before a connection gets the number, and somebody prints into it."""
-    ids = enqueue(control_tasks.leaves, what=what)
-    worker = start_worker(threads=1)
-    wait_until_final(ids)
-    # Its own log may be lost with the file; the supervisor's is not.
-    wait_for(lambda: len(worker.names()) == 2, what="another process")
-
-    ids += enqueue(control_tasks.looks_around)
-    assert {"succeeded"} == {p.state for p in wait_until_final(ids).values()}
 
 
 @pytest.mark.slow

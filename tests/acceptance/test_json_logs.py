@@ -41,8 +41,7 @@ LOGGING = {
 }
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_each_line_about_a_job_has_its_fields(start_worker, tmp_path, pool):
+def test_each_line_about_a_job_has_its_fields(start_worker, tmp_path):
     """Ours and those of its task, in a thread, a process and an event loop."""
     path = tmp_path / "lines"
     handler = {**LOGGING["handlers"]["json"], "filename": str(path)}
@@ -52,7 +51,6 @@ def test_each_line_about_a_job_has_its_fields(start_worker, tmp_path, pool):
     ]
     Job.objects.update(headers={"trace": {"traceparent": PARENT}})
     worker = start_worker(
-        f"--pool={pool}",
         pgqueue={"TASK_MODULES": ["tasks", "report_tasks"]},
         settings={"LOGGING": {**LOGGING, "handlers": {"json": handler}}},
         wait=False,  # For a line on standard output.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from tests.app import tasks as plain_tasks
 from tests.harness.worker_process import enqueue, wait_until_final
@@ -13,12 +11,11 @@ def texts(entry):
     return [text for _, text in entry["log"]]
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_each_attempt_has_its_log(start_worker, pool):
+def test_each_attempt_has_its_log(start_worker):
     """With its error, or in an entry of its own; whatever runs it."""
     done, *_ = enqueue(plain_tasks.writes_a_log)
     failed, *_ = enqueue(plain_tasks.writes_a_log, how="fail")
-    start_worker(f"--pool={pool}")
+    start_worker()
     wait_until_final([done, failed])
 
     (entry,) = ArchivedJob.objects.get(pk=done).errors

@@ -45,15 +45,14 @@ def mailing(backend, **settings):
     }
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_one_mail_tells_of_a_dead_job(start_worker, tmp_path, pool):
+def test_one_mail_tells_of_a_dead_job(start_worker, tmp_path):
     """With its traceback, and without arguments and what REDACT hides."""
     settings = mailing(
         "django.core.mail.backends.filebased.EmailBackend",
         EMAIL_FILE_PATH=str(tmp_path / "mails"),
     )
     job = report_tasks.charges.delay(SECRETS[1], password=SECRETS[0])
-    worker = start_worker(f"--pool={pool}", pgqueue=MODULES, settings=settings)
+    worker = start_worker(pgqueue=MODULES, settings=settings)
     wait_until_final([job.id])
     assert 0 == worker.stop()
 
@@ -68,15 +67,13 @@ def test_one_mail_tells_of_a_dead_job(start_worker, tmp_path, pool):
     assert not [secret for secret in SECRETS if worker.lines(secret)]
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_sentry_has_one_event_of_a_dead_job(start_worker, tmp_path, pool):
+def test_sentry_has_one_event_of_a_dead_job(start_worker, tmp_path):
     """With the exception and what it came from, by task, queue and job."""
     events = tmp_path / "events"
     job = report_tasks.charges.using(queue="cards").delay(
         SECRETS[1], password=SECRETS[0]
     )
     worker = start_worker(
-        f"--pool={pool}",
         pgqueue=MODULES,
         environment={report_tasks.EVENTS: str(events)},
     )
@@ -87,9 +84,8 @@ def test_sentry_has_one_event_of_a_dead_job(start_worker, tmp_path, pool):
     event = json.loads(line)
     *came_from, raised = event["exception"]["values"]
     assert ("tests.app.tasks", "Unlucky") == (raised["module"], raised["type"])
-    if pool == "threads":
-        assert ["KeyError"] == [each["type"] for each in came_from]
-        assert "charges" == raised["stacktrace"]["frames"][-1]["function"]
+    assert ["KeyError"] == [each["type"] for each in came_from]
+    assert "charges" == raised["stacktrace"]["frames"][-1]["function"]
     assert "error" == event["level"]
     assert {
         "task": report_tasks.charges.name,

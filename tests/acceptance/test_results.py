@@ -90,11 +90,10 @@ def assert_matches(pattern, outcome):
 
 
 @pytest.mark.parametrize("get", [get, aget])
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_get_returns_at_the_end_of_the_job(start_worker, the_ledger, gate, get, pool):
+def test_get_returns_at_the_end_of_the_job(start_worker, the_ledger, gate, get):
     """It looks at nothing by itself."""
     (job,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
-    start_worker(f"--pool={pool}")
+    start_worker()
     joined = returns(lambda: get(job))
     wait_until_heard(the_ledger)
 

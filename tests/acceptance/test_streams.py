@@ -77,13 +77,10 @@ def opens(gate, number):
 
 @pytest.mark.usefixtures("only_told")
 @pytest.mark.parametrize("is_async", [False, True], ids=["stream", "astream"])
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_values_come_while_the_task_runs(
-    start_worker, the_ledger, gate, pool, is_async
-):
+def test_values_come_while_the_task_runs(start_worker, the_ledger, gate, is_async):
     """Told by the worker: who reads looks at nothing by himself."""
     (job,) = enqueue(control_tasks.emits, gate=str(gate))
-    start_worker(f"--pool={pool}")
+    start_worker()
     wait_for(Output.objects.exists, what="the job runs")
     reading = Reading(job, is_async=is_async)
     reading.wait_for("first of 1")
@@ -128,11 +125,10 @@ def test_a_stream_ends_as_its_job_does(start_worker, gate):
     assert DeadLetter.objects.filter(pk=job).exists()
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_values_of_an_atomic_task_are_told_before_its_commit(start_worker, gate, pool):
+def test_values_of_an_atomic_task_are_told_before_its_commit(start_worker, gate):
     """By another connection than that of the task."""
     (job,) = enqueue(control_tasks.emits_atomically, gate=str(gate))
-    start_worker(f"--pool={pool}")
+    start_worker()
     reading = Reading(job)
 
     reading.wait_for("before")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from django_pgqueue import publish
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Subscription
 from django_pgqueue.tasks import operate
@@ -18,17 +16,14 @@ def results(queue):
     return [row.result for row in rows.order_by("message_id")]
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_a_worker_declares_and_runs_what_it_subscribes(start_worker, pool):
+def test_a_worker_declares_and_runs_what_it_subscribes(start_worker):
     """
     What was published before it started, what comes after, and what failed.
 
     Two workers start at once; a dead letter is redriven with its message.
     """
     early = publish("parcels.packed", {"n": 0})
-    workers = [
-        start_worker("--pool", pool, pgqueue=SUBSCRIBERS, wait=False) for _ in range(2)
-    ]
+    workers = [start_worker(pgqueue=SUBSCRIBERS, wait=False) for _ in range(2)]
     for worker in workers:
         worker.wait_for_lines(r"started    worker=")
     assert 3 == Subscription.objects.count()

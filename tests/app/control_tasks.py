@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import decimal
-import gc
-import locale
 import os
 import resource
 import signal
@@ -437,15 +435,9 @@ def looks_around(ctx: JobContext) -> None:
         "autocommit": connection.get_autocommit() and connection.connection.autocommit,
         "isolation": str(connection.connection.isolation_level),
         "in_atomic": connection.in_atomic_block,
-        "directory": str(Path.cwd()),
-        "locale": locale.setlocale(locale.LC_ALL),
         "language": translation.get_language(),
         "django zone": timezone.get_current_timezone_name(),
         "precision": decimal.getcontext().prec,
-        "recursion": sys.getrecursionlimit(),
-        "collects": gc.isenabled(),
-        "alarm": signal.getitimer(signal.ITIMER_REAL)[0],
-        "umask": _umask(),
     }
     ledger.write("found", ctx.id, note=found)
 
@@ -524,25 +516,6 @@ def _server_cursor() -> None:
     next(LEFT[-1])
 
 
-def _umask() -> int:
-    text = Path("/proc/self/status").read_text()
-    return int(text.partition("Umask:")[2].split()[0], 8)
-
-
-def _leave_thread() -> None:
-    threading.Thread(
-        target=threading.Event().wait, args=(60,), name="left-alone", daemon=True
-    ).start()
-
-
-def _deep_recursion() -> None:
-    sys.setrecursionlimit(50_000)
-
-
-def _close(number: int) -> Any:
-    return lambda: os.close(number)
-
-
 def _bounded_fork_bomb() -> None:
     for _ in range(20):
         pid = os.fork()
@@ -566,7 +539,6 @@ LEFT: list[Any] = []
 
 LEFTOVERS: dict[str, Any] = {
     # Of the session.
-    "nothing": lambda: None,
     "open transaction": _open_transaction,
     "aborted transaction": _aborted_transaction,
     "autocommit off": lambda: connection.set_autocommit(False),
@@ -585,22 +557,12 @@ LEFTOVERS: dict[str, Any] = {
     "listens": _sql("LISTEN left_behind"),
     "behind another": _sql("SELECT 1; SET test.custom = 'left'"),
     # Of the process.
-    "directory": lambda: os.chdir("/"),
-    "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"),
     "language": lambda: translation.activate("de"),
     "django zone": lambda: timezone.activate("Asia/Tokyo"),
     "precision": lambda: setattr(decimal.getcontext(), "prec", 3),
-    "recursion": _deep_recursion,
-    "collector": gc.disable,
-    "alarm": lambda: signal.alarm(1),
-    "umask": lambda: os.umask(0o077),
-    "thread": _leave_thread,
     "fork bomb": _bounded_fork_bomb,
     "memory": _too_much_memory,
     # What no process survives, or should.
-    "standard input": _close(0),
-    "standard output": _close(1),
-    "standard error": _close(2),
     "sys.exit": lambda: sys.exit(3),
     # With the statuses of a stop, of one that left jobs behind, and of a recycle.
     "os._exit": lambda: os._exit(0),

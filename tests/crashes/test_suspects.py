@@ -94,23 +94,6 @@ def test_a_crash_that_met_hundreds_is_narrowed_down_by_halves(
     assert len(worker.lines("died       worker=")) <= 3 + halvings
 
 
-def test_a_runner_takes_nobody_with_it(start_worker, the_ledger, tmp_path):
-    """With --pool processes, what ran beside it is never suspected."""
-    release, fatal = tmp_path / "release", tmp_path / "fatal"
-    beside = enqueue(crash_tasks.record_through_gate, 3, gate=str(release))
-    (bad,) = enqueue(crash_tasks.poison, how="exit", gate=str(fatal))
-    start_worker("--pool=processes", threads=4)
-    wait_for(lambda: len(the_ledger.entries("start")) == 4, what="all four run")
-    fatal.touch()
-    wait_until_final([bad])
-    final = wait_until_final(enqueue(crash_tasks.record, 20))
-    release.touch()
-    final |= wait_until_final([bad, *beside])
-
-    assert ("worker_lost", 3) == (final[bad].state, final[bad].crashes)
-    assert {1} == {the_ledger.starts()[job] for job in beside}
-
-
 def test_suspects_of_a_worker_that_is_gone_are_taken_by_another(
     start_worker, the_ledger
 ):

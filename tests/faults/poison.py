@@ -55,10 +55,6 @@ def _thread() -> None:
     threading.Thread(target=time.sleep, args=(THREAD_SECONDS,), daemon=True).start()
 
 
-def _alarm() -> None:
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-
-
 def _recursion() -> None:
     """Run through the C stack, where Python cannot see it."""
     sys.setrecursionlimit(RECURSION_DEPTH * 2)
@@ -67,32 +63,6 @@ def _recursion() -> None:
         return max([depth], key=lambda n: down(n + 1) if n < RECURSION_DEPTH else n)
 
     down(0)
-
-
-def _recursion_limit() -> None:
-    sys.setrecursionlimit(321)
-
-
-def _close_standard_files() -> None:
-    for fd in (0, 1, 2):
-        os.close(fd)
-
-
-def _chdir() -> None:
-    os.chdir("/")
-
-
-def _locale() -> None:
-    import locale
-
-    for name in ("C", "C.UTF-8", "POSIX"):
-        if locale.setlocale(locale.LC_NUMERIC) != name:
-            locale.setlocale(locale.LC_NUMERIC, name)
-            return
-
-
-def _umask() -> None:
-    os.umask(0o777)
 
 
 def _environment() -> None:
@@ -111,13 +81,7 @@ KINDS: dict[str, Callable[[], None]] = {
     "memory": _too_much_memory,
     "forks": _forks,
     "thread": _thread,
-    "alarm": _alarm,
     "recursion": _recursion,
-    "recursion_limit": _recursion_limit,
-    "standard_files": _close_standard_files,
-    "chdir": _chdir,
-    "locale": _locale,
-    "umask": _umask,
     "environment": _environment,
     "monkeypatch": _monkeypatch,
 }

@@ -26,8 +26,6 @@ EACH = [
     Case(strength="immediate", threads=16),
     Case(strength="batched", threads=16),
     Case(strength="atomic", threads=16),
-    Case(strength="immediate", threads=2, pool="worker"),
-    Case(strength="immediate", threads=2, pool="child"),
 ]
 AWAY = [
     Case(strength="batched", threads=16, hole=hole, hole_seconds=2.0)

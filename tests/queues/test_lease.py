@@ -13,7 +13,6 @@ from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.lease import (
     Rescued,
-    crash,
     extend,
     release,
     renew,
@@ -550,59 +549,3 @@ def test_a_rescue_finds_leases_that_were_extended(cursor):
     assert {other.pk: "dead", running.pk: None} == dict(
         Job.objects.values_list("pk", "leased_by")
     )
-
-
-# Crash -------------------------------------------------------------------------------
-
-
-def crash_of(cursor, job, worker="a", **fields):
-    return crash(
-        cursor,
-        worker=worker,
-        ended=[
-            Ended(
-                id=job.pk,
-                delivery=fields.get("delivery", job.deliveries),
-                error='{"kind": "worker_lost", "message": "signal 9"}',
-            )
-        ],
-    )
-
-
-def test_a_crash_of_a_living_worker_counts_as_one_of_a_dead_worker(cursor):
-    """The attempt is back, the job is due at once, and runs alone from now on."""
-    job = make_leased_job("a", attempt=3, deliveries=4, crashes=1)
-
-    assert {job.pk} == crash_of(cursor, job)
-
-    after = row(job)
-    assert (2, 2, True, None, None, job.deliveries) == (
-        after["attempt"],
-        after["crashes"],
-        after["runs_alone"],
-        after["leased_by"],
-        after["leased_at"],
-        after["deliveries"],
-    )
-    assert after["visible_at"] <= clock(cursor)
-    assert ["worker_lost"] == [entry["kind"] for entry in after["errors"]]
-
-
-@pytest.mark.parametrize("who", [{"worker": "b"}, {"delivery": 7}], ids=str)
-def test_a_crash_is_fenced(cursor, who):
-    """Neither another worker's lease nor a later delivery is touched."""
-    job = make_leased_job("a")
-    before = row(job)
-
-    assert set() == crash_of(cursor, job, **who)
-
-    assert before == row(job)
-
-
-def test_a_crash_takes_no_other_lease_of_its_worker(cursor):
-    """The worker lives."""
-    crashed, other = make_leased_job("a"), make_leased_job("a")
-
-    crash_of(cursor, crashed)
-
-    assert "a" == row(other)["leased_by"]

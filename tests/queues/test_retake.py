@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.lease import crash, release, rescue
+from django_pgqueue.queues.lease import release, rescue
 from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.queues.settle import Ended, retry
 from tests.harness.factories import LEASE, make_job, make_leased_job
@@ -121,10 +121,6 @@ def released(cursor, job):
     )
 
 
-def crashed(cursor, job):
-    return crash(cursor, worker="worker", ended=[failed(job)])
-
-
 def rescued(cursor, job):
     return rescue(
         cursor,
@@ -135,7 +131,7 @@ def rescued(cursor, job):
     )
 
 
-@pytest.mark.parametrize("give_back", [released, crashed, rescued])
+@pytest.mark.parametrize("give_back", [released, rescued])
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_a_job_that_is_handed_back_takes_its_key_if_it_is_free(
     cursor, give_back, is_taken

@@ -29,7 +29,6 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks.gathered import heed_cancel, share
 from django_pgqueue.tasks.outcome import (
     Cancelled,
-    Crashed,
     GaveUp,
     Performed,
     Retried,
@@ -319,15 +318,13 @@ def test_what_a_run_raises_holds_for_each_of_its_calls(error, outcome):
 
 
 def test_a_call_that_was_to_stop_is_cancelled_when_its_run_fails():
-    """One whose process died is not: it did not stop for that."""
+    """One that has succeeded is not."""
     failed = run_of(ValueError("x"), claimed(id=1))[0]
-    done, crashed = Performed(Succeeded()), Performed(Crashed("killed"))
-    for performed in (failed, done, crashed):
+    done = Performed(Succeeded())
+    for performed in (failed, done):
         heed_cancel(performed)
 
-    assert [Cancelled(), Succeeded(), Crashed("killed")] == [
-        performed.outcome for performed in (failed, done, crashed)
-    ]
+    assert [Cancelled(), Succeeded()] == [failed.outcome, done.outcome]
 
 
 # Without a worker --------------------------------------------------------------------

@@ -12,7 +12,6 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.options import TaskOptions
 from django_pgqueue.tasks.outcome import (
     Cancelled,
-    Crashed,
     Expired,
     GaveUp,
     Performed,
@@ -314,7 +313,6 @@ def test_a_failure_is_the_last_where_the_group_says_so(policy, expected):
         (True, Performed(Retried(timedelta(5)), RetryLater(5), 0.1)),
         (True, Performed(GaveUp("exhausted"), ValueError(), 0.1)),
         (True, Performed(GaveUp("timeout"), TaskTimeout(5), None)),
-        (True, Performed(Crashed("signal 9"))),
         (None, Performed(GaveUp("rejected"), Reject("bad"), 0.1)),
         (None, Performed(GaveUp("undecodable"), ValueError(), None)),
         (None, Performed(Retried(timedelta(5), True, is_failure=False), Snooze(5), 1)),
@@ -324,5 +322,5 @@ def test_a_failure_is_the_last_where_the_group_says_so(policy, expected):
     ],
 )
 def test_only_what_says_something_of_the_next_attempt_counts(expected, performed):
-    """An attempt that raised, ran out of time or crashed has failed."""
+    """An attempt that raised or ran out of time has failed."""
     assert expected is has_failed(performed)

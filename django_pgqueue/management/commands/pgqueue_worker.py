@@ -29,11 +29,9 @@ from django_pgqueue.tasks.registry import (
 )
 from django_pgqueue.worker.options import (
     ASYNC_SLOTS_MAX,
-    POOLS,
     PROCESSES_MAX,
     THREADS_MAX,
     WorkerOptions,
-    cores,
 )
 from django_pgqueue.worker.queue_names import mistaken_queue
 from django_pgqueue.worker.queue_plan import ORDERS, read_entry, read_plan
@@ -65,6 +63,11 @@ or a second signal came): they were handed back, or are once their lease runs ou
 
 Signals: TERM or INT stops in the order jobs flow, a second one leaves at once.
 """
+
+NO_POOL = (
+    "Error: --pool was removed. For tasks that compute, start worker processes with "
+    "one thread: --processes N --threads 1, with about as many processes as cores."
+)
 
 
 class Command(BaseCommand):
@@ -108,15 +111,13 @@ class Command(BaseCommand):
             "--threads",
             type=whole_number("--threads", 1, THREADS_MAX),
             metavar="M",
-            help="Jobs that each process runs at once (default 8; with --pool "
-            "processes, its share of the cores).",
+            default=8,
+            help="Jobs that each process runs at once (default 8; 1 for tasks that "
+            "compute or crash).",
         )
         parser.add_argument(
             "--pool",
-            choices=POOLS,
-            default="threads",
-            help="What runs tasks: threads of a worker process (default), or processes "
-            "of its own, one for each thread, for tasks that compute.",
+            help=argparse.SUPPRESS,
         )
         parser.add_argument(
             "--force",
@@ -185,6 +186,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, print what was understood, and run."""
+        if options["pool"] is not None:
+            raise CommandError(NO_POOL, returncode=2)
         queues, metrics = entries(options), worker_metrics(options)
         import_module(MAIL_TASK)
         for path, error in failed_modules().items():
@@ -238,8 +241,7 @@ class Command(BaseCommand):
             queues=queues,
             queue_order=options["queue_order"],
             processes=options["processes"],
-            threads=options["threads"] or default_threads(options),
-            pool=options["pool"],
+            threads=options["threads"],
             limits=self._limits(settings, options),
             async_slots=options["async_slots"],
             has_async_tasks=has_async_tasks(),
@@ -287,8 +289,7 @@ class Command(BaseCommand):
             "connections": f"needs up to {needed}, the server allows {allowed}",
         }
         if worker.limits:
-            kind = "runner" if worker.pool == "processes" else "process"
-            understood["recycling"] = f"each {kind} after {worker.limits}"
+            understood["recycling"] = f"each process after {worker.limits}"
         if health_port is not None:
             pages = "/livez and /readyz"
             if worker.metrics is not None:
@@ -375,13 +376,6 @@ def queue_entries(text: str) -> list[str]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return entries
-
-
-def default_threads(options: dict[str, Any]) -> int:
-    """Return how many jobs a process runs at once where nobody says so."""
-    if options["pool"] == "threads":
-        return 8
-    return max(1, cores() // int(options["processes"]))
 
 
 def limit(option: str, name: str) -> Any:

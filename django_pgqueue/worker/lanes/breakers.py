@@ -24,7 +24,7 @@ from django_pgqueue.queues.lanes import freed_hints
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.errors import message_of, type_of
-from django_pgqueue.tasks.outcome import Crashed, Performed, has_failed
+from django_pgqueue.tasks.outcome import Performed, has_failed
 from django_pgqueue.worker.lanes.window import Window
 from django_pgqueue.worker.service import Service
 
@@ -160,8 +160,6 @@ class Breakers(Service):
         return Verdict(job.task, None, None, has_failed=True, reason=reason)
 
     def _words(self, performed: Performed) -> str:
-        if isinstance(performed.outcome, Crashed):
-            return f"a crash: {performed.outcome.message}"
         error = performed.error
         assert error is not None
         text = redact_text(message_of(error), self._redact)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -231,6 +232,8 @@ class Slots:
 
     def __init__(self, context: BaseContext, threads: int) -> None:
         self._cells: Any = context.RawArray(ctypes.c_longlong, threads * FIELDS)
+        # When the job of each should have ended, by the monotonic clock; 0: whenever.
+        self._limits: Any = context.RawArray(ctypes.c_double, threads)
         self._stopped: Any = context.RawValue(ctypes.c_bool, False)
 
     def note_stop(self) -> None:
@@ -257,6 +260,18 @@ class Slots:
     def leave(self, thread: int) -> None:
         """Note that *thread* has settled its job, or handed it to the settler."""
         self._cells[thread * FIELDS] = 0
+
+    def limit(self, thread: int, timeout_seconds: float | None) -> None:
+        """Note that the job of *thread* is given so much time; None: it has ended."""
+        self._limits[thread] = (
+            0.0 if timeout_seconds is None else time.monotonic() + timeout_seconds
+        )
+
+    def late_job(self, thread: int, seconds: float) -> int | None:
+        """Return the job of *thread* if it is past its timeout by so many seconds."""
+        until, job_id = self._limits[thread], self._cells[thread * FIELDS]
+        is_late = until and time.monotonic() > until + seconds
+        return job_id if is_late and job_id else None
 
     def running(self) -> list[tuple[int, int]]:
         """Return (id, delivery) of every job that is marked as running."""

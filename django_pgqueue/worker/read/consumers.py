@@ -17,7 +17,6 @@ from django_pgqueue.topics.consume import Consumer, declared
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.read.bounds import Bounds
 from django_pgqueue.worker.read.reader import Reader, timeout_words
-from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.watchdog import Watchdog
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -37,7 +36,6 @@ class Consumers:
         plan: QueuePlan,
         settings: Settings,
         link: Callable[[str], Link],
-        isolation: Isolation,
         on_spoiled: Callable[[], None],
     ) -> None:
         """
@@ -48,13 +46,11 @@ class Consumers:
             plan: Which queues it serves.
             settings: The worker's.
             link: Makes a connection of a loop.
-            isolation: Looks after a handler at what it has left behind.
             on_spoiled: Called when too many threads could not be stopped.
         """
         self._worker = worker
         self._settings = settings
         self._link = link
-        self._isolation = isolation
         self._on_spoiled = on_spoiled
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -138,7 +134,6 @@ class Consumers:
             settings=self._settings,
             bounds=self._bounds,
             watchdog=self._watchdog,
-            isolation=self._isolation,
             counts=self.counts,
         )
 

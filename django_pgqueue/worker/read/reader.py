@@ -46,7 +46,6 @@ from django_pgqueue.topics.write_after import write_after
 from django_pgqueue.worker.read.bounds import Bounds
 from django_pgqueue.worker.read.positions import KnownPositions
 from django_pgqueue.worker.run.isolation import (
-    Isolation,
     clean_after_job,
     clean_connections,
     in_own_context,
@@ -96,7 +95,6 @@ class Reader(Service):
         settings: Settings,
         bounds: Bounds,
         watchdog: Watchdog,
-        isolation: Isolation,
         counts: Counter[str],
     ) -> None:
         super().__init__(link)
@@ -109,7 +107,6 @@ class Reader(Service):
         self._settings = settings
         self._bounds = bounds
         self._watchdog = watchdog
-        self._isolation = isolation
         self._counts = counts
         self._group: GroupRow | None = None
         self._refresh_at = 0.0
@@ -427,7 +424,6 @@ class Reader(Service):
             )
         finally:
             clean_after_job()
-            self._isolation.look(claimed.id, consumer.task.name)
 
     def _advance(self, claimed: Claimed, batch: Batch, keeps: bool) -> bool:
         with self.link.cursor() as cursor:

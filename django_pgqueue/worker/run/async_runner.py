@@ -32,7 +32,6 @@ from django_pgqueue.worker.run.call_collector import Run
 from django_pgqueue.worker.run.control import Control, JobServices, RunControl
 from django_pgqueue.worker.run.coroutine import Coroutine, current
 from django_pgqueue.worker.run.interruption import Interrupted, interrupted
-from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
 from django_pgqueue.worker.settle.salvage import salvage
@@ -51,7 +50,6 @@ class AsyncRunner:
         settings: Settings,
         slots: Slots,
         services: JobServices,
-        isolation: Isolation,
         installation: str,
         grace_seconds: float,
         on_suspect: Callable[[], None] | None,
@@ -66,7 +64,6 @@ class AsyncRunner:
             settings: For their arguments and results.
             slots: Where running jobs are marked.
             services: What the controls of jobs work with.
-            isolation: Looks at what jobs leave behind.
             installation: The uuid that begins idempotency keys.
             grace_seconds: Of the worker's stop, for the log.
             on_suspect: Called for a job that is to run alone, which is handed back;
@@ -79,7 +76,6 @@ class AsyncRunner:
         self._settings = settings
         self._slots = slots
         self._services = services
-        self._isolation = isolation
         self._installation = installation
         self._grace_seconds = grace_seconds
         self._on_suspect = on_suspect

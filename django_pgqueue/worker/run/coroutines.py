@@ -34,7 +34,6 @@ from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.run.async_runner import AsyncRunner
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutine import BY_CALLER, Coroutine, start_task
-from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.loop_watch import LoopWatch
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 
@@ -59,7 +58,6 @@ class Coroutines:
         settings: Settings,
         slots: Slots,
         services: JobServices,
-        isolation: Isolation,
         installation: str,
         grace_seconds: float,
         on_capacity: Callable[[], None],
@@ -68,7 +66,6 @@ class Coroutines:
     ) -> None:
         self.count = count
         self._services = services
-        self._isolation = isolation
         self._on_capacity = on_capacity
         # No thread runs until the first job comes.
         self._loop = asyncio.new_event_loop()
@@ -86,7 +83,6 @@ class Coroutines:
             settings=settings,
             slots=slots,
             services=services,
-            isolation=isolation,
             installation=installation,
             grace_seconds=grace_seconds,
             on_suspect=on_suspect,
@@ -113,7 +109,6 @@ class Coroutines:
         # they had their slots.
         self._is_turning = False
         self._gone = 0
-        self._last_ended: Claimed | None = None
         self._ran = 0
         self._slot_seconds = 0.0
         # Whether _spot() is due, and when a job was last taken as it was called before.
@@ -283,7 +278,6 @@ class Coroutines:
         """Free the slot of a job; another one starts there at the end of the turn."""
         del self._running[coroutine.slot]
         self._free.append(coroutine.slot)
-        self._last_ended = coroutine.job
         if coroutine.ran_seconds is not None:
             self._ran += 1
             self._slot_seconds += time.monotonic() - coroutine.taken_at
@@ -303,9 +297,6 @@ class Coroutines:
     def _end_turn(self) -> None:
         self._is_turning = False
         self._services.settler.wake_up()
-        last, self._last_ended = self._last_ended, None
-        if last is not None:
-            self._isolation.look(last.id, last.task)
         if self._ran:
             self._learn(self._slot_seconds / self._ran, self._ran)
             self._ran, self._slot_seconds = 0, 0.0

@@ -31,7 +31,6 @@ from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run.call_collector import Run
 from django_pgqueue.worker.run.control import Control, JobServices, RunControl
 from django_pgqueue.worker.run.isolation import (
-    Isolation,
     clean_after_job,
     clean_connections,
     in_own_context,
@@ -39,7 +38,6 @@ from django_pgqueue.worker.run.isolation import (
     new_thread,
     watch_connections,
 )
-from django_pgqueue.worker.run.pool import ProcessPool
 from django_pgqueue.worker.run.run_token import RunToken
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.settle.salvage import salvage
@@ -69,12 +67,10 @@ class Executor:
         settler: Settler,
         watchdog: Watchdog,
         services: JobServices,
-        isolation: Isolation,
         installation: str,
         on_capacity: Callable[[], None],
         order: StartOrder,
         on_suspect: Callable[[], None] | None,
-        pool: ProcessPool | None = None,
     ) -> None:
         self.count = threads
         self._settings = settings
@@ -89,9 +85,6 @@ class Executor:
         # Called for a job that is to run alone, which is handed back. None: it runs.
         self._on_suspect = on_suspect
         self._services = services
-        self._isolation = isolation
-        # Runs the jobs in other processes; None: they run here.
-        self._pool = pool
         self._buffer: deque[Claimed] = deque()
         self._free: deque[int] = deque(range(threads))
         # When the job of each slot was taken; and the slots whose jobs have run and
@@ -116,8 +109,6 @@ class Executor:
     def start(self) -> None:
         """Start the threads."""
         watch_connections()
-        if self._pool is not None:
-            self._pool.start()
         self._spotter.start()
         for thread in self._threads:
             thread.start()
@@ -310,15 +301,12 @@ class Executor:
             return False
         if job.accumulate_key is not None:
             self._services.collector.take_near(job, self._buffer)
-        may_take_long = self._pool is not None or not self._prefetch.is_short(job.task)
-        if may_take_long:
+        if not self._prefetch.is_short(job.task):
             self._run_token.pass_on(thread)
             self._settler.wake_up()
-        if may_take_long or is_rested:
-            self._isolation.catch_up()
-        return self._perform(thread, slot, held, is_rested)
+        return self._perform(slot, held, is_rested)
 
-    def _perform(self, thread: int, slot: int, held: Held, is_rested: bool) -> bool:
+    def _perform(self, slot: int, held: Held, is_rested: bool) -> bool:
         """Run the job; return whether its slot waits for its settle."""
         job = held.job
         if is_rested:
@@ -326,14 +314,13 @@ class Executor:
             clean_connections()
         # Before the arguments are read: they too can end a process.
         self._slots.enter(slot, job.id, job.delivery)
-        keeps_slot = in_own_context(self._call, thread, slot, held)
+        keeps_slot = in_own_context(self._call, slot, held)
         clean_after_job()
-        self._isolation.look(job.id, job.task)
         return keeps_slot
 
-    def _call(self, thread: int, slot: int, held: Held) -> bool:
-        job, pool = held.job, self._pool
-        prepared = prepare(job, self._settings) if pool is None else pool.prepare(job)
+    def _call(self, slot: int, held: Held) -> bool:
+        job = held.job
+        prepared = prepare(job, self._settings)
         if isinstance(prepared, Performed):
             if job.accumulate_key is not None:
                 self._services.collector.hand_back(job)
@@ -344,10 +331,7 @@ class Executor:
         else:
             run = self._services.collector.collect(held, prepared)
             control = RunControl(self._services, run)
-        if pool is None:
-            performed = self._perform_here(job, prepared, control, run)
-        else:
-            performed = pool.run(thread, held, prepared, control)
+        performed = self._attempt(slot, job, prepared, control, run)
         if performed.ran_seconds is not None:
             self._prefetch.learn(job.task, performed.ran_seconds)
         if run is not None:
@@ -361,19 +345,34 @@ class Executor:
         self._settler.put_soon(settlement)
         return False
 
-    def _perform_here(
-        self, job: Claimed, prepared: Prepared, control: Control, run: Run | None
+    def _attempt(
+        self,
+        slot: int,
+        job: Claimed,
+        prepared: Prepared,
+        control: Control,
+        run: Run | None,
     ) -> Performed:
         timeout = prepared.options.timeout
-        performed, ends = attempt(
-            job,
-            prepared,
-            self._settings,
-            installation=self._installation,
-            control=control,
-            guard=unguarded if timeout is None else self._watchdog.guard(job, timeout),
-            others=() if run is None else run.other_jobs,
-        )
+        if timeout is not None and self.count == 1:
+            # For the supervisor: a task that keeps the interpreter's lock keeps our
+            # watchdog from running.
+            self._slots.limit(slot, timeout.total_seconds())
+        try:
+            performed, ends = attempt(
+                job,
+                prepared,
+                self._settings,
+                installation=self._installation,
+                control=control,
+                guard=unguarded
+                if timeout is None
+                else self._watchdog.guard(job, timeout),
+                others=() if run is None else run.other_jobs,
+            )
+        finally:
+            if timeout is not None and self.count == 1:
+                self._slots.limit(slot, None)
         if run is not None:
             run.ends = ends
         return performed

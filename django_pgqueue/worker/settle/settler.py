@@ -34,7 +34,7 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
 from django_pgqueue.queues.waited import tell as tell_ended
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.outcome import Crashed, Performed, Retried
+from django_pgqueue.tasks.outcome import Performed, Retried
 from django_pgqueue.tasks.settlement import (
     WRITES,
     ended,
@@ -67,7 +67,7 @@ DONE = frozenset({"ack", "forget"})
 FINAL = DONE | {"dead", "expire", "cancel"}
 
 # After which others may run a job at once.
-FOR_OTHERS = frozenset({"release", "retry", "crash"})
+FOR_OTHERS = frozenset({"release", "retry"})
 
 # By kind: how an attempt ended, as it is counted for those who watch.
 ENDS = {
@@ -77,7 +77,6 @@ ENDS = {
     "dead": "dead",
     "expire": "expired",
     "cancel": "cancelled",
-    "crash": "crashed",
 }
 
 
@@ -435,7 +434,7 @@ class Settler(Service):
             job, performed = item.job, item.performed
             assert performed is not None
             waited = 0.0
-            if performed.error is not None or type(performed.outcome) is Crashed:
+            if performed.error is not None:
                 held = self._leases.get(job)
                 waited = 0.0 if held is None else time.monotonic() - held.claimed_at
             try:
@@ -638,7 +637,6 @@ def _for_others(kind: str, items: list[Settlement], matched: set[int]) -> set[st
         if item.job.id in matched
         and (
             item.performed is None
-            or isinstance(item.performed.outcome, Crashed)
             or (
                 isinstance(item.performed.outcome, Retried)
                 and not item.performed.outcome.delay

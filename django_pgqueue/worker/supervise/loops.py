@@ -46,9 +46,6 @@ from django_pgqueue.worker.run.call_collector import CallCollector
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutines import Coroutines
 from django_pgqueue.worker.run.executor import Executor
-from django_pgqueue.worker.run.isolation import Isolation
-from django_pgqueue.worker.run.pool import ProcessPool
-from django_pgqueue.worker.run.pool_forker import Forker
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service
 from django_pgqueue.worker.settle.settler import Settlement, Settler
@@ -68,9 +65,6 @@ class Owner(Protocol):
     def on_suspect(self) -> None:
         """Note that there is a job which is to run alone."""
 
-    def on_broken(self) -> None:
-        """Let another process take this one's place; it may not fare better."""
-
     def recycle(self) -> None:
         """Let another process take this one's place."""
 
@@ -89,7 +83,6 @@ class Loops:
         slots: Slots,
         *,
         installation: str,
-        forker: Forker | None,
         suspect_watch: SuspectWatch | None,
         is_quarantine: bool,
         tally: Tally,
@@ -142,19 +135,7 @@ class Loops:
             reporter=self.reporter,
             collector=self.collector,
         )
-        self.pool = None
-        if forker is not None:
-            self.pool = ProcessPool(
-                forker,
-                threads=options.threads,
-                settings=settings,
-                installation=installation,
-                grace_seconds=options.grace_seconds,
-                on_broken=owner.on_broken,
-                on_crashed=owner.on_suspect,
-            )
         on_suspect = None if self._is_quarantine else owner.on_suspect
-        self.isolation = Isolation(threads=options.threads, on_spoiled=owner.recycle)
         self.turns = Turns()
         executor = Executor(
             threads=options.threads,
@@ -164,13 +145,10 @@ class Loops:
             settler=self.settler,
             watchdog=self.watchdog,
             services=services,
-            isolation=self.isolation,
             installation=installation,
             on_capacity=self._on_capacity,
             order=StartOrder(run_order(options.plan, settings.ageing_seconds)),
-            # Runners run alone anyway.
-            on_suspect=None if self.pool is not None else on_suspect,
-            pool=self.pool,
+            on_suspect=on_suspect,
         )
         self.coroutines = Coroutines(
             count=options.async_slots,
@@ -179,7 +157,6 @@ class Loops:
             settings=settings,
             slots=slots,
             services=services,
-            isolation=self.isolation,
             installation=installation,
             grace_seconds=options.grace_seconds,
             on_capacity=self._on_capacity,
@@ -205,7 +182,6 @@ class Loops:
             plan=options.plan,
             settings=settings,
             link=lambda loop: self._link(loop, steady=True, flushes_later=True),
-            isolation=self.isolation,
             on_spoiled=owner.recycle,
         )
         self.wakes = Wakes(

@@ -9,7 +9,6 @@ their outcomes are written; the heartbeat is last, so that leases stay ours unti
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import socket
@@ -31,9 +30,6 @@ from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Turn
 from django_pgqueue.worker.run.interruption import interrupted
-from django_pgqueue.worker.run.pool_forker import Forker
-from django_pgqueue.worker.run.pool_messages import PoolFlags
-from django_pgqueue.worker.run.pool_runner import RunnerOptions
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement
 from django_pgqueue.worker.supervise.declare import declare
@@ -47,7 +43,6 @@ logger = logging.getLogger("django_pgqueue.worker")
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 EXIT_CLEAN = 0
-EXIT_BROKEN = 1
 EXIT_LEFT_BEHIND = 3
 # The supervisor starts another one at once.
 EXIT_RECYCLE = 75
@@ -103,7 +98,6 @@ class Process:
         self._woken = Wakeup()
         self._stop_requested = False
         self._is_recycling = False
-        self._is_broken = False
         # It leaves because of a limit, so what runs gets all the time that it needs.
         self._is_patient = False
         self._stop_requested_at: float | None = None
@@ -135,12 +129,8 @@ class Process:
             return 1
 
     def _work(self) -> int:
-        # Before there are threads and connections.
-        self._forker = self._make_forker()
         first = self._connect_first()
         if first is None:
-            if self._forker is not None:
-                self._forker.stop(JOIN_SECONDS)
             return EXIT_CLEAN
         self._loops = Loops(
             self,
@@ -148,7 +138,6 @@ class Process:
             self._name,
             self._slots,
             installation=first,
-            forker=self._forker,
             suspect_watch=self._suspect_watch(),
             is_quarantine=self._is_quarantine,
             tally=self._tally,
@@ -158,19 +147,6 @@ class Process:
             self._woken.wait(self._chore())
             self._woken.clear()
         return self._stop()
-
-    def _make_forker(self) -> Forker | None:
-        if self._options.pool != "processes":
-            return None
-        # The supervisor's way to make processes was "fork" as well; see options.
-        context = multiprocessing.get_context("fork")
-        runner_options = RunnerOptions(
-            worker=self._name,
-            settings=self._settings,
-            limits=self._options.limits,
-            flags=PoolFlags(context, self._options.threads),
-        )
-        return Forker(context, runner_options)
 
     def _connect_first(self) -> str | None:
         """Wait for the database; return the installation's uuid."""
@@ -206,7 +182,6 @@ class Process:
         self._summary = Summary(self._name)
         self._started_at = time.monotonic()
         telemetry.send(signals.worker_started, None, worker=self._name)
-        self._loops.isolation.start()
         self._loops.watchdog.start()
         self._loops.dispatcher.start()
         for service in self._loops.services():
@@ -245,7 +220,6 @@ class Process:
             len(self._slots.running()),
         )
         self._show_tally()
-        self._loops.isolation.catch_up()
         self._look_at_limits(now)
         if self._options.drain:
             return self._drain_step()
@@ -254,7 +228,7 @@ class Process:
     def _look_at_limits(self, now: float) -> None:
         """Leave, when it is this process's turn, if it has reached a limit."""
         limits = self._options.limits
-        if self._stop_requested or self._loops.pool is not None or not limits:
+        if self._stop_requested or not limits:
             return
         jobs = sum(self._loops.settler.counts.get(kind, 0) for kind in RUN_KINDS)
         # One that has run nothing would be replaced by its like.
@@ -318,10 +292,6 @@ class Process:
             # Coroutines can be told, and get a moment to tidy up.
             loops.coroutines.interrupt()
             loops.coroutines.join(time.monotonic() + INTERRUPT_SECONDS)
-            if loops.pool is not None:
-                loops.pool.interrupt()
-                loops.dispatcher.join(time.monotonic() + INTERRUPT_SECONDS)
-                loops.settler.wait_until_idle(INTERRUPT_SECONDS)
             self._interrupt_running()
         has_read = loops.consumers.join(until)
         loops.consumers.close()
@@ -344,8 +314,6 @@ class Process:
             service.stop()
         loops.collector.close()
         loops.watchdog.stop()
-        if loops.pool is not None:
-            loops.pool.stop()
         left = len(loops.leases)
         self._show_tally()
         self._forget()
@@ -360,8 +328,6 @@ class Process:
             counts["stale"],
             left,
         )
-        if self._is_broken:
-            return EXIT_BROKEN
         if self._is_recycling:
             return EXIT_RECYCLE
         is_clean = finished and settled and has_read and not left
@@ -473,11 +439,6 @@ class Process:
         self._is_recycling = True
         self._stop_requested = True
         self._woken.set()
-
-    def on_broken(self) -> None:
-        """Let another process take this one's place; it may not fare better."""
-        self._is_broken = True
-        self.recycle()
 
     def register(self, cursor: Cursor) -> None:
         """Write the row of this process."""

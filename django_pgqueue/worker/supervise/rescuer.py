@@ -3,8 +3,9 @@ Rescuer: takes back what a dead child held, in milliseconds instead of a lease.
 
 The supervisor knows which jobs the child's threads were running, from shared memory,
 and hands both kinds back at once: what ran as a crash, what was only claimed as if
-never claimed. It does so once more a second later: a statement of the dead client may
-still commit on the server.
+never claimed. A job whose process was killed because the job ignored its timeout ends
+as timed out instead. It does so once more a second later: a statement of the dead
+client may still commit on the server.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import psycopg
+from django.db import connections
 
+from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.log import positions
 from django_pgqueue.log.publish import HINT as TOPIC_HINT
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
+from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.tasks.perform import timed_out, timeout_message
+from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.settlement import WRITES, ended, kind_of, tell, write
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -36,6 +44,8 @@ class Lost:
     worker: str
     running: list[tuple[int, int]]  # (job id, delivery); empty: nothing crashed.
     message: str
+    # The first of these ignored its timeout, so the process was killed.
+    is_late: bool = False
     died_at: float = field(default_factory=time.monotonic)
     due_at: float = 0.0
     rescues: int = 0
@@ -49,7 +59,7 @@ class Rescuer:
     def __init__(
         self,
         link: Link,
-        lease: timedelta,
+        settings: Settings,
         on_crashed: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -57,11 +67,13 @@ class Rescuer:
 
         Args:
             link: Open while run() needs it.
-            lease: The longest that a child takes.
+            settings: The worker's.
             on_crashed: Called when jobs came back that are to run alone.
         """
         self._link = link
-        self._lease = lease
+        self._settings = settings
+        # The longest that a child takes.
+        self._lease = timedelta(seconds=settings.lease_seconds)
         self._on_crashed = on_crashed
         self._lost: list[Lost] = []
 
@@ -98,6 +110,8 @@ class Rescuer:
         self._lost = [item for item in self._lost if item.died_at > past]
 
     def _rescue(self, lost: Lost) -> None:
+        if lost.is_late:
+            self._settle_late(lost)
         with self._link.cursor() as cursor:
             found = lease.rescue(
                 cursor,
@@ -127,3 +141,46 @@ class Rescuer:
                 sum(job.crashed for job in rescued),
                 sum(not job.crashed for job in rescued),
             )
+
+    def _settle_late(self, lost: Lost) -> None:
+        """Settle the job that ignored its timeout, by the policy of its task."""
+        for job_id, delivery in lost.running[:1]:
+            with self._link.cursor() as cursor:
+                job = lease.find_leased(
+                    cursor, worker=lost.worker, job_id=job_id, delivery=delivery
+                )
+            if job is None:
+                continue
+            try:
+                timeout = find_task(job.task).resolve(job.queue, self._settings).timeout
+                error = TaskTimeout(f"{timeout_message(job, timeout)} {lost.message}")
+                performed = timed_out(
+                    job,
+                    self._settings,
+                    error,
+                    None,
+                    is_cancelled=job.cancel_requested,
+                )
+                row = ended(job, performed, worker=lost.worker, waited=0.0)
+                write(
+                    WRITES[kind_of(performed)],
+                    [row],
+                    worker=lost.worker,
+                    cursor=self._link.cursor,
+                    make_day=self._make_day,
+                )
+                lost.unwoken.add(job.queue)
+                tell(job, performed)
+            except psycopg.Error:
+                raise
+            except Exception:
+                # Then it counts as a crash.
+                logger.exception("failed     loop=rescuer job=%d", job.id)
+            finally:
+                # Receivers of signals may have opened some.
+                connections.close_all()
+
+    def _make_day(self) -> object:
+        connection = self._link.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            return make_partitions(cursor)

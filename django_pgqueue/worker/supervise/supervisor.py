@@ -28,6 +28,7 @@ from django_pgqueue.worker.claim.summons import Summons, served_suspects
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Limits, Turn
+from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
 from django_pgqueue.worker.supervise.health import Health
 from django_pgqueue.worker.supervise.health_table import HealthRow
 from django_pgqueue.worker.supervise.process import (
@@ -55,6 +56,11 @@ LAST_RESCUE_SECONDS = 5.0
 # How often the supervisor shows that it lives, where somebody asks.
 BEAT_SECONDS = 1.0
 
+# A process whose only job is past its hard timeout gets this long to end by itself; and
+# how often it is looked whether there is one.
+OWN_END_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+
 HOSTNAME_CHARACTERS_MAX = 60
 
 
@@ -67,6 +73,8 @@ class Child:
     process: Any
     slots: Slots
     started_at: float
+    # Killed because its only job ignored its timeout.
+    is_late: bool = False
 
 
 class Supervisor:
@@ -101,7 +109,7 @@ class Supervisor:
         self._link = Link(options.settings.database, name="pgqueue supervisor")
         self._rescuer = Rescuer(
             self._link,
-            options.lease,
+            options.settings,
             on_crashed=self._expect_suspects,
         )
         self._signals = 0
@@ -129,6 +137,7 @@ class Supervisor:
                     continue
                 break
             self._wait()
+            self._kill_late()
             self._collect()
             self._rescuer.run()
         self._rescue_the_rest()
@@ -224,6 +233,8 @@ class Supervisor:
             waits.append(rescue)
         if self._stop_started_at is not None:
             waits.append(self._kill_at() - time.monotonic())
+        if self._options.threads == 1:
+            waits.append(LOOK_SECONDS)
         sentinels = [child.process.sentinel for child in self._children.values()]
         if self._health is not None:
             waits.append(BEAT_SECONDS)
@@ -232,6 +243,28 @@ class Supervisor:
         wait([*sentinels, self._pipe[0], self._summons.reader], timeout)
         with contextlib.suppress(BlockingIOError):
             os.read(self._pipe[0], 1024)
+
+    def _kill_late(self) -> None:
+        """
+        Kill processes whose only thread's job does not end after its timeout.
+
+        Such a process replaces itself; but not while the job keeps the interpreter's
+        lock, as code in C may for as long as it likes.
+        """
+        if self._options.threads > 1:
+            return
+        seconds = HARD_GRACE_SECONDS + OWN_END_SECONDS
+        for child in self._children.values():
+            job_id = child.slots.late_job(0, seconds)
+            if job_id is not None and not child.is_late:
+                child.is_late = True
+                logger.error(
+                    "ignored    job=%d: it did not react to its timeout; its process "
+                    "%d is killed",
+                    job_id,
+                    child.process.pid,
+                )
+                child.process.kill()
 
     def _collect(self) -> None:
         for place, child in list(self._children.items()):
@@ -279,7 +312,10 @@ class Supervisor:
         forced = self._is_killed or is_recycled
         running = [] if forced else child.slots.running()
         self._left_behind |= self._is_killed
-        self._rescuer.add(Lost(child.name, running, message))
+        if child.is_late:
+            pid = child.process.pid
+            message = f"It did not react, so its process {pid} was killed."
+        self._rescuer.add(Lost(child.name, running, message, is_late=child.is_late))
 
     def _restart_at(self, child: Child) -> float:
         now = time.monotonic()

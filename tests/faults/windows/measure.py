@@ -73,9 +73,6 @@ class Case:
     strength: str
     threads: int
     job_seconds: float = 0.0
-    # Jobs run in children of the worker process, one for each thread. Who is killed:
-    # "worker" with its children, or one "child".
-    pool: str | None = None
     # Before the kill: nothing passes of connections whose name begins so ("": of
     # all), for so many seconds.
     hole: str | None = None
@@ -84,14 +81,10 @@ class Case:
     @property
     def bound(self) -> int:
         """The most jobs that a kill may repeat."""
-        if self.pool == "child":
-            return 1
         return self.threads + (HELD_MAX if self.strength == "batched" else 0)
 
     def __str__(self) -> str:
         words = [self.strength, str(self.threads)]
-        if self.pool is not None:
-            words.append(f"pool, killed: {self.pool}")
         if self.job_seconds:
             words.append(f"{self.job_seconds * 1_000:g} ms")
         if self.hole is not None:
@@ -107,10 +100,6 @@ CASES = (
         for seconds in (0.0, 0.005)
     ),
     *(Case(strength="atomic", threads=threads) for threads in (1, 16, 64)),
-    *(
-        Case(strength="immediate", threads=4, pool=victim)
-        for victim in ("worker", "child")
-    ),
 )
 # The database is away for a while, and then the process dies. A fiftieth of the kills.
 AWAY = tuple(
@@ -221,11 +210,8 @@ class _Shift:
         if hole is not None:
             proxy.open_hole(hole.encode())
             time.sleep(self._case.hole_seconds)
-        if self._case.pool == "child":
-            self._kill_child(rng, worker)
-        else:
-            self._killed.append({worker, *_offspring(worker)})
-            os.kill(worker, signal.SIGKILL)
+        self._killed.append({worker, *_offspring(worker)})
+        os.kill(worker, signal.SIGKILL)
         if hole is not None:
             # What the dead process has sent is gone with it.
             for passage in proxy.passages(hole.encode()):
@@ -233,13 +219,6 @@ class _Shift:
             proxy.close_hole()
         if not self._number(WAITING):
             self._violations["idle"] = "a process was idle when it was killed"
-
-    def _kill_child(self, rng: random.Random, worker: int) -> None:
-        self.book.read()
-        at_work = sorted(_offspring(worker) & set(self.book.starts_by_pid))
-        child = rng.choice(at_work)
-        self._killed.append({child})
-        os.kill(child, signal.SIGKILL)
 
     def finish(self) -> dict[str, str]:
         """Let everything end that has begun; return what must not be."""
@@ -366,7 +345,7 @@ def _worker(
         },
         processes=1,
         threads=case.threads,
-        arguments=["--pool=processes"] if case.pool is not None else [],
+        arguments=[],
     )
     try:
         worker.wait_until_ready()

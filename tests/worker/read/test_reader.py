@@ -25,7 +25,6 @@ from django_pgqueue.worker.read import reader as reader_module
 from django_pgqueue.worker.read.bounds import Bounds
 from django_pgqueue.worker.read.positions import LOOK_SECONDS
 from django_pgqueue.worker.read.reader import Reader
-from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.watchdog import Watchdog
 from tests.harness.waiting import wait_for
 from tests.log.log import make_topic, put
@@ -64,7 +63,6 @@ def make_reader(cursor):
             settings=get_settings(),
             bounds=Bounds(link("horizon")),
             watchdog=watchdogs[-1],
-            isolation=Isolation(threads=2, on_spoiled=lambda: None),
             counts=Counter(),
         )
 

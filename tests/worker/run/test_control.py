@@ -7,11 +7,10 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import WrongState
-from django_pgqueue.models import ArchivedJob, Job, Output
+from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.tasks.outcome import Performed, Retried, Succeeded
 from django_pgqueue.worker.lease.reporter import Reporter
 from django_pgqueue.worker.run.control import Control, JobServices
-from django_pgqueue.worker.run.pool_control import RunnerControl
 from tests.harness.factories import make_job
 from tests.worker.conftest import WORKER
 
@@ -55,26 +54,6 @@ def test_a_row_that_is_away_proves_nothing_where_there_is_an_archive(control):
     Job.objects.all().delete()
 
     assert not control.is_applied()
-
-
-@pytest.mark.parametrize("leaves_no_trace", [True, False])
-def test_a_runner_archives_as_a_thread_does(
-    claim_all, cursor, monkeypatch, leaves_no_trace
-):
-    """What is written in the transaction of the task, and what it has emitted last."""
-    make_job()
-    (job,) = claim_all()
-    control = RunnerControl(
-        None, job, claimed_at=0.0, worker=WORKER, cancelled=lambda: False
-    )
-    monkeypatch.setattr(control, "_ask", lambda *said: (None, [(1, '"a"')]))
-    performed = Performed(Succeeded(), None, 0.5, leaves_no_trace=leaves_no_trace)
-
-    assert control.ack_within(cursor, performed)
-
-    assert not Job.objects.exists()
-    assert leaves_no_trace is not ArchivedJob.objects.exists()
-    assert "a" == Output.objects.get().value
 
 
 def test_what_was_emitted_survives_a_transaction_that_rolls_back(control, monkeypatch):

@@ -31,7 +31,6 @@ def loops(transactional_db):
         WORKER,
         slots,
         installation="tests",
-        forker=None,
         suspect_watch=None,
         is_quarantine=False,
         tally=Tally(),

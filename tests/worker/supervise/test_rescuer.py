@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
+from django_pgqueue.conf import parse
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues import lease
@@ -31,7 +32,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def rescuer(link, clock):
-    return Rescuer(link, LEASE)
+    return Rescuer(link, parse({}))
 
 
 def lost(worker="dead", running=(), *, died_at=1_000.0):
