@@ -28,7 +28,6 @@ from django_pgqueue.management.commands.pgqueue_pipeline import (
 )
 from django_pgqueue.models import (
     ArchivedJob,
-    Clock,
     ConsumerGroup,
     EnqueuedHour,
     Export,
@@ -807,7 +806,6 @@ def test_every_column_of_the_other_tables_is_documented():
         Message,
         LogDay,
         LogState,
-        Clock,
         Subscription,
         ConsumerGroup,
         Position,

@@ -1,7 +1,7 @@
 """
 Days: the partitions of the log, made ahead, closed when they are over, dropped.
 
-A day is *closed* when it has been over for a while, by the trusted clock: its row in
+A day is *closed* when it has been over for a while: its row in
 pgqueue_log_day says the highest id that can stand in it, and a reader whose position is
 there need not look into it. The proof is in the order. A row's id is drawn before its
 published_at is read, both within one INSERT, since columns are filled in in their
@@ -15,10 +15,10 @@ a constraint that refuses such a row: who publishes gets an error until the cloc
 passed midnight again, and nothing is skipped. The constraint is NOT VALID, since it is
 for new rows alone: it is added without reading the table.
 
-A clock that is ahead and then set right is such a step. While it is ahead for minutes,
-the trusted clock closes nothing by it. After hours it does, and publishing stops: then
-an operator reopens the days that are not over, by the SQL that the doctor prints. It
-deletes their rows, and once no reader remembers those, it drops the constraints.
+A clock that is ahead by more than the margin, and then set right, is such a step.
+Publishing then stops until an operator reopens the days that are not over, by the SQL
+that the doctor prints. It deletes their rows, and once no reader remembers those, it
+drops the constraints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from django_pgqueue.log.closed_days import DAYS_REMEMBERED_SECONDS, closed_days
 from django_pgqueue.postgres.connect import is_pooled
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 LOG = DayTable("pgqueue_message")
 
@@ -60,8 +59,8 @@ SELECT bool_and(to_regclass('pgqueue_message_' || to_char(
 
 # The first day that is
 # not over for so long.
-FIRST_OPEN = f"""
-SELECT (({TRUSTED_NOW} - %(margin)s::interval) AT TIME ZONE 'UTC')::date
+FIRST_OPEN = """
+SELECT ((statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
 """
 
 # The highest id that was drawn.

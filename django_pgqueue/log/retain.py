@@ -40,7 +40,6 @@ from django_pgqueue.log.sizes import Sizes, first_within, latest
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAY, first_kept
 from django_pgqueue.postgres.limits import Plans, planned
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Jobs, or dead letters, that are looked at in one statement.
 INLINE_ROWS_MAX = 2_000
@@ -59,7 +58,7 @@ NO_SIZES = Sizes()
 # first day that it keeps where it waits for the pipeline job ingest, and up to which id
 # that has read. A place that nothing was written to for all of that time is given up,
 # and a topic that was never ingested waits if it says so itself.
-TOPICS = f"""
+TOPICS = """
 SELECT t.id, t.name, kept.first, t.retain_bytes,
        CASE WHEN t.wait_for_ingest IS NOT NULL OR ingested.read_to IS NOT NULL
             THEN (kept.first - kept.wait)::date END,
@@ -68,7 +67,7 @@ SELECT t.id, t.name, kept.first, t.retain_bytes,
  CROSS JOIN LATERAL (
        SELECT coalesce(t.retain, %(default)s::interval) AS log,
               nullif(coalesce(t.wait_for_ingest, %(wait)s::interval), '0') AS wait,
-              {TRUSTED_NOW} AS now) said
+              statement_timestamp() AS now) said
  CROSS JOIN LATERAL (
        SELECT ((said.now AT TIME ZONE 'UTC')::date - said.log)::date AS first,
               said.wait) kept

@@ -50,19 +50,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Clock',
-            fields=[
-                ('id', models.SmallIntegerField(db_default=1, primary_key=True, serialize=False, verbose_name='id')),
-                ('trusted_at', models.DateTimeField(verbose_name='trusted up to')),
-            ],
-            options={
-                'verbose_name': 'trusted clock',
-                'verbose_name_plural': 'trusted clock',
-                'db_table': 'pgqueue_clock',
-                'default_permissions': ('view',),
-            },
-        ),
-        migrations.CreateModel(
             name='Topic',
             fields=[
                 ('id', models.AutoField(primary_key=True, serialize=False, verbose_name='id')),

@@ -3,7 +3,6 @@
 from django_pgqueue.models.alert import Alert
 from django_pgqueue.models.archived_job import ArchivedJob
 from django_pgqueue.models.bulk_act import BulkAct
-from django_pgqueue.models.clock import Clock
 from django_pgqueue.models.consumer_group import ConsumerGroup, Position
 from django_pgqueue.models.dead_letter import DeadLetter
 from django_pgqueue.models.dedup_call import DedupCall
@@ -42,7 +41,6 @@ __all__ = [
     "Alert",
     "ArchivedJob",
     "BulkAct",
-    "Clock",
     "ConsumerGroup",
     "DeadLetter",
     "DedupCall",

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.pipeline.ended_jobs import in_one_snapshot
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Rows of the queue that one statement looks at, and rows of one that stores.
 LOOKED_AT_ROWS_MAX = 50_000
@@ -74,8 +73,9 @@ ON CONFLICT (hour, queue, task) DO UPDATE
 """
 
 # Locks: row locks on the deleted rows.
-FORGET_HOURS = f"""
-DELETE FROM pgqueue_enqueued_hour WHERE hour < {TRUSTED_NOW} - %(keep)s::interval
+FORGET_HOURS = """
+DELETE FROM pgqueue_enqueued_hour
+ WHERE hour < statement_timestamp() - %(keep)s::interval
 """
 
 # Locks: none. Its partial index has no other rows.

@@ -20,7 +20,6 @@ from typing import Any
 from psycopg import sql
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 DAY = timedelta(days=1)
 
@@ -30,14 +29,14 @@ MARGIN = timedelta(seconds=60)
 
 # Locks: none; here and below, where nothing else is said. Days of the archive that
 # have ended, with the table of each; a partition of another name has no day.
-ENDED = rf"""
+ENDED = r"""
 SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day, c.relname::text
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'pgqueue_archived_job'::regclass
-   AND c.relname ~ '^pgqueue_archived_job_[0-9]{{8}}$'
+   AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$'
    AND NOT coalesce(i.inhdetachpending, false)
    AND to_date(right(c.relname, 8), 'YYYYMMDD') < (
-           ({TRUSTED_NOW} - %(margin)s::interval)
+           (statement_timestamp() - %(margin)s::interval)
            AT TIME ZONE 'UTC')::date
  ORDER BY day
 """

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Rows of one statement.
 BATCH_ROWS = 1_000
@@ -88,12 +87,13 @@ LETTERS = """
 SELECT hour, sum(dead_letters)::bigint FROM pgqueue_failure_hour
  WHERE hour >= %(since)s AND hour < %(until)s AND dead_letters > 0 GROUP BY hour
 """
-FORGET_HOURS = f"""
-DELETE FROM pgqueue_failure_hour WHERE hour < {TRUSTED_NOW} - %(keep)s::interval
+FORGET_HOURS = """
+DELETE FROM pgqueue_failure_hour
+ WHERE hour < statement_timestamp() - %(keep)s::interval
 """
-FORGET = f"""
+FORGET = """
 DELETE FROM pgqueue_failure f
- WHERE last_seen < {TRUSTED_NOW} - %(keep)s::interval
+ WHERE last_seen < statement_timestamp() - %(keep)s::interval
    AND NOT EXISTS (SELECT 1 FROM pgqueue_failure_hour h
                     WHERE h.fingerprint = f.fingerprint)
 """

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Rows of one statement.
 BATCH_ROWS = 1_000
@@ -68,8 +67,9 @@ SELECT hour, sum(succeeded + cancelled + expired)::bigint, sum(dead)::bigint
 LAST = "SELECT max(hour) FROM pgqueue_task_hour"
 
 # Locks: row locks on the deleted rows.
-FORGET_HOURS = f"""
-DELETE FROM pgqueue_task_hour WHERE hour < {TRUSTED_NOW} - %(keep)s::interval
+FORGET_HOURS = """
+DELETE FROM pgqueue_task_hour
+ WHERE hour < statement_timestamp() - %(keep)s::interval
 """
 
 

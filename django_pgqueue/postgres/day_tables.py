@@ -15,7 +15,6 @@ from datetime import UTC, date, datetime, timedelta
 from psycopg import sql
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Whoever needs a day that is missing makes a week of them; the leader two, so that
 # nobody finds one missing before no worker has led for a fortnight.
@@ -25,9 +24,6 @@ DAYS_AHEAD_OF_LEADER = 14
 DAY = timedelta(days=1)
 
 TODAY = "SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date"
-
-# By the trusted clock: for what cannot be undone.
-TRUSTED_TODAY = f"SELECT ({TRUSTED_NOW} AT TIME ZONE 'UTC')::date"
 
 # Locks: none; so have the two below. The day partitions that are attached.
 ATTACHED = """
@@ -142,13 +138,8 @@ def today(cursor: Cursor) -> date:
 
 
 def first_kept(cursor: Cursor, keep: timedelta) -> date:
-    """
-    Return the first day that has rows which are not older than *keep*.
-
-    By the trusted clock: what is older is removed.
-    """
-    cursor.execute(TRUSTED_TODAY)
-    midnight = datetime.combine(one_row(cursor)[0], datetime.min.time(), UTC)
+    """Return the first day that has rows which are not older than *keep*."""
+    midnight = datetime.combine(today(cursor), datetime.min.time(), UTC)
     return (midnight - keep).date()
 
 

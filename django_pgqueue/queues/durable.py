@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.queues.purge import PURGE_ROWS_MAX, Purged
 from django_pgqueue.queues.redrive import Moved
 
@@ -86,12 +85,12 @@ RETURNING j.id, j.queue, CASE WHEN j.visible_at IS NULL THEN j.lane END, j.lane_
 
 # Locks: row locks on one batch. Of jobs that are in a queue or among the dead letters
 # they stay.
-PURGE_STEPS = f"""
+PURGE_STEPS = """
 WITH seen AS MATERIALIZED (
     SELECT d.job_id, d.place, d.created_at FROM pgqueue_durable_step d
      WHERE (d.created_at, d.job_id)
            >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
-       AND d.created_at < {TRUSTED_NOW} - %(keep)s::interval
+       AND d.created_at < statement_timestamp() - %(keep)s::interval
      ORDER BY d.created_at LIMIT %(limit)s),
 purged AS (
     DELETE FROM pgqueue_durable_step d USING seen
@@ -103,12 +102,12 @@ SELECT (SELECT count(*) FROM purged), max(created_at), count(*) FROM seen
 """
 
 # Locks: row locks on one batch.
-PURGE_SIGNALS = f"""
+PURGE_SIGNALS = """
 WITH purged AS (
     DELETE FROM pgqueue_signal WHERE id = ANY(ARRAY(
         SELECT id FROM pgqueue_signal
          WHERE sent_at >= coalesce(%(floor)s::timestamptz, '-infinity')
-           AND sent_at < {TRUSTED_NOW} - %(keep)s::interval
+           AND sent_at < statement_timestamp() - %(keep)s::interval
          ORDER BY sent_at LIMIT %(limit)s))
     RETURNING sent_at)
 SELECT count(*), max(sent_at) FROM purged

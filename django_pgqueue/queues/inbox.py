@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.queues.purge import PURGE_ROWS_MAX, Purged
 
 # Locks: those of sql/inbox.sql: it waits for whoever has noted the same message and has
@@ -13,12 +12,12 @@ from django_pgqueue.queues.purge import PURGE_ROWS_MAX, Purged
 NOTE = "SELECT pgqueue_inbox(%(source)s, %(external_id)s)"
 
 # Locks: row locks on one batch.
-PURGE = f"""
+PURGE = """
 WITH purged AS (
     DELETE FROM pgqueue_inbox WHERE id = ANY(ARRAY(
         SELECT id FROM pgqueue_inbox
          WHERE received_at >= coalesce(%(floor)s::timestamptz, '-infinity')
-           AND received_at < {TRUSTED_NOW} - %(keep)s::interval
+           AND received_at < statement_timestamp() - %(keep)s::interval
          ORDER BY received_at LIMIT %(limit)s))
     RETURNING received_at)
 SELECT count(*), max(received_at) FROM purged

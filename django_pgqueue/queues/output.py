@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.queues.purge import Purged, batch
 
 # Of one delivery: fewer than this. Sequences stay below 2^53, which JavaScript has.
@@ -72,12 +71,12 @@ SELECT o.sequence, o.attempt, left(o.value::text, %(characters)s), o.emitted_at
 # Locks: row locks on one batch. What a job in the queue has emitted stays: somebody may
 # come and read it from its beginning. Not EXISTS: that could become a join, which would
 # read the whole queue. The floor as in queues/purge.py.
-PURGE = f"""
+PURGE = """
 WITH seen AS MATERIALIZED (
     SELECT o.job_id, o.sequence, o.emitted_at FROM pgqueue_output o
      WHERE (o.emitted_at, o.job_id)
            >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
-       AND o.emitted_at < {TRUSTED_NOW} - %(keep)s::interval
+       AND o.emitted_at < statement_timestamp() - %(keep)s::interval
      ORDER BY o.emitted_at LIMIT %(limit)s),
 purged AS (
     DELETE FROM pgqueue_output o USING seen

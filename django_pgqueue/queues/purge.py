@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 PURGE_ROWS_MAX = 1_000
 
@@ -24,19 +23,19 @@ BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true)"
 # Locks: row locks on one batch; SKIP LOCKED passes over what is being redriven.
 # The floor as a comparison of rows: it bounds the index scan like any other, but with a
 # plain one the planner takes the two bounds for a narrow range and sorts all of it.
-DEAD_LETTERS = f"""
+DEAD_LETTERS = """
 WITH purged AS (
     DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(
         SELECT id FROM pgqueue_dead_letter
          WHERE (finished_at, id) >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
-           AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
+           AND finished_at < statement_timestamp() - %(keep)s::interval
          ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING finished_at)
 SELECT count(*), max(finished_at) FROM purged
 """
 
 # Locks: row locks on one batch. The partial index holds only rows that have a result.
-RESULTS = f"""
+RESULTS = """
 WITH purged AS (
     UPDATE pgqueue_archived_job SET result = NULL
      WHERE (id, finished_at) IN (
@@ -44,27 +43,27 @@ WITH purged AS (
             WHERE result IS NOT NULL
               AND (finished_at, id)
                   >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
-              AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
+              AND finished_at < statement_timestamp() - %(keep)s::interval
             ORDER BY finished_at LIMIT %(limit)s)
     RETURNING finished_at)
 SELECT count(*), max(finished_at) FROM purged
 """
 
 # Locks: row locks on the deleted rows. Workers that were killed leave theirs behind.
-WORKERS = f"""
+WORKERS = """
 DELETE FROM pgqueue_worker
- WHERE heartbeat_at < {TRUSTED_NOW} - %(keep)s::interval
+ WHERE heartbeat_at < statement_timestamp() - %(keep)s::interval
 """
 
 
 # Locks: row locks on one batch; SKIP LOCKED passes over what is being counted in. Read
 # again under its lock: a period that began anew meanwhile stays.
-DEDUP_WINDOWS = f"""
+DEDUP_WINDOWS = """
 WITH purged AS (
     DELETE FROM pgqueue_dedup_window WHERE until < statement_timestamp() AND key = ANY(
         ARRAY(SELECT key FROM pgqueue_dedup_window
                WHERE until >= coalesce(%(floor)s::timestamptz, '-infinity')
-                 AND until < {TRUSTED_NOW} - %(keep)s::interval
+                 AND until < statement_timestamp() - %(keep)s::interval
                ORDER BY until LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING until)
 SELECT count(*), max(until) FROM purged
@@ -75,11 +74,11 @@ SELECT count(*), max(until) FROM purged
 # batch: but the first workflow goes in any case, with all the steps that it has. What
 # compensates is not over, though it has finished in one way. In the order of ids, which
 # no index has that does not begin with the workflow.
-WORKFLOWS = f"""
+WORKFLOWS = """
 WITH over AS (
     SELECT id, finished_at, steps FROM pgqueue_workflow
      WHERE finished_at >= coalesce(%(floor)s::timestamptz, '-infinity')
-       AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
+       AND finished_at < statement_timestamp() - %(keep)s::interval
        AND state NOT IN ('running', 'compensating')
      ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
 chosen AS (

@@ -17,7 +17,6 @@ from psycopg import ClientCursor
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.queues.time_buckets import BUCKETS, percentile
 
 # How long spans are, in seconds, and for how long they are kept. A chart reads the
@@ -113,7 +112,8 @@ DELETE FROM pgqueue_task_span WHERE ctid = ANY(ARRAY(
     SELECT old.place FROM (VALUES {KEPT_FOR}) AS kept(seconds, keep)
      CROSS JOIN LATERAL (
            SELECT s.ctid AS place FROM pgqueue_task_span s
-            WHERE s.seconds = kept.seconds AND s.since < {TRUSTED_NOW} - kept.keep
+            WHERE s.seconds = kept.seconds
+              AND s.since < statement_timestamp() - kept.keep
             ORDER BY s.since LIMIT %(limit)s) old
      LIMIT %(limit)s))
 """

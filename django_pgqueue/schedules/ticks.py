@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.store import ScheduleRow, read_rows
 
@@ -149,11 +148,11 @@ SELECT t.schedule_id, t.due_at, t.ticked_at, t.outcome, t.job_id, t.message_id,
 
 # Locks: row locks on what is deleted. Old ticks, the latest ones of each schedule
 # excepted; all of those whose schedule is gone.
-PURGE = f"""
+PURGE = """
 DELETE FROM pgqueue_tick
  WHERE id = ANY(ARRAY(
        SELECT t.id FROM pgqueue_tick t
-        WHERE t.ticked_at < {TRUSTED_NOW} - %(keep)s::interval
+        WHERE t.ticked_at < statement_timestamp() - %(keep)s::interval
           AND t.due_at < coalesce(
               (SELECT k.due_at FROM pgqueue_tick k WHERE k.schedule_id = t.schedule_id
                 ORDER BY k.due_at DESC OFFSET %(kept)s LIMIT 1),

@@ -141,7 +141,7 @@ GRANT EXECUTE ON FUNCTION
 -- Worker: all rows, and the days to come. It cannot drop days: for retention let it be
 -- a member of the owner, or drop them yourself (see "Deploy workers").
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
+    pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act,
     pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
     pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_erasure,
     pgqueue_export, pgqueue_failure, pgqueue_failure_hour, pgqueue_generation,
@@ -183,7 +183,7 @@ GRANT EXECUTE ON FUNCTION
 -- Viewer: all rows, arguments and results among them. What of them the admin shows is
 -- said by Django's permissions.
 GRANT SELECT ON
-    pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act, pgqueue_clock,
+    pgqueue_alert, pgqueue_archived_job, pgqueue_bulk_act,
     pgqueue_consumer_group, pgqueue_dead_letter, pgqueue_dedup_call,
     pgqueue_dedup_window, pgqueue_durable_step, pgqueue_enqueued_hour, pgqueue_erasure,
     pgqueue_export, pgqueue_failure, pgqueue_failure_hour, pgqueue_generation,

@@ -180,16 +180,6 @@ GUARDS: dict[str, Guard] = {
         ),
         "worker/read/test_reader.py::test_a_reader_whose_log_fell_behind_says_so",
     ),
-    "any-clock": Guard(
-        "days are closed by whatever the server's clock says",
-        Edit(
-            "postgres/trusted_clock.py",
-            'TRUSTED_NOW = "least(statement_timestamp(),'
-            ' (SELECT trusted_at FROM pgqueue_clock))"',
-            'TRUSTED_NOW = "statement_timestamp()"',
-        ),
-        "worker/chores/test_clock_keeper.py",
-    ),
     "other-installations": Guard(
         "publishers of another installation in the database hold readers back",
         Edit(

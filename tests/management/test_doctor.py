@@ -67,7 +67,7 @@ CHECKS = {
     "hidden",
     "schedule_tasks",
     *("log_days", "log_closed", "log_early", "log_horizon"),
-    *("roles", "trusted_clock"),
+    "roles",
     *("groups_behind", "groups_halted", "topics", "log_bytes"),
     *("log_ingest", "ingest_behind", "scheduled", "unpublished", "topics_former"),
     *("groups_unserved", "groups_stale"),

@@ -338,7 +338,6 @@ def test_permissions_are_one_list():
         "view_tick",
         "view_pipelinerun",
         "view_topic",
-        "view_clock",
         "view_message",
         "view_logday",
         "view_logstate",

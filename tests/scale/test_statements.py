@@ -229,7 +229,6 @@ SMALL_MODULES = {
     # Hours of tasks, the latest as far as a limit.
     "task_hour_charts",
     "task_hours",
-    "trusted_clock",
     "waited",
     "wake",
     "workers",

@@ -11,7 +11,6 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres import health
-from django_pgqueue.postgres import trusted_clock as clocks
 from django_pgqueue.postgres.connect import connect, is_pooled
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
@@ -28,7 +27,6 @@ SLOT_TRANSACTIONS_MAX = 1_000_000
 NOTIFICATIONS_SHARE_MAX = 0.1
 PREPARED_SECONDS_MAX = 60.0
 DEAD_ROWS_MAX = 100_000
-TRUSTED_LATE_SECONDS_MAX = 3_600.0
 
 
 def server(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
@@ -285,24 +283,6 @@ def clock(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def trusted_clock(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
-    """Has the database's clock jumped ahead, or has no worker led for long?"""
-    late = clocks.behind(cursor).total_seconds()
-    is_late = late > TRUSTED_LATE_SECONDS_MAX
-    yield finding(
-        check="trusted_clock",
-        wrong=is_late,
-        what=f"The database's clock is {age(late)} ahead of the time that workers "
-        f"have measured: it has jumped, or none has led for so long. No day of that "
-        f"time is closed, exported or removed yet.",
-        right="The database's clock has not jumped ahead.",
-        value=late,
-        limit=TRUSTED_LATE_SECONDS_MAX,
-        way_out="If it is wrong, set it right soon: it is believed by another day for "
-        "each hour that a worker leads. If it is right, wait for that.",
-    )
-
-
 EXAMINATIONS = (
     indexes,
     partitions,
@@ -314,5 +294,4 @@ EXAMINATIONS = (
     notifications,
     vacuum,
     clock,
-    trusted_clock,
 )

@@ -34,7 +34,6 @@ from django_pgqueue.queues import (
 )
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.schedules import ticks
-from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
 from django_pgqueue.worker.chores.log_retention import LogRetention, may_drop
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -49,8 +48,8 @@ BATCH_PAUSE_SECONDS_MIN, BATCH_PAUSE_SECONDS_MAX = 0.02, 5.0
 LOG_INTERVAL_SECONDS = 60.0
 PARTITIONS_PAUSE_SECONDS = 3_600.0
 
-# A day of the log is closed so long after its end. The trusted clock moves by less than
-# this while a wrong clock is right again within minutes, whatever the time of day.
+# A day of the log is closed so long after its end, so that a clock of the database that
+# is ahead by less than this closes no day early.
 CLOSED_AFTER = timedelta(hours=2)
 
 # Ticks of schedules; the latest of each are kept for longer.
@@ -73,8 +72,7 @@ DEAD_WORKERS_KEPT = timedelta(hours=1)
 def chores(settings: Settings) -> list[Callable[[Link], float]]:
     """Return the chores of the purge for these settings."""
     retention = settings.retention
-    # The clock first: the others go by it.
-    result: list[Callable[[Link], float]] = [ClockKeeper(), _make_partitions]
+    result: list[Callable[[Link], float]] = [_make_partitions]
     if retention.archive is not None:
         target = None if settings.export is None else settings.export.path
         result.append(_partition_dropper(retention.archive, target))

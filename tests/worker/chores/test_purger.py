@@ -60,27 +60,7 @@ def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
     make_archived_job(result=1)
     make_dead_letter(finished_at=-89 * DAY)
 
-    assert [
-        PAUSE_SECONDS,
-        PARTITIONS_PAUSE_SECONDS,
-        PARTITIONS_PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PARTITIONS_PAUSE_SECONDS,
-        PAUSE_SECONDS,
-        PARTITIONS_PAUSE_SECONDS,
-    ] == run_all(link, {})
+    assert {PAUSE_SECONDS, PARTITIONS_PAUSE_SECONDS} == set(run_all(link, {}))
 
     assert (1, 1) == (ArchivedJob.objects.count(), DeadLetter.objects.count())
     assert 1 == ArchivedJob.objects.get().result
