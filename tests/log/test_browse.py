@@ -103,18 +103,6 @@ def test_pages_are_narrowed(cursor, monkeypatch):
                 )
 
 
-def test_a_look_is_bounded(cursor, monkeypatch):
-    """It says where it has ended, and skips nothing of the fuller partitions."""
-    ids = fill(60)
-    monkeypatch.setattr(browses, "LOOK_ROWS_MAX", 20)
-
-    page = browse(cursor, wanted(key="none"), limit=2)
-
-    assert [] == page.ids
-    # Five of each partition: nothing beyond the nearest of their ends is told.
-    assert ids[52] == page.end
-
-
 def test_a_time_has_its_place_in_the_log(cursor):
     """The first message then or later, over days, before all and after all."""
     ago = [5 * DAY, 5 * DAY - HOUR, 2 * DAY, 3 * HOUR, 2 * HOUR, HOUR]
@@ -133,47 +121,6 @@ def test_a_time_has_its_place_in_the_log(cursor):
     assert after == first_id(cursor, now + DAY)
     assert after == first_id(cursor, TIME_MAX + DAY)
     assert rows[0].pk == first_id(cursor, TIME_MIN - DAY)
-
-
-def test_a_time_in_a_log_without_messages_is_the_id_to_come(cursor):
-    """So whoever begins there misses nothing."""
-    first = first_id(cursor, datetime.now(UTC))
-
-    assert first == make_message().pk
-
-
-def test_a_time_among_many_messages_is_found(cursor):
-    """By halves of their ids, with gaps among them."""
-    rows = [
-        make_message(published_at=-(40 - n) * timedelta(minutes=1)) for n in range(40)
-    ]
-    Message.objects.filter(pk__in=[row.pk for row in rows[3:30:4]]).delete()
-    left = list(Message.objects.order_by("pk"))
-
-    for row in rows:
-        # What was deleted is at the place of the next one, or before that.
-        found = first_id(cursor, row.published_at)
-        later = [each.pk for each in left if each.published_at >= row.published_at]
-        earlier = [each.pk for each in left if each.published_at < row.published_at]
-        assert max(earlier, default=0) < found <= min(later)
-
-
-def test_messages_are_counted_no_further_than_said(cursor, monkeypatch):
-    """Those since then, of each topic; a topic without messages has 0."""
-    make_message(published_at=-2 * DAY)
-    fill(10)
-    fill(3, topic="clicks")
-    empty = make_topic("empty")
-    since = datetime.now(UTC) - DAY
-    topics = {row.name: row.pk for row in Topic.objects.all()}
-    first = first_id(cursor, since)
-
-    counts = overview.count_since(cursor, list(topics.values()), first, since)
-    monkeypatch.setattr(overview, "COUNTED_MESSAGES_MAX", 4)
-    some = overview.count_since(cursor, list(topics.values()), first, since)
-
-    assert {topics["orders"]: 10, topics["clicks"]: 3, empty.pk: 0} == counts
-    assert {topics["orders"]: 4, topics["clicks"]: 3, empty.pk: 0} == some
 
 
 def test_a_topic_has_ends_and_the_log_days(cursor):

@@ -118,21 +118,6 @@ def test_what_else_writes_rows_is_told():
     assert 6 == len(told)
 
 
-def test_rows_that_a_foreign_key_takes_along_are_told():
-    """A cascade of the database is a statement like others."""
-    execute(
-        """CREATE TABLE part (id integer PRIMARY KEY,
-               order_id bigint REFERENCES testapp_order ON DELETE CASCADE);
-           INSERT INTO testapp_order (id, name) VALUES (1, ''), (2, ''), (3, '');
-           INSERT INTO part VALUES (10, 1), (20, 2), (21, 2), (30, 3)"""
-    )
-    attach("part")
-    execute("DELETE FROM testapp_order WHERE id < 3")
-
-    assert {"10", "20", "21"} == {key for _, key, _, _ in changes()}
-    assert 3 == len(changes())
-
-
 def test_a_row_is_found_by_its_primary_key():
     """One that changes is the delete of a key and the insert of another."""
     attach("testapp_order", columns=("name",))
@@ -145,45 +130,6 @@ def test_a_row_is_found_by_its_primary_key():
         ("delete", "2", "{'name': 'b'}", "None"),
         ("insert", "3", "None", "{'name': 'c'}"),
     } == {(act, key, str(old), str(new)) for act, key, old, new in changes()}
-
-
-def test_several_columns_are_one_key():
-    """A JSON array, in the order of the primary key."""
-    execute("CREATE TABLE seat (n integer, car text, note text, PRIMARY KEY (car, n))")
-    attach("seat", columns=("note",))
-    execute("INSERT INTO seat VALUES (7, 'a', 'x')")
-    execute("UPDATE seat SET note = 'y'")
-
-    assert [
-        ("insert", '["a", 7]', None, {"note": "x"}),
-        ("update", '["a", 7]', {"note": "x"}, {"note": "y"}),
-    ] == changes()
-    assert ["a", 7] == published()[0][2]["pk"]
-
-
-def test_a_column_that_is_made_when_it_is_read_is_not_told():
-    """No trigger sees it; one that is stored is told."""
-    kinds = {"kept": "STORED", "made": "VIRTUAL"}
-    if connection.pg_version < 180_000:
-        kinds = {"kept": "STORED"}
-    columns = [f"{name} int GENERATED ALWAYS AS (a) {kinds[name]}" for name in kinds]
-    execute(f"CREATE TABLE sum (a integer PRIMARY KEY, {', '.join(columns)})")
-    attach("sum")
-    execute("INSERT INTO sum VALUES (1)")
-
-    assert [("insert", "1", None, {"a": 1, "kept": 1})] == changes()
-
-
-def test_a_table_may_have_many_columns():
-    """More than a function of PostgreSQL takes arguments."""
-    columns = [f"c{number}" for number in range(120)]
-    execute(
-        f"CREATE TABLE wide (id integer PRIMARY KEY, {' text, '.join(columns)} text)"
-    )
-    attach("wide", without=("id",))
-    execute("INSERT INTO wide (id, c7) VALUES (1, 'a')")
-
-    assert [("insert", "1", None, {**dict.fromkeys(columns), "c7": "a"})] == changes()
 
 
 def test_a_table_may_change():

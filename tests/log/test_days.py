@@ -20,7 +20,7 @@ from django_pgqueue.log.days import (
     sweep,
 )
 from django_pgqueue.log.publish import publish
-from django_pgqueue.models import LogDay, Message
+from django_pgqueue.models import Message
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD
 from tests.harness.factories import make_message, make_topic
@@ -90,13 +90,6 @@ def test_a_day_that_is_over_is_closed_with_the_highest_id_that_was_drawn(
     assert message.pk <= closed(cursor)[yesterday]
 
 
-def test_a_day_is_not_closed_before_it_has_been_over_for_a_while(cursor, yesterday):
-    """A clock may be set back by less than the margin."""
-    assert [] == close_days(cursor, margin=2 * DAY)
-    assert [yesterday] == close_days(cursor, margin=timedelta(0))
-    assert yesterday + DAY not in closed(cursor)
-
-
 def test_a_closed_day_refuses_what_a_clock_that_stepped_back_would_write(
     cursor, yesterday
 ):
@@ -123,39 +116,6 @@ def test_a_day_that_somebody_writes_to_is_closed_later(cursor, other_cursor, yes
         )
         assert [] == close_days(cursor)
     assert [yesterday] == close_days(cursor)
-
-
-def test_days_are_closed_in_their_order(cursor, other_cursor, yesterday, log_days):
-    """One that somebody has open keeps those after it open."""
-    before = log_days(2)
-    with other_cursor.connection.transaction():
-        other_cursor.execute(f"LOCK TABLE {LOG.name_of(before)} IN ACCESS SHARE MODE")
-        assert [] == close_days(cursor)
-    assert [before, yesterday] == close_days(cursor)
-
-
-def test_a_closed_day_can_be_detached_and_attached_again(cursor, yesterday):
-    """The constraint is the day's own: days to come do not have it."""
-    close_days(cursor)
-    LOG.detach(cursor, yesterday)
-    LOG.attach(cursor, yesterday)
-    make(cursor, days_ahead=8)
-
-    cursor.execute(
-        "SELECT conrelid::regclass::text FROM pg_constraint"
-        " WHERE conname ~ '^pgqueue_message_[0-9]+_closed$'"
-    )
-    assert [(LOG.name_of(yesterday),)] == cursor.fetchall()
-
-
-def test_a_day_whose_row_was_deleted_is_closed_again(cursor, yesterday):
-    """With another constraint instead of the one that it has."""
-    close_days(cursor)
-    LogDay.objects.all().delete()
-    make_message(make_topic(), 0)
-
-    assert [yesterday] == close_days(cursor)
-    assert {yesterday: highest(cursor)} == closed(cursor)
 
 
 # Dropping ----------------------------------------------------------------------------
@@ -221,23 +181,4 @@ def test_a_sweep_finishes_what_a_killed_process_has_begun(
             dropped.result()
 
     assert [yesterday] == sweep(cursor, may_go=lambda day: True)
-    assert {} == closed(cursor)
-
-
-def test_a_detached_day_that_may_not_go_stays(cursor, yesterday):
-    """An operator put it aside; its row stays with it."""
-    close_days(cursor)
-    LOG.detach(cursor, yesterday)
-
-    assert [] == sweep(cursor, may_go=lambda day: False)
-    assert [yesterday] == LOG.left_over(cursor)
-    assert {yesterday} == set(closed(cursor))
-
-
-def test_the_row_of_a_day_that_is_gone_is_deleted(cursor, yesterday):
-    """Somebody has dropped the table: a new one of that day is not closed."""
-    close_days(cursor)
-    cursor.execute(f"DROP TABLE {LOG.name_of(yesterday)}")
-
-    assert [] == sweep(cursor, may_go=lambda day: True)
     assert {} == closed(cursor)

@@ -1,18 +1,16 @@
 """A topic's count of partitions changes while it is published to and read."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
 from django_pgqueue.exceptions import TopicError
-from django_pgqueue.log import generations, merge, positions, pull
+from django_pgqueue.log import generations, positions, pull
 from django_pgqueue.log.retain import Going, announce
 from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import ConsumerGroup, Generation, Message, Position, Topic
-from tests.harness.waiting import wait_until_blocked
-from tests.log.log import LEASE, batch, bound_of, make_group, make_topic, put, take
+from tests.log.log import batch, bound_of, make_group, make_topic, put, take
 from tests.log.rows import make_message
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -101,107 +99,6 @@ def test_each_key_keeps_its_order_across_changes(cursor, other_cursor):
     assert {4, 5, 6, 7, 8, 9, 10, 11, 12} >= set(
         Message.objects.exclude(partition__lt=4).values_list("partition", flat=True)
     )
-
-
-# A group that has read nothing of partitions with these messages, in a topic without
-# others. The last generation is that of the topic.
-UNDO = """
-DELETE FROM pgqueue_message; DELETE FROM pgqueue_position;
-DELETE FROM pgqueue_generation
-"""
-POSITIONS = """
-INSERT INTO pgqueue_position (group_id, partition, position)
-SELECT %s, unnest(%s::int[]), 0
-"""
-FORMER = """
-INSERT INTO pgqueue_generation (topic_id, first_partition, partitions, ended_by)
-SELECT %s, unnest(%s::int[]), unnest(%s::int[]), 1
-"""
-MESSAGES = """
-INSERT INTO pgqueue_message (id, topic_id, partition, name, payload)
-SELECT unnest(%s::bigint[]), %s, unnest(%s::int[]), 'clicks', '{}'
-"""
-
-
-class Rule:
-    """What merge.unread() says of generations and messages that are just so."""
-
-    def __init__(self, cursor):
-        self.cursor = cursor
-        self.group = make_group(cursor)
-        self.topic = Topic.objects.get(name="clicks")
-
-    def of(self, made, log):
-        """Store generations, (first partition, count), and the ids in partitions."""
-        self.cursor.execute(UNDO)
-        *former, (first, count) = made
-        Topic.objects.update(first_partition=first, partitions=count)
-        self.cursor.execute(
-            FORMER, [self.topic.pk, *map(list, zip(*former, strict=True))]
-        )
-        self.cursor.execute(POSITIONS, [self.group, [*log]])
-        messages = [(each, part) for part, ids in log.items() for each in ids]
-        ids, parts = zip(*messages, strict=True)
-        self.cursor.execute(MESSAGES, [list(ids), self.topic.pk, list(parts)])
-
-    def look(self, bound):
-        return merge.unread(self.cursor, self.group, self.topic.pk, bound)
-
-    def move(self, partition, to):
-        self.cursor.execute(
-            "UPDATE pgqueue_position SET position = %s WHERE partition = %s",
-            [to, partition],
-        )
-
-
-@pytest.fixture
-def rule(cursor):
-    make_topic(partitions=1)
-    return Rule(cursor)
-
-
-def test_no_order_of_reading_breaks_that_of_a_key(rule):
-    """
-    Whoever reads next, and how much of what may be read: the rule alone.
-
-    And somebody always can: the lowest unread message is behind none.
-    """
-    draw = random.Random(7)
-    for _ in range(8):
-        made, log = [], {}
-        for count in draw.sample(range(1, 9), draw.randint(2, 4)):
-            made.append((len(log), count))
-            log |= {len(log) + place: [] for place in range(count)}
-        for number in range(1, 50):
-            (start, count), key = draw.choice(made), draw.randrange(20)
-            log[start + key % count].append((number, key))
-        rule.of(made, {part: [each for each, _ in log[part]] for part in log})
-        latest = {}
-        while any(log.values()):
-            found = rule.look(bound=49)
-            assert {p: log[p][0][0] if log[p] else None for p in log} == {
-                each.partition: each.id for each in found
-            }
-            chosen = draw.choice([each for each in found if each.may_be_read])
-            rows = log[chosen.partition]
-            may = [each for each in rows if each[0] <= chosen.end]
-            for number, key in may[: draw.randint(1, 4)]:
-                rows.pop(0)
-                assert latest.get(key, 0) < number
-                latest[key] = number
-            rule.move(chosen.partition, number)
-
-
-def test_a_new_partition_waits_for_those_that_share_its_keys(rule):
-    """Of 2 and 4: each new one for one old one. Of 2 and 3: for both."""
-
-    def ends():
-        return {each.partition: each.end for each in rule.look(20)}
-
-    rule.of([(0, 2), (2, 4)], {0: [5], 1: [], 2: [7], 3: [8], 4: [9], 5: [6]})
-    assert {0: 6, 1: 5, 2: 4, 3: 20, 4: 4, 5: 20} == ends()
-    rule.of([(0, 2), (2, 3)], {0: [5], 1: [], 2: [7], 3: [8], 4: [9]})
-    assert {0: 6, 1: 6, 2: 4, 3: 4, 4: 4} == ends()
 
 
 def test_a_generation_ends_once_no_snapshot_is_of_before(cursor, other_cursor):
@@ -297,46 +194,6 @@ def test_a_seek_back_reads_former_partitions_again_in_order(cursor):
         assert 6 == len(seek(cursor, group, "latest"))
 
 
-def test_a_seek_refuses_what_is_being_read_beside_it(cursor):
-    """Of one partition, in a group that merges: others go by where that one was."""
-    make_topic(partitions=1)
-    group = make_group(cursor)
-    put(cursor, 1)
-    change(cursor, 2)
-    put(cursor, 2)
-    read_on(cursor, group)
-    claimed = take(cursor, group)
-
-    with cursor.connection.transaction():
-        seek(cursor, group, "earliest", partition=0)
-
-    assert positions.advance(cursor, claimed, claimed.position + 1) is None
-    assert [1, 2] == [each.payload for each in read_all(cursor, group)]
-
-
-@pytest.mark.parametrize("seeks", [False, True])
-def test_what_was_looked_at_holds_for_a_claim_unless_somebody_seeks(cursor, seeks):
-    """Also of a partition that nobody was reading, and that is not sought itself."""
-    make_topic(partitions=1)
-    group = make_group(cursor)
-    (first,) = put(cursor, 1)
-    change(cursor, 2)
-    put(cursor, 2)
-    read_on(cursor, group)
-    topic, bound = Topic.objects.get().pk, bound_of(cursor)
-    looked = positions.readable(cursor, group, positions.look(cursor, group), bound)
-    if seeks:
-        with cursor.connection.transaction():
-            seek(cursor, group, "earliest", partition=0)
-
-    claimed = positions.claim_known(
-        cursor, looked.known, worker="w", lease=LEASE, bound=bound
-    ).claimed
-
-    end = positions.end_of(cursor, group, topic, claimed, bound, looked)
-    assert (first - 1 if seeks else bound) == end
-
-
 @pytest.mark.parametrize("start, read", [("earliest", [1, 2]), ("latest", [])])
 def test_a_new_group_begins_in_each_generation_that_it_needs(cursor, start, read):
     """In former ones if they have something for it; and in order."""
@@ -368,23 +225,6 @@ def test_who_claims_before_the_change_reads_nothing_of_after_it(cursor):
     assert bound == positions.end_of(cursor, group, topic, claimed, bound)
     assert positions.advance(cursor, claimed, bound)
     assert take(cursor, group).is_merging
-
-
-def test_a_group_that_is_made_meanwhile_waits_and_has_the_new_partitions(
-    cursor, other_cursor
-):
-    """A change, a new group and a seek back see each other."""
-    make_topic(partitions=2)
-    with ThreadPoolExecutor() as threads:
-        with cursor.connection.transaction():
-            generations.repartition(cursor, "clicks", 3)
-            made = threads.submit(make_group, other_cursor)
-            wait_until_blocked(cursor, other_cursor)
-        group = made.result()
-
-    assert {2, 3, 4} <= set(partitions_of(group))
-    put(cursor, 1)
-    assert [1] == [each.payload for each in read_all(cursor, group)]
 
 
 def test_a_count_that_cannot_be_is_refused(cursor):

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -14,17 +14,16 @@ import pytest
 
 from django_pgqueue.log.horizon import HOLDERS, horizons
 from django_pgqueue.log.publish import publish
-from django_pgqueue.models import LogDay, Message, Topic
+from django_pgqueue.models import Message, Topic
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.postgres.connect import connect
 from django_pgqueue.testing.embedded import (
     find_binaries,
     make_folder_of_server_user,
     run_as_server_user,
 )
 from tests.faults.server import Server
-from tests.harness.waiting import wait_for, wait_until_blocked
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -106,18 +105,6 @@ def test_a_bound_is_exact_at_any_distance_and_id(cursor, other_cursor, high_ids)
         } == found.held
 
 
-def test_of_several_locks_of_a_topic_the_oldest_counts(cursor, new_cursor, high_ids):
-    """Also when the ids between them pass a multiple of 2^32."""
-    highest = 3 * HIGH_BITS + 2
-    cursor.execute(SET, [highest])
-    oldest, newest = new_cursor(), new_cursor()
-    with oldest.connection.transaction(), newest.connection.transaction():
-        newest.execute(TAKE, [keys.TOPICS, [5], [signed(highest - 1)]])
-        oldest.execute(TAKE, [keys.TOPICS, [5], [signed(highest - 10)]])
-        assert {5: highest - 10} == horizons(cursor).held
-    assert {} == horizons(cursor).held
-
-
 @pytest.mark.parametrize(
     "highest", [1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 5 * 2**32 + 2**31, 2**62 + 7]
 )
@@ -167,19 +154,6 @@ def test_a_publisher_holds_back_its_topic_alone(cursor, new_cursor):
     assert [] == holders(cursor)
 
 
-def test_the_longest_holder_comes_first(cursor, new_cursor):
-    """Whichever topic it is of."""
-    publish(cursor, "orders", items(0))
-    publish(cursor, "mail", items(0, name="mail"))
-    first, second = new_cursor(), new_cursor()
-    with first.connection.transaction(), second.connection.transaction():
-        publish(first, "mail", items(1, name="mail"))
-        publish(second, "orders", items(1))
-        assert [topic_id("mail"), topic_id("orders")] == [
-            row[0] for row in holders(cursor)
-        ]
-
-
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize(
     "statement",
@@ -202,21 +176,6 @@ def test_who_does_not_publish_holds_back_nobody(
     assert mine == readable(cursor, "orders")[-1]
     assert [] == holders(cursor)
     other.execute("ROLLBACK")
-
-
-def test_publishers_of_another_database_hold_back_nobody(cursor, new_cursor):
-    """Locks of a server are of one database each."""
-    publish(cursor, "orders", items(0))
-    elsewhere = new_cursor("queue")
-    with elsewhere.connection.transaction():
-        elsewhere.execute(TAKE, [keys.TOPICS, [topic_id("orders")], [0]])
-        (mine,) = publish(cursor, "orders", items(1)).ids
-        assert mine == horizons(cursor).of(topic_id("orders"))
-
-
-test_publishers_of_another_database_hold_back_nobody.pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=["default", "queue"])
-]
 
 
 def test_a_prepared_transaction_holds_back_until_it_is_committed(cursor, new_cursor):
@@ -242,28 +201,6 @@ def test_a_prepared_transaction_holds_back_until_it_is_committed(cursor, new_cur
     assert [*before, mine, mine + 1] == readable(cursor, "orders")
 
 
-def test_a_topic_of_any_number_is_held_back(cursor, other_cursor):
-    """Numbers rise by transactions that roll back, so they may be high."""
-    Topic.objects.create(id=1_400_000_000, name="far")
-    with other_cursor.connection.transaction():
-        (mine,) = publish(other_cursor, "far", items(1, name="far")).ids
-        publish(cursor, "far", items(2, name="far"))
-        assert mine - 1 == horizons(cursor).of(1_400_000_000)
-        assert [1_400_000_000] == [row[0] for row in holders(cursor)]
-
-
-@pytest.mark.parametrize("topics", [1, 3])
-def test_ten_thousand_publishes_take_one_lock_for_each_topic(cursor, topics):
-    """In one transaction, by SQL that calls the function for each."""
-    with cursor.connection.transaction():
-        cursor.execute(
-            "SELECT count(pgqueue_publish('t' || n %% %s, to_jsonb(n)))"
-            "  FROM generate_series(1, %s) n",
-            [topics, 10_000 // topics],
-        )
-        assert topics == len(cursor.execute(LOCKS, [keys.TOPICS]).fetchall())
-
-
 def test_a_released_savepoint_keeps_its_lock(cursor, other_cursor):
     """What it published commits with the transaction, and is held back until then."""
     publish(cursor, "orders", items(0))
@@ -276,20 +213,6 @@ def test_a_released_savepoint_keeps_its_lock(cursor, other_cursor):
         other_cursor.execute(LOCKS, [keys.TOPICS])
         assert 1 == len(other_cursor.fetchall())
     assert mine in readable(cursor, "orders")
-
-
-def test_a_lock_from_before_a_savepoint_outlives_its_rollback(cursor, other_cursor):
-    """And is not taken again after it."""
-    publish(cursor, "orders", items(0))
-    with other_cursor.connection.transaction():
-        publish(other_cursor, "orders", items(1))
-        other_cursor.execute("SAVEPOINT s")
-        publish(other_cursor, "orders", items(2))
-        other_cursor.execute("ROLLBACK TO s")
-        held = other_cursor.execute(LOCKS, [keys.TOPICS]).fetchall()
-        publish(other_cursor, "orders", items(3))
-        assert held == other_cursor.execute(LOCKS, [keys.TOPICS]).fetchall()
-        assert 1 == len(held)
 
 
 def test_the_lock_is_taken_in_every_transaction_of_a_session(cursor):
@@ -341,21 +264,6 @@ def test_a_first_message_by_eight_at_once_makes_one_topic(new_cursor):
     )
 
 
-def test_a_first_message_waits_for_who_makes_the_topic(cursor, other_cursor):
-    """If that one rolls back, the second makes it."""
-    cursor.execute("BEGIN")
-    publish(cursor, "brand-new", items(1, name="brand-new"))
-    with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(
-            publish, other_cursor, "brand-new", items(2, name="brand-new")
-        )
-        with connect("default", name="tests: watch") as watching:
-            wait_until_blocked(watching.cursor(), other_cursor)
-        cursor.execute("ROLLBACK")
-        (mine,) = waiting.result(10).ids
-    assert [mine] == list(Message.objects.values_list("id", flat=True))
-
-
 def test_a_snapshot_without_the_topic_is_told_to_run_again(cursor, other_cursor):
     """In REPEATABLE READ, when another one made it meanwhile: SQLSTATE 40001."""
     other_cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -388,30 +296,6 @@ def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor, isolation):
         ids = sorted(each for one in threads.map(late, range(8)) for each in one)
     cursor.execute(f"SELECT id FROM {name} ORDER BY 1")
     assert ids == [row[0] for row in cursor]
-
-
-def test_a_clock_that_stepped_back_makes_no_day_before_a_closed_one(cursor, log_days):
-    """Readers have passed it, so that nobody would read what is published there."""
-    name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
-    publish(cursor, "orders", items(0))
-    cursor.execute(f"ALTER TABLE pgqueue_message DETACH PARTITION {name}")
-    cursor.execute(f"DROP TABLE {name}")
-    LogDay.objects.create(day=datetime.now(UTC).date() + timedelta(days=1), last_id=1)
-    with pytest.raises(psycopg.errors.CheckViolation, match="set the clock right"):
-        publish(cursor, "orders", items(1))
-
-
-def test_a_day_that_is_made_holds_back_nobody_who_reads(cursor, other_cursor):
-    """While its transaction is open; who publishes that day waits for it."""
-    name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
-    publish(cursor, "orders", items(0))
-    cursor.execute(f"ALTER TABLE pgqueue_message DETACH PARTITION {name}")
-    cursor.execute(f"DROP TABLE {name}")
-    cursor.execute("BEGIN")
-    (mine,) = publish(cursor, "orders", items(1)).ids
-    assert [] == readable(other_cursor, "orders")
-    cursor.execute("COMMIT")
-    assert [mine] == readable(other_cursor, "orders")
 
 
 @pytest.fixture

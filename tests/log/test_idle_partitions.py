@@ -20,7 +20,6 @@ from django_pgqueue.log import (
 from django_pgqueue.models import ConsumerGroup, Generation, Position
 from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.postgres.limits import Plans, along_index, limit
 from django_pgqueue.spark.log import read, walk
 from tests.harness.factories import make_topic
@@ -40,13 +39,6 @@ SELECT %(at)s, %(topic)s, %(busy)s, 'clicks', '1' FROM generate_series(1, %(n)s)
 # A few for each partition and day, of which the log has nine. Who walks over the busy
 # one for each that is idle touches 11,000.
 BUFFERS_MAX = 600
-
-
-# Rows of the log that this transaction has read: those of before, and so many more.
-READ = """
-SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int FROM pg_stat_xact_all_tables
- WHERE relname LIKE 'pgqueue_message_2%'
-"""
 
 
 @pytest.fixture(params=["never analysed", "analysed"])
@@ -175,24 +167,3 @@ def test_an_idle_partition_is_looked_at_by_its_own_index(topic, cursor):
     found["read of a few"] = buffers(explain(cursor, reading, {}, how=how))
 
     assert {} == {name: pages for name, pages in found.items() if pages > BUFFERS_MAX}
-
-
-def test_of_a_busy_partition_no_more_is_read_than_is_counted(topic, cursor):
-    """By a preview of a seek, and by retention that says who loses what."""
-    group = Position.objects.values_list("group_id", flat=True).first()
-    cursor.execute("SELECT min(published_at)::date FROM pgqueue_message")
-    going = retain.Going(topic.pk, "clicks", cursor.fetchone())
-    asked = {
-        "preview": lambda: seek.preview_seek(cursor, group, "latest").skipped,
-        "announce": lambda: sum(
-            each.messages for each in retain.announce(cursor, going)
-        ),
-    }
-    for name, ask in asked.items():
-        with cursor.connection.transaction(force_rollback=True):
-            before = one_row(cursor.execute(READ))[0]
-            counted = ask()
-            read = one_row(cursor.execute(READ))[0] - before
-        assert (name, retain.LOST_MAX) == (name, counted)
-        # Besides them those at the ends, to learn whether there are any.
-        assert read < 2 * counted < MESSAGES, name

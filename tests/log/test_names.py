@@ -1,19 +1,16 @@
 """Names of topics and messages, and patterns."""
 
 import re
-import sys
 
 import pytest
 
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.names import (
-    REGEX_CHARACTERS_MAX,
     Pattern,
     check_key,
     check_name,
     check_topic,
 )
-from django_pgqueue.models import Subscription
 
 MATCHES = [
     ("orders", "orders", True),
@@ -99,23 +96,6 @@ def test_what_is_no_name_is_refused(bad):
             check(bad)
 
 
-def test_a_pattern_is_refused_where_its_row_could_not_hold_it(cursor):
-    """With the limit and the way out; the longest ones that are taken fit their column,
-    and PostgreSQL reads them."""
-    column = Subscription._meta.get_field("regex").max_length
-    assert REGEX_CHARACTERS_MAX == column
-    told = r"has 124 words.* 2,003 characters; the limit is 2,000\. .*at the end"
-    with pytest.raises(TopicError, match=told):
-        Pattern.parse(".".join(["*"] * 124))
-    with pytest.raises(TopicError, match="256 characters; the limit is 255"):
-        Pattern.parse("a." * 127 + "aa")
-
-    long = Pattern.parse(".".join(["*"] * 123)).regex
-    assert 1_987 == len(long)
-    cursor.execute("SELECT %s ~ %s", [".".join(["a"] * 123), long])
-    assert (True,) == cursor.fetchone()
-
-
 def test_a_message_is_called_as_its_topic():
     """Or with more words after it; the error shows the name that would do."""
     assert "orders.paid" == check_name("orders.paid", "orders")
@@ -130,29 +110,6 @@ def test_what_is_no_key_is_refused(bad):
     """PostgreSQL could not store it, or two values would be one key."""
     with pytest.raises(TopicError, match="key="):
         check_key(bad)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_an_int_that_is_too_long_for_a_key_is_refused(sign):
-    """With its digits, the limit and the way out, also where Python would not write it
-    down; the longest one that can be is its digits."""
-    told = r"5,001 digits.* limit is 1,000 .* a hash"
-    with pytest.raises(TopicError, match=told):
-        check_key(sign * 10**5_000)
-    with pytest.raises(TopicError, match=r"1,00\d characters.* limit is 1,000 .* hash"):
-        check_key(sign * 10**1_000)
-    assert str(sign * 10**998) == check_key(sign * 10**998)
-
-
-def test_what_python_writes_no_further_is_no_key():
-    """Where a project has set its limit of digits below ours, that one is named."""
-    before = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(640)
-    try:
-        with pytest.raises(TopicError, match=r"700 digits.* limit is 640 "):
-            check_key(10**699)
-    finally:
-        sys.set_int_max_str_digits(before)
 
 
 def test_a_key_is_text():

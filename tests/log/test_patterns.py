@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
-import time
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -128,47 +126,3 @@ def test_what_no_publish_would_find_is_refused(pattern, topic):
     Subscription.objects.create(
         pattern=pattern, topic=topic, task="t", disabled_at="2026-01-01T00:00Z"
     )
-
-
-PATTERNS = """
-INSERT INTO pgqueue_subscription (pattern, topic, regex, queue, task)
-SELECT 'orders.*.k' || n, 'orders', '^orders\\.[a-z]+\\.k' || n || '$', 'q', 't'
-  FROM generate_series(1, %s) n
-"""
-OTHERS = """
-INSERT INTO pgqueue_subscription (pattern, topic, queue, task)
-SELECT 'other' || n || '.*.x', 'other' || n, 'q', 't' FROM generate_series(1, %s) n
-"""
-
-
-@pytest.mark.timing
-@pytest.mark.django_db(transaction=True)
-def test_publishing_costs_the_same_with_a_thousand_patterns(cursor):
-    """And ten thousand of other topics: one message by itself, and five hundred."""
-    items = [
-        Items(json.dumps([f"orders.a{n % 5}.b", None, {}, {}]), 1) for n in range(500)
-    ]
-
-    def one() -> None:
-        publish_one(cursor, "orders.a.b", None, "{}", "{}")
-
-    def many() -> None:
-        publish(cursor, "orders", items)
-
-    seconds: dict[tuple[int, str], list[float]] = {}
-    sizes = (1, 1_000, 11_000)
-    for _, size in itertools.product(range(3), sizes):
-        cursor.execute("TRUNCATE pgqueue_subscription")
-        cursor.execute(PATTERNS, [min(size, 1_000)])
-        cursor.execute(OTHERS, [max(size - 1_000, 0)])
-        cursor.execute("ANALYZE pgqueue_subscription")
-        for call, times in ((one, 40), (many, 4)):
-            for _ in range(times):
-                started = time.perf_counter()
-                call()
-                took = time.perf_counter() - started
-                seconds.setdefault((size, call.__name__), []).append(took)
-
-    least = {case: min(took) for case, took in seconds.items()}
-    for size, call in itertools.product(sizes[1:], ("one", "many")):
-        assert least[size, call] < 3 * least[1, call], least

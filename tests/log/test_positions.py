@@ -1,36 +1,29 @@
 """Who reads which partition, and up to where it was read."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import psycopg
 import pytest
 from django.db.models import F
 
-from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log import groups, positions
-from django_pgqueue.log.groups import find
 from django_pgqueue.models import (
     ConsumerGroup,
     DeadLetter,
-    LogDay,
     Message,
     Position,
     Topic,
 )
-from tests.harness.waiting import wait_until_blocked
 from tests.log.log import (
     LEASE,
     batch,
-    bound_of,
     make_group,
     make_topic,
     payloads,
     put,
     take,
 )
-from tests.queues.test_plans import explain
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -86,18 +79,6 @@ def test_partitions_are_claimed_in_turn(cursor):
         positions.advance(cursor, claimed, read.to)
         turns.append(claimed.partition)
     assert [0, 1, 2, 3] * 3 == turns
-
-
-def test_there_is_nothing_to_claim_where_everything_is_read(cursor):
-    """Nor where messages are of another topic."""
-    make_topic()
-    group = make_group(cursor)
-    put(cursor, 1)
-    claimed = take(cursor, group)
-    positions.advance(cursor, claimed, batch(cursor, claimed).to)
-    put(cursor, 1, topic="orders")
-
-    assert take(cursor, group) is None
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -205,29 +186,6 @@ def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
     claimed = take(cursor, group)
     assert (0, ids[1]) == (claimed.failures, claimed.single_to)
     assert 2 == len(Position.objects.get().errors)
-
-
-RETRY_NOW = "UPDATE pgqueue_position SET retry_at = clock_timestamp()"
-
-
-def test_a_back_off_that_ends_during_a_look_is_waited_for(
-    cursor, other_cursor, new_cursor
-):
-    """It is free, or it says when it will be: else nobody would look again."""
-    make_topic()
-    group = make_group(cursor)
-    # By one message to the server, so that the look has its moment before it waits.
-    looking = psycopg.ClientCursor(other_cursor.connection)
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction():
-            cursor.execute("LOCK TABLE pgqueue_position")
-            looked = pool.submit(positions.look, looking, group)
-            wait_until_blocked(new_cursor(), looking)
-            cursor.execute(RETRY_NOW)
-        (known,) = looked.result()
-
-    assert not known.is_free
-    assert known.seconds > 0
 
 
 def test_one_by_one_ends_where_it_was_to_end(cursor):
@@ -367,40 +325,6 @@ def test_a_group_begins_where_it_says(cursor):
     assert 7 == groups.find(cursor, "clicks", "late").batch
 
 
-def test_partitions_of_earlier_days_are_read_too(cursor):
-    """A topic that had more partitions once has messages in them still."""
-    topic = make_topic(partitions=8)
-    for n in range(50):
-        put(cursor, n, key=f"k{n}")
-    Topic.objects.update(partitions=2)
-    group = make_group(cursor)
-
-    found = []
-    while (claimed := take(cursor, group)) is not None:
-        read = batch(cursor, claimed)
-        found += payloads(read)
-        positions.advance(cursor, claimed, read.to)
-    assert list(range(50)) == sorted(found)
-    assert 8 == Position.objects.filter(group_id=group).count()
-    assert 2 == Topic.objects.get(pk=topic.pk).partitions
-
-
-def test_a_topic_that_is_made_anew_has_a_group_of_its_own(cursor):
-    """It begins where it says; that of the topic which was deleted is not found."""
-    put(cursor, 1)
-    old = make_group(cursor)
-    Topic.objects.all().delete()
-    with pytest.raises(TopicError, match="no consumer group 'g'"):
-        find(cursor, "clicks", "g")
-    (new,) = put(cursor, 2)
-    group = make_group(cursor, start="latest")
-
-    assert old != group == find(cursor, "clicks", "g").id
-    assert {new} == set(
-        Position.objects.filter(group_id=group).values_list("position", flat=True)
-    )
-
-
 def test_a_group_that_is_forgotten_leaves_no_position(cursor):
     """Its messages stay. It has to be paused, so that nobody reads."""
     make_topic(partitions=2)
@@ -415,73 +339,6 @@ def test_a_group_that_is_forgotten_leaves_no_position(cursor):
         Position.objects.count(),
         Message.objects.count(),
     )
-
-
-def test_days_that_are_read_are_not_looked_into(cursor):
-    """Only from the oldest on, and only while each day is closed."""
-    from django_pgqueue.log.closed_days import closed_days
-
-    for day, last_id in ((1, 10), (2, 20), (4, 40)):
-        LogDay.objects.create(day=f"2026-01-0{day}", last_id=last_id)
-    days = closed_days(cursor)
-
-    assert ["-infinity", "2026-01-02", "2026-01-03", "2026-01-03"] == [
-        days.since(position)[:10] for position in (9, 10, 20, 99)
-    ]
-
-
-def explained(cursor, statement, params):
-    """Return how many pages a statement touches; what it changes is rolled back."""
-    plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
-    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-
-
-def test_an_old_snapshot_makes_no_claim_and_no_advance_dearer(cursor, other_cursor):
-    """
-    Versions of a position that somebody may still see are not looked at again.
-
-    A backup or a report holds a snapshot for hours, and each batch makes a version.
-    """
-    make_topic(partitions=4)
-    group = make_group(cursor)
-    put(cursor, *range(8))
-    other_cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    other_cursor.execute("SELECT count(*) FROM pgqueue_position")
-    pages = []
-    cursor.execute("SET synchronous_commit = off")
-    for batches in (20, 1_500):
-        claimed = take(cursor, group)
-        for _ in range(batches):
-            claimed = positions.advance(cursor, claimed, 0, keeps=True).kept
-        ours = {"id": claimed.id, "fence": claimed.fence, "worker": claimed.worker}
-        said = {"to": 0, "keeps": True, "goes_on": False, "lease": LEASE}
-        advance = {**ours, **said, "tid": claimed.tid}
-        of_advance = explained(cursor, positions.ADVANCE, advance)
-        moved = positions.advance(cursor, claimed, 0)
-        known = positions.look(cursor, group)
-        (mine,) = [each for each in known if each.id == claimed.id]
-        assert moved.tid == mine.tid
-        claim = {
-            **positions._arrays([mine]),
-            "topic_id": mine.topic_id,
-            "worker": "w",
-            "lease": LEASE,
-            "bound": 1_000,
-            "since": "-infinity",
-        }
-        pages.append(
-            (
-                of_advance,
-                explained(cursor, positions.CLAIM, claim),
-                explained(cursor, positions.LOOK, {"group": group}),
-            )
-        )
-    (advance, claim, look), (late_advance, late_claim, late_look) = pages
-    assert late_advance <= advance + 10
-    assert late_claim <= claim + 20
-    # Some of them fill the pages that other tests have left.
-    assert late_look > look + 5, "nothing was kept for the snapshot"
-    other_cursor.execute("ROLLBACK")
 
 
 def test_a_partition_is_kept_for_the_next_batch(cursor, other_cursor):
@@ -503,25 +360,3 @@ def test_a_partition_is_kept_for_the_next_batch(cursor, other_cursor):
     moved = positions.advance(cursor, moved.kept, second, goes_on=True, lease=LEASE)
     assert (second, None) == (moved.position, moved.kept)
     assert Position.objects.get().leased_by is None
-
-
-def test_a_position_is_found_wherever_its_row_is_by_now(cursor, other_cursor):
-    """Where it was is a hint: another one may stand there, or none."""
-    make_topic(partitions=2)
-    group = make_group(cursor)
-    put(cursor, *range(3))
-    known = positions.look(cursor, group)
-    said = {"worker": "w", "lease": LEASE, "bound": bound_of(cursor)}
-    wrong = [
-        each._replace(tid=other.tid)
-        for each, other in zip(known, reversed(known), strict=True)
-    ]
-    gone = [each._replace(tid="(9999,1)") for each in known]
-    for remembered in (wrong, gone):
-        found = positions.claim_known(cursor, remembered, **said)
-        assert found.id == found.claimed.id
-        # What somebody else has by now comes without a claim.
-        again = positions.claim_known(other_cursor, known, **{**said, "worker": "v"})
-        assert (found.id, None) == again
-        claimed = found.claimed._replace(tid="(9999,1)")
-        assert positions.advance(cursor, claimed, 0)

@@ -7,7 +7,7 @@ import pytest
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.names import Pattern
 from django_pgqueue.log.publish import publish
-from django_pgqueue.models import Job, LogState, Message, Subscription, Topic
+from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.bulk import Items
 
@@ -121,16 +121,6 @@ def test_a_savepoint_that_rolls_back_gives_the_lock_back(cursor):
         assert [] == cursor.fetchall()
         (mine,) = publish(cursor, "orders", items(1)).ids
         assert mine > horizons(cursor).of(Topic.objects.get().id)
-
-
-def test_a_message_has_the_epoch_that_its_statement_saw(cursor):
-    """Without a row of the state, that is 0."""
-    publish(cursor, "orders", items(0))
-    LogState.objects.create(epoch=7)
-    publish(cursor, "orders", items(0))
-    assert [0, 7] == list(
-        Message.objects.order_by("id").values_list("epoch", flat=True)
-    )
 
 
 def test_sql_publishes_and_wakes(cursor, new_cursor):

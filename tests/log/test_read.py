@@ -202,16 +202,3 @@ def test_a_batch_has_no_more_bytes_than_it_may(cursor, where):
     assert (ids[4:5], True) == ([each.id for each in part.messages], part.is_cut)
     rest = batch(cursor, claimed._replace(position=at), where=where)
     assert (ids[4:], False) == ([each.id for each in rest.messages], rest.is_cut)
-
-
-@pytest.mark.parametrize("where", [None, '{"n": 1}'])
-def test_messages_can_be_looked_at_without_their_payloads(cursor, where):
-    """Those that would come next, with what a dead letter has of them."""
-    make_topic()
-    group = make_group(cursor)
-    ids = put(cursor, {"n": 0}, {"n": 1, "x": "y" * 10_000}, {"n": 1})
-    claimed = take(cursor, group)
-
-    bare = batch(cursor, claimed, where=where, max_bytes=1_000, is_bare=True)
-    assert ids[1 if where else 0 :] == [each.id for each in bare.messages]
-    assert {(None, "k")} == {(each.payload, each.key) for each in bare.messages}

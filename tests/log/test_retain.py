@@ -18,7 +18,7 @@ from django_pgqueue.log.retain import (
     inline_dead_letters,
     inline_jobs,
 )
-from django_pgqueue.models import DeadLetter, Job, Message, Position, Topic
+from django_pgqueue.models import DeadLetter, Job, Message, Topic
 from tests.harness.factories import (
     make_dead_letter,
     make_group,
@@ -123,39 +123,6 @@ def test_what_somebody_may_still_publish_into_is_not_due(cursor, other_cursor, d
     assert ["orders"] == [each.topic for each in due(cursor, default=WEEK).going]
 
 
-class Counting:
-    """A cursor that counts its statements."""
-
-    def __init__(self, cursor):
-        self.cursor, self.statements = cursor, 0
-
-    def execute(self, *args):
-        """Count it."""
-        self.statements += 1
-        return self.cursor.execute(*args)
-
-    def __getattr__(self, name):
-        return getattr(self.cursor, name)
-
-
-def test_a_look_costs_as_much_for_a_hundred_topics_as_for_one(cursor, days):
-    """A statement for each old day: it is asked every hour, mostly in vain."""
-
-    def asked():
-        counting = Counting(cursor)
-        found = due(counting, default=WEEK)
-        return counting.statements, [each.topic for each in found.going]
-
-    make_message(make_topic(name="alone"), 9)
-    make_message(make_topic(name="beside"), 8)
-    close_days(cursor)
-    few = asked()
-    assert ["alone", "beside"] == few[1]
-    Topic.objects.bulk_create(Topic(name=f"t{n}") for n in range(100))
-
-    assert few == asked()
-
-
 # Groups ------------------------------------------------------------------------------
 
 
@@ -221,20 +188,6 @@ def test_a_loss_is_told_once_and_a_further_one_again(cursor, days, log_days):
     ]
 
 
-def test_who_goes_on_and_has_still_not_read_it_is_halted_again(cursor, days):
-    """Somebody resumed the group before the messages were removed."""
-    topic = make_topic()
-    make_message(topic, 9)
-    make_position(make_group(topic))
-    close_days(cursor)
-    (going,) = due(cursor, default=WEEK).going
-    tell(cursor, going)
-    Position.objects.update(halted_at=None, halted_for=None)
-
-    assert 1 == len(tell(cursor, going))
-    assert "retention" == Position.objects.get().halted_for
-
-
 def test_a_group_that_reads_a_part_loses_only_of_that(cursor, days):
     """By what its where says; one that wants none of them is not halted."""
     topic = make_topic()
@@ -246,31 +199,6 @@ def test_a_group_that_reads_a_part_loses_only_of_that(cursor, days):
     (going,) = due(cursor, default=WEEK).going
 
     assert [("FR", 1)] == [(loss.group, loss.messages) for loss in tell(cursor, going)]
-
-
-def test_losses_are_counted_up_to_a_limit(cursor, days, monkeypatch):
-    """The ids are right all the same."""
-    monkeypatch.setattr(retain, "LOST_MAX", 2)
-    topic = make_topic()
-    first, *_, last = [make_message(topic, 9) for _ in range(5)]
-    make_message(topic, 9, partition=1)
-    group = make_group(topic)
-    make_position(group)
-    make_position(group, 1)
-    close_days(cursor)
-    (going,) = due(cursor, default=WEEK).going
-
-    (loss,) = tell(cursor, going)
-    assert ((0, 1), 3, False, first.pk, last.pk + 1) == (loss.partitions, *loss[4:8])
-    first_told, second_told = (
-        entry["message"]
-        for (entry,) in Position.objects.order_by("partition").values_list(
-            "errors", flat=True
-        )
-    )
-    assert first_told.startswith("2 or more messages of orders were removed before")
-    assert f"ids {first.pk} to {last.pk}, of " in first_told
-    assert second_told.startswith("1 message of orders was removed before it was read")
 
 
 def test_a_seek_is_seen_or_sees_what_is_removed(cursor, other_cursor, new_cursor, days):
@@ -357,20 +285,6 @@ def test_what_refers_to_a_message_that_goes_gets_the_message(cursor, days):
         Job.objects.get(pk=job.pk).args for job in jobs
     ]
     assert told == DeadLetter.objects.get().args
-
-
-def test_all_jobs_are_looked_at_slice_by_slice(cursor, days, monkeypatch):
-    """Each says where it ended; one that is being settled is passed over."""
-    monkeypatch.setattr(retain, "INLINE_ROWS_MAX", 2)
-    topic = make_topic()
-    gone = make_message(topic, 9)
-    ids = [make_job(args=reference(gone), message_id=gone.pk).pk for _ in range(3)]
-    close_days(cursor)
-    found = due(cursor, default=WEEK)
-
-    assert (ids[1], 2, 2) == inline_jobs(cursor, found, after=0)
-    assert (ids[2], 1, 1) == inline_jobs(cursor, found, after=ids[1])
-    assert (None, 0, 0) == inline_jobs(cursor, found, after=ids[2])
 
 
 def test_a_job_that_somebody_has_locked_is_counted_and_left(cursor, other_cursor, days):

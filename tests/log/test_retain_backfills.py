@@ -130,20 +130,6 @@ def test_who_does_not_want_them_loses_nothing(cursor, link, days, told, columns)
     assert ([], None) == (told, row.lost)
 
 
-def test_more_than_are_counted_are_told_once(cursor, link, days, told, monkeypatch):
-    """The announcement is repeated before anything goes."""
-    monkeypatch.setattr(retain_backfills, "LOST_MAX", 2)
-    topic = make_topic()
-    for days_ago in (9, 9, 8, 8):
-        make_message(topic, days_ago, name="orders.paid")
-    disabled(pattern="*.paid")
-    close_days(cursor)
-
-    run_round(link)
-
-    assert [(2, False)] == [(each["messages"], each["is_exact"]) for each in told]
-
-
 def test_a_back_fill_that_is_too_slow_is_told_too(cursor, days):
     """It passes over what goes, and no job is made of it any more."""
     make_message(make_topic(), 9, name="orders.paid")
@@ -174,20 +160,3 @@ def test_the_doctor_tells_before(days, log_days, settings):
     )
     old = r"\(disabled\): a message of orders is [89] d( \d+ h)? old"
     assert re.search(old, finding["what"])
-
-
-def test_the_doctor_tells_after(cursor, link, days):
-    """For a week."""
-    make_message(make_topic(), 9, name="orders.paid")
-    disabled()
-    close_days(cursor)
-    run_round(link)
-
-    finding = examined()[1]["backfills_lost"]
-    assert "warning" == finding["severity"]
-    assert "1 message of orders was removed before it had its job" in finding["what"]
-    cursor.execute(
-        "UPDATE pgqueue_subscription"
-        " SET lost = jsonb_set(lost, '{at}', to_jsonb(now() - interval '8 days'))"
-    )
-    assert "ok" == examined()[1]["backfills_lost"]["severity"]

@@ -18,10 +18,6 @@ __all__ = ["installations", "to"]
 
 ONE, TWO = SCHEMAS
 TOPIC_ID = "SELECT id FROM pgqueue_topic WHERE name = 'orders'"
-MAKE_DAYS = """
-SELECT pgqueue_make_log_day(day), pgqueue_make_archive_day(day)
-  FROM (SELECT (now() + interval '20 days')::date) ahead(day)
-"""
 
 LOCKS = {
     "leader": (workers.LOCK, keys.LEADER),
@@ -96,15 +92,6 @@ def test_a_lock_of_one_installation_is_free_in_the_other(to: Connect, name: str)
         assert (False,) != one.execute(statement, {"class": number}).fetchone()
         assert is_free(to(TWO), statement, number)
         assert not is_free(to(ONE), statement, number)
-
-
-def test_days_are_made_while_another_installation_makes_one(to: Connect):
-    """A transaction that made one, and stays open, holds up its own publishers."""
-    one, two = to(ONE), to(TWO)
-    two.execute("SET lock_timeout = '5s'")
-    with one.transaction():
-        assert (True, True) == one.execute(MAKE_DAYS).fetchone()
-        assert (True, True) == two.execute(MAKE_DAYS).fetchone()
 
 
 def is_free(connection: psycopg.Connection, statement: str, number: int) -> bool:

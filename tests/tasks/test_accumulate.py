@@ -10,7 +10,6 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import (
     Accumulate,
-    Call,
     Cancel,
     DeclarationError,
     InvalidArgument,
@@ -26,17 +25,16 @@ from django_pgqueue import (
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
-from django_pgqueue.tasks.gathered import heed_cancel, share
+from django_pgqueue.tasks.gathered import share
 from django_pgqueue.tasks.outcome import (
     Cancelled,
     GaveUp,
     Performed,
     Retried,
-    Succeeded,
     outcome_after,
 )
-from django_pgqueue.testing import assert_enqueued, drain, immediate
-from tests.app.accumulate_tasks import by_size, by_time, makes_orders
+from django_pgqueue.testing import drain, immediate
+from tests.app.accumulate_tasks import by_size, makes_orders
 from tests.app.models import Order
 from tests.app.tasks import noop
 from tests.tasks.test_outcome import claimed
@@ -51,15 +49,6 @@ def takes(calls):
 
 
 # What is declared --------------------------------------------------------------------
-
-
-def test_an_accumulate_has_defaults():
-    """Five hundred, ten seconds, all calls of the task."""
-    told = Accumulate()
-
-    assert (500, timedelta(seconds=10), None) == (told.size, told.window, told.key)
-    assert timedelta(minutes=5) == Accumulate(within="5m").window
-    assert 10_000 == Accumulate(size=10_000, within="1h").size
 
 
 @pytest.mark.parametrize(
@@ -147,23 +136,6 @@ def test_a_task_of_many_calls_takes_one_list(function, takes_context, fits):
         declare()
 
 
-@pytest.mark.usefixtures("declared")
-@pytest.mark.parametrize("policy", ["first", "manual"])
-def test_a_policy_of_the_settings_that_does_not_fit_is_not_for_it(settings, policy):
-    """As that of an atomic task; the others keep theirs."""
-    settings.PGQUEUE = {"DEFAULTS": {"ack_policy": policy}}
-    many = task(name="x", accumulate=Accumulate())(takes)
-
-    assert "on_success" == many.resolve("default", get_settings()).ack_policy
-    assert policy == noop.resolve("default", get_settings()).ack_policy
-
-
-def test_a_plain_call_runs_the_function():
-    """With what it is given."""
-    with pytest.raises(TypeError, match="NoneType"):
-        by_size(None)
-
-
 # What a call becomes -----------------------------------------------------------------
 
 
@@ -186,19 +158,6 @@ def test_each_call_is_a_job_in_one_query():
         ("x", "default", 0, [1], {"b": 2}),
     ] == rows("accumulate_key", "queue", "priority", "args", "kwargs")
     assert 3 == Job.objects.scheduled().count()
-
-
-@db
-@pytest.mark.usefixtures("declared")
-def test_the_key_of_the_task_is_that_of_its_calls():
-    """Unless a call has its own."""
-    keyed = task(name="x", accumulate=Accumulate(key="index"))(takes)
-
-    keyed.delay()
-    keyed.using(key="other").delay()
-    noop.delay()
-
-    assert [("index",), ("other",), (None,)] == rows("accumulate_key")
 
 
 @db
@@ -262,17 +221,6 @@ def test_a_key_is_refused_where_nothing_is_accumulated():
         noop.using(key="k")
 
 
-@db
-def test_a_call_can_wait_for_a_commit(django_capture_on_commit_callbacks):
-    """What is stored then is what its arguments are now."""
-    with django_capture_on_commit_callbacks(execute=True):
-        by_time.using(key="k").on_commit().delay(1)
-        by_time.on_commit().bulk([[2]])
-        assert [] == rows("pk")
-
-    assert [([1], "k"), ([2], "")] == rows("args", "accumulate_key")
-
-
 # What a run means for its calls ------------------------------------------------------
 
 
@@ -317,45 +265,7 @@ def test_what_a_run_raises_holds_for_each_of_its_calls(error, outcome):
     assert [outcome] * 2 == [end.outcome for end in ends]
 
 
-def test_a_call_that_was_to_stop_is_cancelled_when_its_run_fails():
-    """One that has succeeded is not."""
-    failed = run_of(ValueError("x"), claimed(id=1))[0]
-    done = Performed(Succeeded())
-    for performed in (failed, done):
-        heed_cancel(performed)
-
-    assert [Cancelled(), Succeeded()] == [failed.outcome, done.outcome]
-
-
 # Without a worker --------------------------------------------------------------------
-
-
-@db
-def test_a_test_asks_for_calls_by_what_they_were_given():
-    """And the admin shows that anything goes."""
-    by_size.delay(9, name="x")
-
-    assert_enqueued(by_size, 9, name="x")
-    assert_enqueued(by_size, name="x")
-    assert "(*args, **kwargs)" == str(by_size.call_signature)
-
-
-@db
-def test_drain_runs_calls_that_wait_for_others():
-    """As many together as one run takes; each has its result."""
-    results = [makes_orders.delay(n) for n in range(4)]
-    other = makes_orders.using(key="other").delay(9)
-
-    drained = drain()
-
-    assert 5 == drained
-    assert {"succeeded": 5} == drained.statuses
-    names = Order.objects.order_by("pk").values_list("name", flat=True)
-    # Those that are due come first: 2 and 3 made up the size.
-    assert ["0,2,3", "1", "9"] == sorted(names, key=lambda name: (-len(name), name))
-    assert [[0, 2, 3], [1], [0, 2, 3], [0, 2, 3], [9]] == [
-        result.result for result in (*results, other)
-    ]
 
 
 @db
@@ -388,19 +298,6 @@ def test_immediate_mode_runs_a_call_at_once_and_a_bulk_together():
 
     names = Order.objects.order_by("pk").values_list("name", flat=True)
     assert ["a", "b,c,d", "e"] == list(names)
-
-
-def test_calls_of_a_test_need_no_job():
-    """A task can be called with calls that are made by hand."""
-    call = Call(args=[1], kwargs={"a": 2})
-
-    assert (0, [1], {"a": 2}, None, 1) == (
-        call.id,
-        call.args,
-        call.kwargs,
-        call.enqueued_at,
-        call.attempt,
-    )
 
 
 def test_each_call_is_a_job_or_some_are_left_out():

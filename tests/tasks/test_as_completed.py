@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import JobFailed, JobNotFound, ResultTimeout, WrongState
+from django_pgqueue import ResultTimeout, WrongState
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import as_completed as module
 from django_pgqueue.tasks import looks, waiting
 from django_pgqueue.tasks.as_completed import as_completed
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.testing import drain
-from tests.app.tasks import add, noop, rejects
+from tests.app.tasks import add, noop
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
@@ -67,45 +65,6 @@ def test_thousands_are_looked_at_together(collect, monkeypatch):
 
 
 @both
-def test_failures_are_results_too(collect):
-    """Their get() raises, without another look; a later one looks again."""
-    results = [noop.delay(), rejects.delay("bad"), noop.using(run_after="1h").delay()]
-    results[2].cancel()
-    drain()
-
-    assert set(results) == set(collect(results))
-    with CaptureQueriesContext(connection) as queries:
-        for result in results[1:]:
-            with pytest.raises(JobFailed, match=r"is dead|is cancelled"):
-                result.get()
-    assert 0 == len(queries)
-    assert results[1].retry()
-    with pytest.raises(ResultTimeout, match="is ready"):
-        results[1].get(timeout=0)
-
-
-@both
-def test_what_is_nowhere_counts_as_ended(collect):
-    """A task without an archive leaves nothing behind; get() says so."""
-    (result,) = collect([JobResult(5)])
-
-    assert 5 == result.id
-    with pytest.raises(JobNotFound, match="Job 5"):
-        result.get()
-
-
-@both
-def test_two_results_of_one_job_are_one(collect):
-    """The first is given."""
-    result = noop.delay()
-    drain()
-
-    (given,) = collect([result, JobResult(result.id)])
-    assert given is result
-    assert [] == collect([])
-
-
-@both
 def test_after_the_timeout_the_rest_is_an_error(collect):
     """It names some of them; those that have ended are given before."""
     done = noop.delay()
@@ -151,13 +110,6 @@ def test_what_is_no_result_is_refused(wrong):
     """Before anything is asked."""
     with pytest.raises(TypeError, match="is no JobResult"):
         as_completed([noop.delay(), wrong])
-
-
-@pytest.mark.parametrize("wrong", [-1, "soon", float("nan")])
-def test_a_timeout_is_a_duration(wrong):
-    """As that of get()."""
-    with pytest.raises(ValueError, match="timeout is"):
-        as_completed([], wrong)
 
 
 # Waiting -----------------------------------------------------------------------------
@@ -208,21 +160,6 @@ def test_each_is_given_as_soon_as_it_is_told(is_async, in_thread):
 
     assert order == given
     assert {"cancelled"} == {result.status for result in given}
-    assert [[]] == [list(ear._waits) for ear in waiting._ears.values()]
-
-
-@committed
-def test_who_leaves_early_waits_no_more(monkeypatch):
-    """next() is enough for the first one."""
-    monkeypatch.setattr(waiting, "_ears", {})
-    results = noop.bulk([{}] * 3)
-    cancelled = threading.Thread(target=cancel_one_by_one, args=(results[1:2], []))
-    cancelled.start()
-
-    first = next(as_completed(results, "1h"))
-    cancelled.join()
-
-    assert results[1] is first
     assert [[]] == [list(ear._waits) for ear in waiting._ears.values()]
 
 

@@ -12,7 +12,6 @@ from django_pgqueue import (
     WrongState,
     batch,
     chain,
-    find_batch,
 )
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
 from django_pgqueue.tasks import operate
@@ -23,14 +22,10 @@ from tests.app.workflow_tasks import (
     adds,
     fails_at,
     give,
-    has_batch,
-    makes_batches,
     see,
 )
 
 pytestmark = pytest.mark.django_db
-
-NAMES = ("inner", "outer")
 
 
 @pytest.fixture(autouse=True)
@@ -105,15 +100,6 @@ def test_callbacks_are_called_by_how_it_has_ended():
     assert "succeeded" == b.result.refresh().status
 
 
-def test_on_failure_is_told_what_has_failed():
-    """As on_error of a chain is."""
-    with batch(on_failure=see.s()) as b:
-        b.add(fails_at, 1, 1)
-    drain()
-
-    assert ["1 is bad"] == [step["error"]["message"] for step in SEEN[0]["steps"]]
-
-
 def test_an_empty_batch_has_succeeded():
     """At once, and its callback is called."""
     with batch(on_success=see.s("none")) as b:
@@ -132,15 +118,6 @@ def test_a_job_may_add_to_its_batch():
     assert (sorted([3, 2, 1, 0, 0, 0, 0]), "end") == (sorted(SEEN[:-1]), SEEN[-1])
     assert 7 == Step.objects.filter(kind="step").count()
     assert "succeeded" == b.result.refresh().status
-
-
-def test_a_job_of_no_batch_has_none():
-    """Also one of a chain."""
-    has_batch.delay()
-    chain(has_batch.s()).delay()
-    drain()
-
-    assert [None, None] == SEEN
 
 
 def test_an_open_batch_ends_once_it_is_closed():
@@ -163,19 +140,6 @@ def test_an_open_batch_ends_once_it_is_closed():
         b.add(give, 3)
 
 
-def test_a_batch_is_found_by_its_key():
-    """By another process, say, that adds to it."""
-    b = batch("by-key").start()
-    found = find_batch("by-key")
-
-    assert found is not None
-    found.add(give, 1)
-    assert found.close()
-    drain()
-    assert "succeeded" == b.result.refresh().status
-    assert find_batch("none") is None
-
-
 def test_a_second_batch_of_a_key_is_the_first():
     """Its jobs are not stored."""
     for number in range(2):
@@ -185,15 +149,6 @@ def test_a_second_batch_of_a_key_is_the_first():
 
     assert not b.result.created
     assert [0] == SEEN
-
-
-def test_parts_are_members():
-    """A chain in a batch ends with it."""
-    with batch() as b:
-        b.add(chain(give.s(1), see.s()))
-    drain()
-
-    assert ([1], 1.0) == (SEEN, b.progress)
 
 
 def test_a_cancelled_batch_takes_nothing_more():
@@ -267,22 +222,6 @@ def test_a_batch_ends_with_those_in_it():
     assert every[0].finished_at >= every[1].finished_at >= every[2].finished_at
 
 
-def test_a_batch_of_nothing_but_a_batch_waits_for_it():
-    """Also one that is open, and one that is stored from inside a job."""
-    with batch(on_success=see.s("outer")) as b:
-        inner = b.batch(on_success=see.s("inner")).start()
-    drain()
-    assert (["running"] * 2, []) == ([e.state for e in Workflow.objects.all()], SEEN)
-
-    inner.add(makes_batches, 2)
-    assert inner.close()
-    drain()
-    assert ["inner", "outer"] == sorted(each for each in SEEN if each in NAMES)
-    assert [0, 0, 0, 0, 1, 1, 2] == sorted(each for each in SEEN if each not in NAMES)
-    assert {"succeeded"} == set(Workflow.objects.values_list("state", flat=True))
-    assert 7 == b.result.refresh()._read().succeeded
-
-
 def test_what_fails_in_a_batch_fails_the_one_around_it():
     """Whose on_failure says what; a redrive opens both again."""
     with batch(on_failure=see.s(), on_success=see.s("outer")) as b:
@@ -313,18 +252,6 @@ def test_what_fails_in_a_batch_fails_the_one_around_it():
     )
 
 
-def test_a_dead_letter_that_is_set_aside_counts_above_as_well():
-    """As cancelled, and no more as dead."""
-    with batch() as b, b.batch() as inner:
-        inner.add(fails_at, 1, 1)
-    drain()
-    operate.set_aside([DeadLetter.objects.get().id], by="me", reason="done")
-
-    assert {("cancelled", 0, 1)} == set(
-        Workflow.objects.values_list("state", "dead", "cancelled")
-    )
-
-
 def test_whoever_cancels_a_batch_cancels_those_in_it():
     """At whatever depth, also an open one of no job; not those around it."""
     with batch() as b:
@@ -344,15 +271,6 @@ def test_whoever_cancels_a_batch_cancels_those_in_it():
         middle.batch().start()
     drain()
     assert ("cancelled", 1.0) == (b.result.refresh().status, b.progress)
-
-
-def test_a_cancelled_batch_of_nothing_lets_none_succeed():
-    """The one around it counts it as a job that was cancelled."""
-    with batch() as b:
-        inner = b.batch().start()
-    assert inner.result.cancel()
-
-    assert {"cancelled"} == set(Workflow.objects.values_list("state", flat=True))
 
 
 def test_a_second_batch_of_a_key_is_the_first_if_it_is_in_the_same():
@@ -381,31 +299,3 @@ def test_batches_are_nested_up_to_ten_deep():
     assert 11 == Workflow.objects.count()
     assert batches[0].result.cancel()
     assert {"cancelled"} == set(Workflow.objects.values_list("state", flat=True))
-
-
-def test_an_error_in_an_inner_block_stores_nothing():
-    """Nor does an inner batch that cannot be stored leave the one around it."""
-    taken = batch("taken").start().result.id
-    is_taken = pytest.raises(InvalidArgument, match=f"that of batch {taken}")
-    with is_taken, batch() as b, b.batch("taken"):
-        pass
-    with pytest.raises(ZeroDivisionError), batch() as b, b.batch() as inner:
-        inner.add(give, 1 / 0)
-
-    assert [taken] == list(Workflow.objects.values_list("id", flat=True))
-
-
-def test_immediate_mode_runs_the_callbacks_of_all(settings):
-    """Also those of one that is closed once its jobs have ended."""
-    settings.PGQUEUE = {"MODE": "immediate"}
-    with batch(on_success=see.s("outer")) as b:
-        b.add(makes_batches, 1)
-        with b.batch(on_success=see.s("inner")) as inner:
-            inner.add(give, 1)
-
-    assert [1, 0, 0, "inner", "outer"] == SEEN
-    assert {"succeeded"} == set(Workflow.objects.values_list("state", flat=True))
-    b = batch(on_complete=see.s("closed")).start()
-    b.add(give, 1)
-    b.close()
-    assert "closed" == SEEN[-1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from django_pgqueue import InvalidArgument, PayloadTooLarge, PgQueueError
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.enqueuer import ITEMS_TOGETHER
-from tests.app.tasks import add, fails, make_order, noop
+from tests.app.tasks import add, make_order
 from tests.tasks.test_plain import ODD, SCALARS
 
 pytestmark = pytest.mark.django_db
@@ -86,13 +84,6 @@ def test_a_generator_may_yield_one_dict_again_and_again():
     assert [0, 1, 2] == [kwargs["left"] for *_, kwargs in rows()]
 
 
-def test_a_list_may_hold_one_dict_again_and_again():
-    """It is three jobs."""
-    add.bulk([{"left": 1, "right": 2}] * 3)
-
-    assert 3 == Job.objects.count()
-
-
 @pytest.mark.parametrize("place", [0, ITEMS_TOGETHER - 1, ITEMS_TOGETHER, 612])
 @pytest.mark.parametrize(
     "wrong, problem",
@@ -131,78 +122,4 @@ def test_the_limit_is_of_one_item_and_not_of_all(settings):
     assert 600 == Job.objects.count()
 
 
-@pytest.mark.parametrize("bytes_max, fits", [(128, True), (127, False)])
-def test_the_limit_of_a_single_item_is_that_of_delay(settings, bytes_max, fits):
-    """128 bytes: the list of one text, and the two of the empty kwargs."""
-    settings.PGQUEUE = {"PAYLOAD_BYTES_MAX": 128}
-    item = ["x" * (122 if fits else 123)]
-
-    for store in (lambda: make_order.delay(*item), lambda: make_order.bulk([item])):
-        if fits:
-            store()
-        else:
-            with pytest.raises(PayloadTooLarge):
-                store()
-
-
-def test_arguments_with_a_default_may_be_left_out():
-    """By some of the items, too."""
-    fails.bulk([{}, {"message": "a"}])
-    fails.bulk([(), ("a",)])
-
-    assert [([], {}), ([], {"message": "a"}), ([], {}), (["a"], {})] == [
-        tuple(row[2:]) for row in rows()
-    ]
-
-
-def test_values_with_a_type_of_their_own_travel_in_a_bulk():
-    """Those beside them are none the worse for it."""
-    one = uuid.UUID(int=1)
-
-    add.bulk([[n, one if n == 3 else n] for n in range(5)])
-
-    args = [row[2] for row in rows()]
-    assert [[n, n] for n in (0, 1, 2, 4)] == args[:3] + args[4:]
-    assert {"__pgqueue__": "uuid", "value": str(one)} == args[3][1]
-
-
-def test_backslashes_and_quotes_reach_the_row():
-    """All arguments are one text on their way to the server."""
-    texts = ["\\", "'", '"', "\\u0041", "\\\\u0000", "%s %(a)s", "a\nb\tc", "$1", "]"]
-
-    make_order.bulk([[text] for text in texts])
-
-    assert [[text] for text in texts] == [row[2] for row in rows()]
-
-
 # What a call keeps -------------------------------------------------------------------
-
-
-def test_a_changed_setting_counts_from_the_next_job(settings):
-    """What an enqueuer keeps is for as long as the setting is the same."""
-    enqueuer = noop.using(queue="mail")
-    enqueuer.delay()
-    noop.delay()
-    settings.PGQUEUE = {"QUEUES": {"mail": {"priority": 7}}, "DEFAULTS": {"retries": 1}}
-    enqueuer.delay()
-    noop.delay()
-
-    assert [(0, 5), (0, 5), (7, 2), (0, 2)] == list(
-        Job.objects.order_by("pk").values_list("priority", "max_attempts")
-    )
-
-
-def test_headers_are_what_they_are_at_each_call():
-    """The caller may go on changing what is in them."""
-    inside = {"n": 1}
-    enqueuer = noop.using(headers={"about": inside}, tags=["a"])
-    enqueuer.delay()
-    inside["n"] = 2
-    enqueuer.delay()
-
-    assert [{"n": 1}, {"n": 2}] == list(
-        Job.objects.order_by("pk").values_list("headers__about", flat=True)
-    )
-    assert [["a"], ["a"]] == list(
-        Job.objects.order_by("pk").values_list("headers__tags", flat=True)
-    )

@@ -8,7 +8,6 @@ from django.db import connection
 from django_pgqueue import (
     InvalidArgument,
     InvalidOption,
-    Unique,
     WorkflowFailed,
     WrongState,
     chain,
@@ -20,13 +19,10 @@ from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.chores.overdue import REST_SECONDS, cancel_overdue
-from tests.app.tasks import add as plain_add
 from tests.app.workflow_tasks import (
     SEEN,
     acked_first,
     add,
-    atomic_give,
-    cancels,
     fails,
     fails_at,
     fails_twice,
@@ -77,30 +73,11 @@ CANVASES = {
         lambda: chain(give.s(1), add.s(10), add.s(100)),
         111,
     ),
-    "a chain of one": (lambda: chain(give.s(7)), 7),
     "a result of nothing": (lambda: chain(give.s(None), pair.s(2)), [None, 2]),
-    "pipes": (lambda: give.s(1) | add.s(2) | add.s(3), 6),
     "si takes nothing": (lambda: chain(give.s(1), give.si(5)), 5),
-    "a keyword": (lambda: chain(give.s(1), pair.s(second="x")), [1, "x"]),
-    "a group in its order": (
-        lambda: group(give.s(n) for n in range(5)),
-        [0, 1, 2, 3, 4],
-    ),
-    "a group of one": (lambda: group(give.s(3)), [3]),
     "an empty group": (group, []),
     "a chord": (lambda: chord([give.s(1), give.s(2)], total.s()), 3),
-    "a chord of one": (lambda: chord([give.s(2)], total.s()), 2),
-    "an empty chord": (lambda: chord([], total.s()), 0),
-    "a chord whose body takes nothing": (lambda: chord([give.s(1)], give.si("b")), "b"),
-    "a group of chains": (
-        lambda: group(give.s(1) | add.s(1), give.s(2) | add.s(2)),
-        [2, 4],
-    ),
     "a group after a task": (lambda: give.s(1) | group(add.s(1), add.s(2)), [2, 3]),
-    "a group after a group": (
-        lambda: group(give.s(1), give.s(2)) | group(total.s(), pair.s("x")),
-        [3, [[1, 2], "x"]],
-    ),
     "a task, a group, a task, a group, a task": (
         lambda: (
             give.s(1)
@@ -111,23 +88,12 @@ CANVASES = {
         ),
         15 + 25,
     ),
-    "a group in a group": (
-        lambda: group(give.s(1), group(give.s(2), give.s(3))),
-        [1, [2, 3]],
-    ),
     "a chord in a chord": (
         lambda: chord([chord([give.s(1), give.s(2)], total.s()), give.s(4)], total.s()),
         7,
     ),
     "an empty group after a task": (lambda: give.s(1) | group() | total.s(), 0),
-    "an empty group in a group": (lambda: group(give.s(1), group()), [1, []]),
-    "a chain in a chain": (lambda: chain(give.s(1), chain(add.s(1), add.s(1))), 3),
     "retries": (lambda: chain(give.s(1), fails_twice.s(), add.s(1)), 2),
-    "an atomic task": (lambda: chain(atomic_give.s(1), add.s(1)), 2),
-    "an edge of JSON": (
-        lambda: chain(give.s({"a": ["é", 1.5, True]}), pair.s()),
-        [{"a": ["é", 1.5, True]}, None],
-    ),
 }
 
 
@@ -145,18 +111,6 @@ def test_a_workflow_has_the_result_that_its_shape_says(name):
     row = Workflow.objects.get()
     assert (0, row.steps, 0, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
     assert row.finished_at is not None
-
-
-def test_nothing_of_what_comes_later_is_enqueued_before_its_turn():
-    """One job at a time of a chain, whose ids are those of its steps."""
-    result = chain(give.s(1), add.s(1), add.s(1)).delay()
-    ids = [step.id for step in result.steps()]
-
-    for job in ids:
-        assert [job] == list(Job.objects.values_list("id", flat=True))
-        drain(max_jobs=1)
-
-    assert 3 == result.get(timeout=0)
 
 
 def test_a_step_that_gives_up_ends_its_workflow_as_failed():
@@ -181,15 +135,6 @@ def test_members_of_a_group_end_whatever_becomes_of_others():
     assert (0, 3, 1, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
 
 
-def test_a_step_that_cancels_itself_cancels_its_workflow():
-    """It is no failure that somebody could redrive."""
-    result = run(chain(cancels.s(), give.si(1)))
-
-    assert "cancelled" == result.status
-    with pytest.raises(WorkflowFailed, match="cancelled"):
-        result.get()
-
-
 def test_on_error_is_called_once_all_others_have_ended():
     """It is told which steps have failed, and why."""
     members = [fails_at.s(n, 1) for n in range(3)]
@@ -206,30 +151,10 @@ def test_on_error_is_called_once_all_others_have_ended():
     assert "failed" == result.status
 
 
-def test_on_error_is_not_called_for_success_and_not_by_a_cancel():
-    """Nor is it a step of those that are counted."""
-    good = run(chain(give.s(1), on_error=see.s()))
-    cancelled = chain(give.s(1), on_error=see.s()).delay()
-    assert cancelled.cancel()
-    drain()
-
-    assert [] == SEEN
-    assert (1, "succeeded") == (Workflow.objects.get(id=good.id).steps, good.status)
-    assert "cancelled" == cancelled.refresh().status
-
-
-def test_an_immutable_on_error_takes_nothing():
-    """It is called with what it was given."""
-    run(chain(fails.s(), on_error=see.si("alert")))
-
-    assert ["alert"] == SEEN
-
-
 def test_a_redriven_step_reopens_its_workflow():
     """It goes on from there to its end."""
     result = run(chain(give.s(1), fails_at.s(1), add.s(10)))
     [letter] = DeadLetter.objects.all()
-    from django_pgqueue.tasks import operate
 
     operate.edit(letter.id, args=[1, 5], kwargs=None)
     operate.retry([letter.id])
@@ -240,18 +165,6 @@ def test_a_redriven_step_reopens_its_workflow():
     assert 11 == result.get()
     row = Workflow.objects.get()
     assert (0, 3, 0, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
-
-
-def test_a_step_that_is_set_aside_is_cancelled_for_good():
-    """Its workflow has failed for nothing else, so it is cancelled as well."""
-    from django_pgqueue.tasks import operate
-
-    result = run(chain(give.s(1), fails_at.s(1), add.s(10)))
-    operate.set_aside([DeadLetter.objects.get().id], reason="never mind")
-
-    assert "cancelled" == result.refresh().status
-    row = Workflow.objects.get()
-    assert (0, 1, 0, 1) == (row.active, row.succeeded, row.dead, row.cancelled)
 
 
 def test_a_cancel_reaches_what_has_not_started():
@@ -273,13 +186,6 @@ def test_a_job_that_somebody_deletes_is_cancelled():
     Job.objects.all().delete()
 
     assert "cancelled" == result.refresh().status
-
-
-def test_what_leaves_nothing_behind_has_succeeded():
-    """archive=False: its step knows."""
-    result = run(chain(leaves_nothing.s(), give.si(2)))
-
-    assert 2 == result.get()
 
 
 @pytest.mark.parametrize("task", [leaves_nothing, acked_first])
@@ -322,14 +228,6 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_stored():
     assert not Workflow.objects.exists()
 
 
-def test_a_call_that_stands_for_others_is_no_step():
-    """The message says what to say instead."""
-    with pytest.raises(InvalidOption, match="unique, debounce and throttle"):
-        chain(give.using(unique=Unique(by="value")).s(1)).delay()
-    with pytest.raises(InvalidOption, match="spread"):
-        chain(give.spread("1h").s(1)).delay()
-
-
 def test_a_key_starts_one_workflow():
     """The second answer is the first one, and nothing is stored."""
     first = chain(give.s(1), name="order").delay(key="42")
@@ -355,16 +253,6 @@ def test_results_that_are_too_large_together_end_the_workflow(settings):
         result.get()
 
 
-def test_a_step_waits_for_its_time_from_its_start_on():
-    """run_after counts from when its turn has come."""
-    result = chain(give.s(1), add.using(run_after="1h").s(1)).delay()
-    drain()
-
-    job = Job.objects.get()
-    assert 3_500 < (job.visible_at - job.enqueued_at).total_seconds() <= 3_600
-    assert "running" == result.refresh().status
-
-
 def test_a_workflow_is_stored_in_the_transaction_of_its_caller(
     django_assert_num_queries,
 ):
@@ -373,14 +261,6 @@ def test_a_workflow_is_stored_in_the_transaction_of_its_caller(
     with django_assert_num_queries(1):
         canvas.delay()
     assert 101 == Step.objects.count()
-
-
-def test_a_signature_alone_is_a_call():
-    """delay() of it enqueues one job of no workflow."""
-    plain_add.s(1, 2).delay()
-
-    assert not Workflow.objects.exists()
-    assert 1 == Job.objects.count()
 
 
 def test_immediate_mode_runs_all_of_it(settings):
@@ -444,20 +324,6 @@ def test_a_restart_of_what_goes_on_is_refused():
     drain()
     with pytest.raises(LookupError, match="has no step -1"):
         result.restart(-1)
-
-
-def test_a_redrive_after_the_deadline_is_not_cancelled(cursor_link):
-    """Whoever redrives it knows how late it is."""
-    result = chain(fails_at.s(1, 1), give.s()).delay(deadline="1h")
-    drain()
-    Workflow.objects.update(deadline_at="2026-01-01T00:00Z")
-    assert "failed" == result.refresh().status
-
-    operate.retry([DeadLetter.objects.get().id])
-    cancel_overdue(cursor_link)
-
-    row = Workflow.objects.get()
-    assert ("running", None) == (row.state, row.cancel_requested_at)
 
 
 def test_a_deadline_cancels_and_calls_on_error(cursor_link):

@@ -17,7 +17,6 @@ from typing_extensions import TypedDict
 from django_pgqueue import (
     DeclarationError,
     InvalidArgument,
-    Message,
     TopicError,
     chain,
     task,
@@ -29,11 +28,8 @@ from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.tasks import operate
 from django_pgqueue.testing import drain
 from django_pgqueue.topics import registry as topics
-from tests.app.models import Order
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("declared")]
-
-HERE = __name__
 
 
 class Color(Enum):
@@ -132,17 +128,6 @@ def no_sql(*args):
     raise AssertionError("SQL was sent")
 
 
-def test_a_saved_instance_is_of_its_model():
-    """It travels by reference; another model is refused, as is its primary key."""
-    order = Order.objects.create()
-    take = taking(Order)
-    take.delay(order)
-    drain()
-    assert not DeadLetter.objects.exists()
-    with pytest.raises(InvalidArgument, match="a int; its type hint is"):
-        take.delay(order.pk)
-
-
 def test_each_way_in_is_checked():
     """bulk() says which item; steps of a workflow, but for what is filled in later."""
 
@@ -226,16 +211,6 @@ def test_without_pydantic_it_is_refused_at_once(monkeypatch):
         topic("parcels", schema=Parcel, check_types=True)
 
 
-def test_hints_that_cannot_be_read_are_named():
-    """By the call; a job that waits is tried again, since a deploy may mend it."""
-
-    def send(order: Missing): ...  # noqa: F821
-
-    send = checked(send, name="send", retries=1)
-    with pytest.raises(DeclarationError, match="send: the type hints cannot be read"):
-        send.delay(1)
-
-
 def test_fields_of_a_topics_dataclass_are_checked():
     """With check_types values, too, nested ones by their path; what is stored stays."""
     parcels = topic("parcels", schema=Parcel, check_types=True)
@@ -251,25 +226,3 @@ def test_fields_of_a_topics_dataclass_are_checked():
     ]:
         with pytest.raises(TopicError, match=words):
             parcels.publish(payload)
-    assert 2 == count_messages()
-
-
-def count_messages():
-    from django_pgqueue.models import Message as Stored
-
-    return Stored.objects.count()
-
-
-def test_without_check_types_names_are_enough(settings):
-    """As ever; the project's default holds for topics as well."""
-    free = topic("parcels", schema=Parcel)
-    free.publish({"id": "1", "to": 5})
-    settings.PGQUEUE = {"DEFAULTS": {"check_types": True}}
-    with pytest.raises(TopicError, match="to is 5"):
-        free.publish({"id": 1, "to": 5})
-    topic("letters", schema=Parcel, check_types=False).publish({"id": "1", "to": 5})
-
-
-def test_a_message_is_an_argument_like_others():
-    """A function that a message is passed on to says so by its hint."""
-    assert taking(Message).hints.misfit({"value": Message(1, "a", "a", 1)}, ()) is None

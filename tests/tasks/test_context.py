@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue import Reject, RetryLater, WrongState
 from django_pgqueue.queues.redrive import redrive
-from django_pgqueue.tasks.context import Inline, JobContext, inline_context
+from django_pgqueue.tasks.context import Inline, inline_context
 from django_pgqueue.tasks.raised import AskedAgain
 from django_pgqueue.testing import drain
 from tests.app.tasks import tells_context
@@ -83,14 +83,6 @@ def test_a_task_knows_its_last_attempt(attempt, expected):
     context = dataclasses.replace(inline_context("t"), attempt=attempt, max_attempts=3)
 
     assert expected is context.is_last_attempt
-
-
-def test_a_context_cannot_be_changed():
-    """It says what is, and does nothing."""
-    context: JobContext = inline_context("t")
-
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        context.attempt = 5
 
 
 # What is said through it -------------------------------------------------------------

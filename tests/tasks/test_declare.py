@@ -20,15 +20,11 @@ async def later(ctx=None):
 
 
 ALLOWED = [
-    (plain, {"atomic": True}),
     (plain, {"atomic": True, "settle": "immediate", "ack_policy": "on_success"}),
-    (plain, {"atomic": True, "retries": 3, "timeout": 5, "takes_context": True}),
     (plain, {"ack_policy": "first"}),
-    (plain, {"ack_policy": "first", "retries": 0}),
     (plain, {"ack_policy": "reject_on_error", "settle": "batched"}),
     (plain, {"ack_policy": "manual", "takes_context": True, "retries": 3}),
     (later, {"settle": "batched", "timeout": 5, "retries": 3}),
-    (later, {"ack_policy": "manual", "takes_context": True}),
     (later, {"tags": ["a", "b"], "middleware": [lambda ctx, go: go()]}),
 ]
 
@@ -36,12 +32,6 @@ REFUSED = [
     (later, {"atomic": True}, "atomic=True is for plain functions"),
     (plain, {"atomic": True, "settle": "batched"}, "atomic=True and settle='batched'"),
     (plain, {"atomic": True, "ack_policy": "first"}, "and ack_policy='first' contradi"),
-    (
-        plain,
-        {"atomic": True, "ack_policy": "manual", "takes_context": True},
-        "atomic=True and ack_policy='manual' contradict each other",
-    ),
-    (plain, {"atomic": 1}, r"^@task: atomic=1: it must be True or False"),
     (plain, {"ack_policy": "manual"}, "ack_policy='manual' needs takes_context=True"),
     (
         plain,
@@ -62,23 +52,14 @@ REFUSED = [
     ),
     (plain, {"ack_policy": "last"}, "ack_policy='last': it must be one of on_success"),
     (plain, {"tags": "mail"}, "tags='mail': it must be a list of texts"),
-    (plain, {"tags": [""]}, "tags has ''; a tag is text of 1 to 63"),
     (plain, {"tags": ["x" * 64]}, "tags has 'xxx.*a tag is text of 1 to 63"),
-    (plain, {"tags": ["a\nb"]}, "printable characters"),
-    (plain, {"tags": [5]}, "tags has 5; a tag is text"),
-    (plain, {"tags": map(str, range(3))}, "tags=<map .*it must be a list of texts"),
     (plain, {"tags": [str(n) for n in range(21)]}, "tags has 21 tags; .* up to 20"),
     (plain, {"queue": "a b"}, "@task: queue='a b'"),
-    (plain, {"priority": 10**5_000}, "@task: priority=a int: it must be a whole"),
     (plain, {"timeout": 0}, "timeout is 0; it must be longer than zero"),
-    (plain, {"timeout": -1}, "timeout is -1; it must be longer than zero"),
-    (plain, {"timeout": float("inf")}, "timeout is inf; the longest is 3653 d"),
     (plain, {"timeout": "5000d"}, "the longest is 3653 d"),
     (plain, {"retries": -1}, "retries=-1"),
     (plain, {"aliases": "old"}, r"aliases='old'\): it must be a list"),
-    (plain, {"aliases": 5}, r"aliases=5\): it must be a list"),
     (plain, {"name": ""}, "the name '' must have 1 to 255 characters"),
-    (plain, {"name": "a\x00"}, "must be printable text"),
 ]
 
 
@@ -108,8 +89,3 @@ def test_an_atomic_task_is_settled_by_itself_whatever_the_settings_say(settings)
 
     assert ("immediate", "on_success") == (atomic.settle, atomic.ack_policy)
     assert ("batched", "first") == (other.settle, other.ack_policy)
-
-
-def test_tags_are_kept_once_each():
-    """In their order."""
-    assert ("b", "a") == task(tags=["b", "a", "b"])(plain).options.tags

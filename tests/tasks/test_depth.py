@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
-from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import QueueFull, Unique, publish, subscribe
+from django_pgqueue import QueueFull, publish, subscribe
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.signals import queue_full
 from django_pgqueue.tasks import depth, registry
@@ -21,7 +19,7 @@ from django_pgqueue.topics import subscribe as subscriptions
 from django_pgqueue.topics.sync import sync_subscriptions
 from tests.app.models import Order
 from tests.app.tasks import add
-from tests.harness.factories import make_dead_letter, make_job, make_jobs
+from tests.harness.factories import make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -167,37 +165,6 @@ def test_a_bulk_fits_as_a_whole_or_not_at_all(limit):
     assert 5 == stored()
 
 
-def test_a_queryset_is_stored_if_there_is_room_for_one(limit):
-    """How many rows it has nobody knows before; then they count."""
-    limit(2)
-    Order.objects.bulk_create(Order(name=f"o{n}") for n in range(4))
-    orders = Order.objects.all()
-    assert 4 == MAIL.from_queryset(orders, left="pk", right=F("pk"))
-
-    with pytest.raises(QueueFull, match="is full"):
-        MAIL.from_queryset(orders, left="pk", right="pk")
-    assert 4 == stored()
-
-
-def test_a_call_with_a_key_is_refused_too(limit):
-    """Even one that would store nothing: that is known only by trying."""
-    limit(1)
-    once = MAIL.using(unique=Unique())
-    once.delay(1, 2)
-    with pytest.raises(QueueFull, match="is full"):
-        once.delay(1, 2)
-
-
-def test_other_queues_have_room(limit):
-    """A limit is that of one queue; its tasks go elsewhere as ever."""
-    limit(1)
-    MAIL.delay(1, 2)
-    add.delay(1, 2)
-    add.using(queue="sms").bulk([(1, 2)] * 10)
-
-    assert 12 == Job.objects.count()
-
-
 def test_who_enqueues_after_a_commit_hears_of_it_there(limit):
     """The data is committed; the job is not."""
     limit(1)
@@ -211,15 +178,6 @@ def test_who_enqueues_after_a_commit_hears_of_it_there(limit):
     with pytest.raises(QueueFull, match="is full"):
         order()
     assert (1, 1) == (Order.objects.count(), stored())
-
-
-def test_in_immediate_mode_no_queue_is_full(settings, limit):
-    """Jobs run at once, and none stays."""
-    limit(1)
-    settings.PGQUEUE = {**settings.PGQUEUE, "MODE": "immediate"}
-    make_jobs(3, queue="mail")
-
-    assert 3 == MAIL.delay(1, 2).get()
 
 
 # Who is never refused ----------------------------------------------------------------
@@ -282,20 +240,6 @@ def test_a_process_reads_the_leaders_count_once_a_second(limit, time):
     assert [READ, INSERT] == [kind(query) for query in queries][:2]
 
 
-def test_what_it_has_stored_itself_is_added(limit, time):
-    """Since the leader counted; the rest is in that count."""
-    limit(10)
-    noted(6, seconds=0.5)
-    MAIL.bulk([(1, 2)] * 2)
-    gauge = depth.gauges["default", "mail"]
-    assert 8 == gauge._known()
-
-    time.now += 1.2
-    noted(7)
-    MAIL.delay(1, 2)
-    assert 8 == gauge._known()
-
-
 def test_before_it_refuses_for_its_own_jobs_it_counts(limit, time):
     """Workers have taken jobs meanwhile: who enqueues steadily is not refused."""
     limit(5)
@@ -306,48 +250,6 @@ def test_before_it_refuses_for_its_own_jobs_it_counts(limit, time):
         time.now += 0.01
 
     assert 0 == stored()
-
-
-def test_what_the_leader_counted_as_full_is_believed(limit, time):
-    """Nothing is counted: full is what most of those who are refused find."""
-    limit(5)
-    noted(6)
-    with (
-        CaptureQueriesContext(connection) as queries,
-        pytest.raises(QueueFull, match=r"it holds 5\+ jobs of at most 5"),
-    ):
-        MAIL.delay(1, 2)
-    assert 1 == len(queries)
-
-    noted(4)
-    with pytest.raises(QueueFull, match="is full"):
-        MAIL.delay(1, 2)
-    time.now += 1
-    MAIL.delay(1, 2)
-
-
-def test_without_a_leader_it_counts_itself(limit, time):
-    """A count that is older than ten seconds says nothing."""
-    limit(2)
-    noted(900, seconds=30)
-    MAIL.delay(1, 2)
-    MAIL.delay(1, 2)
-    with pytest.raises(QueueFull, match="it holds 2 jobs"):
-        MAIL.delay(1, 2)
-
-    Job.objects.all().delete()
-    time.now += 1
-    MAIL.delay(1, 2)
-
-
-def test_inside_of_a_transaction_it_counts_what_that_has_stored(limit):
-    """Which nobody else sees yet."""
-    limit(2)
-    with transaction.atomic():
-        MAIL.delay(1, 2)
-        MAIL.delay(1, 2)
-        with pytest.raises(QueueFull, match="it holds 2 jobs"):
-            MAIL.delay(1, 2)
 
 
 def test_a_count_that_takes_too_long_holds_nobody_up(limit, monkeypatch):
@@ -367,33 +269,6 @@ def test_a_count_that_takes_too_long_holds_nobody_up(limit, monkeypatch):
     assert 3 == stored()
 
 
-def test_many_threads_ask_at_once(limit):
-    """What one stores, the others know of: hardly more is stored than fits."""
-    limit(20)
-    MAIL.delay(1, 2)
-    refused = []
-
-    def produce():
-        try:
-            for _ in range(10):
-                try:
-                    MAIL.delay(1, 2)
-                except QueueFull:
-                    refused.append(1)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=produce) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert 41 == stored() + len(refused)
-    # What is on its way while one of them counts is not seen.
-    assert 20 <= stored() < 20 + 2 * len(threads)
-
-
 # Signal ------------------------------------------------------------------------------
 
 
@@ -407,19 +282,6 @@ def test_a_signal_tells_and_the_job_is_stored(limit, told):
     fields = {"queue": "mail", "depth": 1, "depth_max": 1, "jobs": 4}
     assert [(add, {**fields, "on_full": "signal"})] == told
     assert 5 == stored()
-
-
-def test_who_is_refused_is_told_of_too(limit, told):
-    """Once for each call, also for one that waits."""
-    limit(1)
-    make_job(queue="mail")
-    with pytest.raises(QueueFull, match="is full"):
-        MAIL.delay(1, 2)
-    limit(1, "block", block_seconds=0)
-    with pytest.raises(QueueFull, match="is full"):
-        MAIL.delay(1, 2)
-
-    assert ["refuse", "block"] == [fields["on_full"] for _, fields in told]
 
 
 # Block -------------------------------------------------------------------------------
@@ -482,22 +344,6 @@ def test_nobody_waits_in_a_transaction(limit, time):
     assert [] == time.slept
 
 
-def test_after_the_commit_it_waits(limit, time, monkeypatch):
-    """Which is where a transaction that cannot wait is sent."""
-    limit(1, "block")
-    make_job(queue="mail")
-
-    def sleep(seconds):
-        time.now += seconds
-        Job.objects.all().delete()
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    with transaction.atomic():
-        MAIL.on_commit().delay(1, 2)
-
-    assert 1 == stored()
-
-
 def test_what_never_fits_waits_for_nothing(limit, time):
     """A bulk that is larger than the limit."""
     limit(2, "block")
@@ -542,18 +388,5 @@ def test_a_coroutine_that_waits_leaves_the_thread_to_others(limit, told, call):
         await waiting
         assert 1 == await sync_to_async(stored)()
         assert 1 == len(told)
-
-    async_to_sync(main)()
-
-
-def test_a_coroutine_waits_in_vain_as_long(limit):
-    """Then it is refused, as other code is."""
-    limit(1, "block", block_seconds=0.1)
-    make_job(queue="mail")
-
-    async def main():
-        with pytest.raises(QueueFull, match="is full, still after 0 s") as caught:
-            await MAIL.adelay(1, 2)
-        assert 0.1 <= caught.value.waited_seconds
 
     async_to_sync(main)()

@@ -27,13 +27,10 @@ from tests.app.durable_tasks import (
     atomic_steps,
     keeps,
     nested,
-    nested_async,
     sleeps,
     sleeps_within,
     steps,
     waits,
-    waits_for_changed,
-    waits_for_two,
     writes,
 )
 from tests.app.models import Order
@@ -77,18 +74,6 @@ def test_a_step_that_was_done_is_not_done_again():
     assert 4 == result.get()
 
 
-def test_a_step_that_fails_is_done_again():
-    """It has no result; those before it are not touched."""
-    FAILS.add("second")
-    result = steps.delay(1)
-    drain()
-    FAILS.clear()
-    drain(retries=True)
-
-    assert ["first", "second", "second", "outside", "third"] == LOG
-    assert 2 == result.refresh().attempt
-
-
 @pytest.mark.django_db(transaction=True)
 def test_what_a_step_writes_is_committed_with_its_result():
     """Or neither is: a failure takes back both, and one that comes later none."""
@@ -128,19 +113,6 @@ def test_a_changed_step_is_a_dead_letter_and_repeats_nothing():
     operate.retry([letter.id])
     drain()
     assert 4 == result.get()
-
-
-def test_a_changed_key_is_a_dead_letter():
-    """It would wait for the one, and be woken for the other."""
-    waits_for_changed.delay()
-    drain()
-    NAMES["key"] = "8"
-    signal("go", key="7")
-    drain()
-
-    message = DeadLetter.objects.get().errors[-1]["message"]
-    assert "is the wait 'go' of key '8'" in message
-    assert "it was the wait 'go' of key '7'" in message
 
 
 def test_a_sleep_holds_no_worker_and_burns_no_attempt():
@@ -183,17 +155,6 @@ def test_a_signal_is_waited_for():
     assert ["before"] == LOG
 
 
-def test_a_signal_that_came_before_the_wait_counts():
-    """Since the job was enqueued; an earlier one is not for it."""
-    signal("confirmed", "too early", key="7")
-    result = waits.delay("7")
-    signal("confirmed", 1, key="7")
-    signal("confirmed", 2, key="7")
-    drain()
-
-    assert [1, 2] == result.get()
-
-
 def test_a_signal_counts_that_commits_after_a_later_one():
     """Its transaction took longer; its id is the lower one."""
     result = waits.delay("7")
@@ -206,16 +167,6 @@ def test_a_signal_counts_that_commits_after_a_later_one():
     drain()
 
     assert ["later", "earlier"] == result.get()
-
-
-def test_signals_of_different_names_come_in_any_order():
-    """The first that is waited for was sent last."""
-    result = waits_for_two.delay()
-    signal("b", "B")
-    signal("a", "A")
-    drain()
-
-    assert ["A", "B"] == result.get()
 
 
 def test_a_wait_ends_with_its_timeout():
@@ -295,16 +246,6 @@ def test_nothing_is_kept_within_a_step(kind):
     assert ([], 0) == (LOG, DurableStep.objects.count())
 
 
-def test_nothing_is_kept_within_an_async_step():
-    """Steps that run side by side are not within one another."""
-    nested_async.delay()
-    drain()
-
-    assert "within step 'outer'" in Job.objects.get().errors[-1]["message"]
-    names = DurableStep.objects.order_by("place").values_list("name", flat=True)
-    assert ["a", "b"] == list(names)
-
-
 @pytest.mark.parametrize("kind", ["sleep", "wait"])
 def test_a_sleep_within_a_transaction_is_refused(kind):
     """It would be rolled back, and begin anew with each attempt."""
@@ -326,14 +267,6 @@ def test_a_result_that_cannot_be_kept_fails_the_step(kind, problem):
     message = Job.objects.get().errors[-1]["message"]
     assert "step 'keep'" in message
     assert problem in message
-    assert not DurableStep.objects.exists()
-
-
-def test_a_call_without_a_job_runs_its_steps():
-    """Inline: they are functions, and there is nothing to wait for."""
-    assert 4 == steps(1)
-    assert "slept" == sleeps()
-    assert [None, None] == waits("7")
     assert not DurableStep.objects.exists()
 
 

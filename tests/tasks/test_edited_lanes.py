@@ -10,7 +10,6 @@ from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues.lanes import promote
 from django_pgqueue.tasks import operate
 from tests.app import lane_tasks as tasks
-from tests.app import tasks as plain
 from tests.harness.factories import make_dead_letter, make_job
 
 STEP = "tests.app.lane_tasks.step"
@@ -55,53 +54,6 @@ def test_a_job_that_was_let_through_gives_its_place_back(cursor):
     promote(cursor, [f"{STEP}:a", f"{STEP}:b"])
     visible = Job.objects.filter(visible_at__isnull=False).values_list("pk", flat=True)
     assert {next_job.id, other.id} == set(visible)
-
-
-def test_an_edit_that_leaves_the_key_moves_nothing(heard):
-    """It keeps its turn, and nobody is told."""
-    job = tasks.step.delay("a", 1)
-    before = Job.objects.get(pk=job.id)
-    heard()
-
-    operate.edit(job.id, args=["a", 7])
-
-    after = Job.objects.get(pk=job.id)
-    assert (before.lane, before.lane_due_at) == (after.lane, after.lane_due_at)
-    assert [] == heard()
-
-
-def test_a_key_that_becomes_none_waits_for_nobody(heard):
-    """Its queue is woken; the other way round it is parked."""
-    job = tasks.step.delay("a", 1)
-    heard()
-
-    operate.edit(job.id, args=[None, 1])
-
-    row = Job.objects.get(pk=job.id)
-    assert (None, None, True) == (row.lane, row.lane_due_at, row.visible_at is not None)
-    assert {f"!lane:{STEP}:a", "default"} == set(heard())
-
-    operate.edit(job.id, args=["c", 1])
-
-    row = Job.objects.get(pk=job.id)
-    assert (f"{STEP}:c", None) == (row.lane, row.visible_at)
-
-
-def test_an_edited_job_has_the_turn_of_its_new_key(heard, settings):
-    """Also where its queue says whose turn it is, whatever the task."""
-    settings.PGQUEUE = {"QUEUES": {"mail": {"fair_by": "customer"}}}
-
-    @task(name="tests.in_turn", queue="mail")
-    def in_turn(customer): ...
-
-    job = in_turn.delay("a")
-    heard()
-
-    operate.edit(job.id, args=["b"])
-
-    row = Job.objects.get(pk=job.id)
-    assert ("mail:b", "fair", None) == (row.lane, row.lane_policy, row.visible_at)
-    assert {"!lane:mail:a", "!lane:mail:b"} == set(heard())
 
 
 @pytest.mark.parametrize(
@@ -157,21 +109,3 @@ def test_arguments_that_say_no_lane_are_refused(name, old, new, problem):
 
     edited = Job.objects.get(pk=row.pk)
     assert (old, f"{name}:a", []) == (edited.args, edited.lane, edited.errors)
-
-
-def test_what_is_not_of_the_key_need_not_be_there():
-    """A model instance that is gone says nothing of the lane."""
-    gone = {"__pgqueue__": "model", "value": "app.Order", "pk": 7, "db": "default"}
-    row = make_job(task=STEP, args=["a", gone], lane=f"{STEP}:a")
-
-    operate.edit(row.pk, kwargs={})
-    assert f"{STEP}:a" == Job.objects.get(pk=row.pk).lane
-
-
-def test_jobs_without_a_lane_are_edited_as_ever(django_assert_num_queries):
-    """Without a statement more."""
-    job = plain.add.delay(1, 2)
-
-    # A transaction's two, the lock, and the edit.
-    with django_assert_num_queries(4):
-        operate.edit(job.id, args=[3, 4])

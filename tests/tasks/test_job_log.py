@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.tasks import job_log
 from django_pgqueue.tasks.job_log import (
-    LINE_CHARACTERS_MAX,
     LINES_MAX,
-    LOG_BYTES_MAX,
     JobLog,
 )
 from django_pgqueue.testing import drain
@@ -50,33 +47,12 @@ def test_the_log_of_an_attempt_that_fails_stands_with_its_error():
     assert [of_attempt(1), of_attempt(2)] == [texts(each) for each in result.errors]
 
 
-def test_what_is_noted_beside_a_success_stands_with_its_log():
-    """That the result was too large, say."""
-    result = writes_a_log.delay("too large")
-    drain()
-
-    (entry,) = result.errors
-    assert "result" == entry["kind"]
-    assert entry["message"].startswith("The result is not stored")
-    assert of_attempt(1) == texts(entry)
-
-
 def test_an_attempt_that_snoozes_leaves_no_log():
     """It may do so for years."""
     result = writes_a_log.delay("snooze")
     drain()
 
     assert ([], "scheduled") == (result.errors, result.status)
-
-
-def test_who_writes_nothing_leaves_nothing():
-    """Not even an empty log."""
-    assert JobLog().lines() is None
-
-
-def test_called_inline_the_log_is_kept_nowhere():
-    """There is no job."""
-    assert writes_a_log() is None
 
 
 class Clock:
@@ -107,28 +83,6 @@ def test_of_many_lines_the_first_and_the_latest_stay():
     assert [*map(str, range(half))] == kept[:half]
     assert "… 800 lines are left out …" == kept[half]
     assert [*map(str, range(1_000 - half, 1_000))] == kept[half + 1 :]
-
-
-def test_of_long_lines_fewer_stay():
-    """Both halves have as many bytes; a long line is cut."""
-    log = JobLog()
-    for _ in range(50):
-        log.add("ü" * 5_000)
-
-    kept = [text for _, text in log.lines() if "left out" not in text]
-    assert {LINE_CHARACTERS_MAX} == {len(text) for text in kept}
-    assert LOG_BYTES_MAX // 2 < sum(len(text.encode()) for text in kept)
-    assert LOG_BYTES_MAX >= sum(len(text.encode()) for text in kept)
-
-
-def test_the_order_is_that_in_which_lines_were_written(monkeypatch):
-    """A short line after one that had no room is not put before it."""
-    monkeypatch.setattr(job_log, "LOG_BYTES_MAX", 20)
-    log = JobLog()
-    for text in ("aaaaaa", "bbbbbb", "c"):
-        log.add(text)
-
-    assert ["aaaaaa", "bbbbbb", "c"] == [text for _, text in log.lines()]
 
 
 def test_what_postgresql_cannot_store_is_shown_escaped():

@@ -6,11 +6,9 @@ from datetime import date
 from uuid import UUID
 
 import pytest
-from django.db import connection
 from django.db.models import Value
 
 from django_pgqueue import (
-    Accumulate,
     DeclarationError,
     Group,
     InvalidArgument,
@@ -19,8 +17,7 @@ from django_pgqueue import (
     Unique,
     task,
 )
-from django_pgqueue.models import ArchivedJob, Job
-from django_pgqueue.testing import drain
+from django_pgqueue.models import Job
 from tests.app import lane_tasks as tasks
 from tests.app.models import Order
 
@@ -82,22 +79,6 @@ def test_keys_of_a_queue_take_turns_whatever_the_task(settings):
     assert [fair, fair, (None, None), alone, (None, None), (None, None)] == [*kept]
 
 
-def test_a_group_says_what_a_failure_does():
-    """In its own words; "block" is what it does without a word."""
-
-    def step(customer): ...
-
-    for on_error, policy in [("block", None), ("skip", "skip"), ("dead-letter",) * 2]:
-        group = Group("customer", on_error=on_error)
-        job = task(name=f"tests.{on_error}", group=group)(step).delay("c")
-        kept = Job.objects.values_list("lane", "lane_capacity", "lane_policy")
-        assert (f"tests.{on_error}:c", None, policy) == kept.get(pk=job.id)
-    with pytest.raises(DeclarationError, match="'block', 'skip' or 'dead-letter'"):
-        Group("customer", on_error="halt")
-    with pytest.raises(InvalidOption, match="the name of a parameter"):
-        Group("")
-
-
 @pytest.mark.parametrize(
     "options, problem",
     [
@@ -125,19 +106,6 @@ def test_what_no_lane_can_be_is_refused_where_it_is_declared(options, problem):
 
     with pytest.raises(DeclarationError, match=problem):
         task(name="tests.refused", **options)(step)
-
-
-def test_calls_that_run_together_wait_for_nobody():
-    """A group beside accumulate is refused."""
-    with pytest.raises(DeclarationError, match="accumulate and group contradict"):
-        task(name="tests.refused", group=True, accumulate=Accumulate())(lambda calls: 0)
-
-
-@pytest.mark.parametrize("jobs", [0, -1, 100_001, True, 1.5, "5", None])
-def test_a_limit_is_from_one_to_a_hundred_thousand(jobs):
-    """The error says so."""
-    with pytest.raises(DeclarationError, match="from 1 to 100,000"):
-        Limit(jobs)
 
 
 @pytest.mark.parametrize(
@@ -184,19 +152,6 @@ def test_a_job_without_a_key_waits_for_nobody():
 
     assert [None, None, f"{NAME}:a"] == [lane for lane, _ in lanes()]
     assert 2 == Job.objects.filter(visible_at__isnull=False).count()
-
-
-def test_a_job_of_no_key_has_no_limit():
-    """Neither a lane nor a capacity, by every way."""
-    order = Order.objects.create(name="x")
-    tasks.limited.delay(None, 1)
-    tasks.limited.bulk([(None, 1), ("t", 1)])
-    tasks.limited.from_queryset(
-        Order.objects.filter(pk=order.pk), tenant=Value(None), number="pk"
-    )
-
-    limit = ("tests.app.lane_tasks.limited:t", 3)
-    assert [(None, None), (None, None), limit, (None, None)] == lanes()
 
 
 @pytest.mark.parametrize("value", [1.5, [1], {"a": 1}, b"x"])
@@ -253,37 +208,4 @@ def test_a_function_makes_no_key_of_rows_that_stay_in_the_database():
         )
 
 
-def test_spread_jobs_keep_their_lanes_and_their_times():
-    """Both are of one call."""
-    tasks.limited.spread("1h", by="number").bulk(
-        [{"tenant": "t", "number": n} for n in range(3)]
-    )
-
-    assert {("tests.app.lane_tasks.limited:t", 3)} == set(lanes())
-    assert 3 == Job.objects.filter(lane_due_at__isnull=False).count()
-    assert 3 == len({*Job.objects.values_list("run_after", flat=True)})
-
-
 # Without a worker --------------------------------------------------------------------
-
-
-def test_drain_runs_jobs_of_lanes_in_their_order(monkeypatch, tmp_path):
-    """As workers do, one after the other."""
-    monkeypatch.setenv("PGQUEUE_TEST_LEDGER", str(tmp_path / "ledger"))
-    ids = [tasks.step.delay("a", number).id for number in range(3)]
-    ids += [tasks.limited.delay("t", number).id for number in range(5)]
-
-    assert 8 == drain()
-    assert set(ids) == set(ArchivedJob.objects.values_list("pk", flat=True))
-    assert not connection.needs_rollback
-
-
-def test_immediate_mode_runs_a_job_of_a_lane_at_once(settings, monkeypatch, tmp_path):
-    """Its turn comes when it is enqueued."""
-    monkeypatch.setenv("PGQUEUE_TEST_LEDGER", str(tmp_path / "ledger"))
-    settings.PGQUEUE = {**getattr(settings, "PGQUEUE", {}), "MODE": "immediate"}
-    tasks.step.delay("a", 1)
-    tasks.step.bulk([("a", 2), ("a", 3)])
-
-    assert [] == lanes()
-    assert 3 == ArchivedJob.objects.count()

@@ -64,15 +64,6 @@ def test_the_first_is_the_outermost():
     assert [("a", 2), ("b", 2), "b", "a"] == notes
 
 
-def test_without_any_the_task_is_called_as_it_is():
-    """Nothing stands around it."""
-
-    def call():
-        return 5
-
-    assert call is wrap((), context(), call)
-
-
 def test_around_an_async_task_both_kinds_may_stand():
     """One that awaits, and one that hands the awaitable on."""
 
@@ -137,13 +128,6 @@ def test_what_a_task_says_on_purpose_is_no_failure(middleware, word, is_async):
 
 
 @both
-def test_with_limit_counts_retry_later_too(is_async):
-    """It is an attempt that failed."""
-    with pytest.raises(Reject):
-        run(with_limit(1), context(1), RetryLater(5), is_async)
-
-
-@both
 def test_with_backoff_says_when_the_next_attempt_is(is_async):
     """By its own policy, with the attempt that failed."""
     doubling = with_backoff(base=10, cap="1m", jitter="none")
@@ -154,43 +138,11 @@ def test_with_backoff_says_when_the_next_attempt_is(is_async):
         assert timedelta(seconds=seconds) == caught.value.delay
 
 
-@both
-@pytest.mark.parametrize(
-    "ctx, error",
-    [(context(5), ValueError("x")), (context(1), RetryLater(7))],
-    ids=["last attempt", "RetryLater"],
-)
-def test_with_backoff_leaves_alone_what_is_decided(ctx, error, is_async):
-    """The last failure, and a task that says itself when."""
-    with pytest.raises(type(error)) as caught:
-        run(with_backoff(), ctx, error, is_async)
-
-    assert error is caught.value
-
-
-def test_with_backoff_takes_a_function():
-    """Of the attempt and the error, as Retry does."""
-    with pytest.raises(RetryLater) as caught:
-        run(
-            with_backoff(lambda attempt, error: len(str(error)), jitter="none"),
-            context(1),
-            ValueError("four"),
-            False,
-        )
-    assert timedelta(seconds=4) == caught.value.delay
-
-
 @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "3", None, 32_768])
 def test_a_limit_is_a_number_of_attempts(limit):
     """What cannot be one is refused where it is written."""
     with pytest.raises(DeclarationError, match=r"with_limit\(.*from 1 to 32,767"):
         with_limit(limit)
-
-
-def test_the_policy_of_with_backoff_is_checked():
-    """As that of Retry."""
-    with pytest.raises(DeclarationError, match="backoff='fast'"):
-        with_backoff("fast")
 
 
 # Declared ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import connection, transaction
 from django.test.utils import override_settings
 
 from django_pgqueue.exceptions import (
@@ -18,7 +18,6 @@ from django_pgqueue.exceptions import (
     WrongState,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
-from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.payload import decode
 from tests.app.models import Order
@@ -61,52 +60,6 @@ def test_a_retry_makes_waiting_jobs_due_and_redrives_dead_letters(heard):
     assert ["a", "b"] == sorted(heard())
 
 
-def test_a_redrive_takes_dead_letters_alone(heard):
-    """A job that waits is not theirs to hurry."""
-    waiting, dead = make_job(visible_at=HOUR), make_dead_letter(queue="mail")
-
-    assert [dead.pk] == operate.redrive([waiting.pk, dead.pk])
-    assert 1 == Job.objects.scheduled().count()
-    assert ["mail"] == heard()
-
-
-def test_a_redrive_can_go_to_another_queue(heard):
-    """All of them, and that queue is woken."""
-    ids = [make_dead_letter(queue=name).pk for name in ("a", "b")]
-
-    assert ids == sorted(operate.redrive(ids, queue="slow"))
-    assert {"slow"} == set(Job.objects.values_list("queue", flat=True))
-    assert ["slow"] == heard()
-
-
-def test_claims_are_told_of_jobs_that_take_turns(heard):
-    """Nobody lets them through; of others in lanes, those who do are told."""
-    lane = {"lane": "a", "lane_policy": "fair", "lane_capacity": 9}
-    waiting = make_job(queue="mail", run_after=HOUR, **lane)
-    dead = make_dead_letter(queue="slow", **lane)
-
-    assert [waiting.pk, dead.pk] == operate.retry([waiting.pk, dead.pk])
-    assert ["!fair:mail", "!fair:slow"] == sorted(heard())
-
-
-def test_nothing_is_woken_for_nothing(heard):
-    """No id, or none that fits."""
-    make_leased_job()
-
-    assert ([], []) == (operate.retry([]), operate.redrive([1, 2]))
-    assert [] == heard()
-
-
-def test_a_row_that_the_queue_refuses_moves_nothing():
-    """Somebody wrote it by hand; the transaction of the caller stays usable."""
-    good, bad = make_dead_letter(), make_dead_letter(max_attempts=0)
-
-    with transaction.atomic():
-        with pytest.raises(IntegrityError, match="attempt_counts"):
-            operate.redrive([good.pk, bad.pk])
-        assert 2 == DeadLetter.objects.count()
-
-
 # Cancel -------------------------------------------------------------------------------
 
 
@@ -125,13 +78,6 @@ def test_a_cancel_archives_what_waits_and_asks_what_runs(heard):
     assert ["!cancel"] == heard()
 
 
-def test_a_cancel_of_what_waits_wakes_nobody(heard):
-    """There is nothing to look at."""
-    operate.cancel([make_job().pk])
-
-    assert [] == heard()
-
-
 def test_a_cancel_rolls_back_with_its_caller(heard):
     """The job is as it was, and nobody was woken."""
     job, running = make_job(), make_leased_job()
@@ -142,23 +88,6 @@ def test_a_cancel_rolls_back_with_its_caller(heard):
 
     assert 2 == Job.objects.filter(cancel_requested_at=None).count()
     assert [] == heard()
-
-
-@pytest.mark.parametrize("is_open", [False, True], ids=["alone", "in a transaction"])
-@pytest.mark.parametrize("what", ["cancel", "set_aside"])
-def test_a_day_that_the_archive_lacks_is_made(cursor, what, is_open):
-    """The leader was away for a week, or there is none."""
-    row = make_job() if what == "cancel" else make_dead_letter()
-    cursor.execute("SELECT (now() AT TIME ZONE 'UTC')::date")
-    drop_partition(cursor, cursor.fetchone()[0])
-
-    if is_open:
-        with transaction.atomic():
-            getattr(operate, what)([row.pk])
-    else:
-        getattr(operate, what)([row.pk])
-
-    assert "cancelled" == ArchivedJob.objects.get(pk=row.pk).state
 
 
 # Edit ---------------------------------------------------------------------------------
@@ -234,15 +163,6 @@ def test_what_is_not_given_stays_to_the_digit():
     assert {"order": gone} == Job.objects.get().kwargs
 
 
-def test_the_arguments_of_an_unknown_task_can_be_edited():
-    """Its code may be deployed later; nothing is known of its signature."""
-    job = make_dead_letter(task="gone.task", reason="unknown_task")
-
-    operate.edit(job.pk, args=[1, 2, 3])
-
-    assert [1, 2, 3] == DeadLetter.objects.get().args
-
-
 MISFITS = {
     "nothing": ({}, r"^job \d+: arguments are not given"),
     "args a dict": ({"args": {}}, r"args is a dict; it must be a list or a tuple"),
@@ -288,16 +208,6 @@ def test_arguments_that_do_not_fit_are_refused(given, problem):
         assert 1 == Job.objects.filter(args=[1, 2], errors=[]).count()
 
 
-def test_a_value_that_holds_itself_is_refused():
-    """And no recursion ends the process."""
-    job = make_job(task="tests.app.tasks.noop")
-    loop = []
-    loop.append(loop)
-
-    with pytest.raises(InvalidArgument, match="nested deeper than 100 levels"):
-        operate.edit(job.pk, args=loop)
-
-
 @pytest.mark.parametrize("given", [{"args": ["x" * 600]}, {"kwargs": {"a": "ü" * 300}}])
 def test_arguments_that_are_too_large_are_refused(given):
     """Together with the part that stays."""
@@ -327,14 +237,6 @@ def test_stored_arguments_that_cannot_be_read_are_given_anew(name, value):
     operate.edit(dead.pk, args=[1], kwargs={})
 
     assert [1] == DeadLetter.objects.get().args
-
-
-def test_stored_arguments_of_the_wrong_kind_are_given_anew():
-    """The table of dead letters takes them from SQL."""
-    dead = make_dead_letter(task="tests.app.tasks.noop", args=7)
-
-    with pytest.raises(InvalidArgument, match="args is stored as a int; give it anew"):
-        operate.edit(dead.pk, kwargs={})
 
 
 @pytest.mark.parametrize(
@@ -374,32 +276,6 @@ def test_a_job_that_somebody_holds_is_not_edited(cursor):
 
 
 # Dead letters that nobody will fix ---------------------------------------------------
-
-
-def test_a_dead_letter_is_set_aside_by_somebody_for_a_reason():
-    """It goes to the archive; others are passed over."""
-    dead, job = make_dead_letter(), make_job()
-
-    assert [dead.pk] == operate.set_aside([dead.pk, job.pk], by="anna", reason="seen")
-
-    row = ArchivedJob.objects.get()
-    assert ("cancelled", "anna", "seen") == (
-        row.state,
-        row.errors[0]["by"],
-        row.errors[0]["message"],
-    )
-
-
-def test_a_dead_letter_is_deleted_for_good():
-    """Live and archived jobs are not."""
-    dead, job, archived = make_dead_letter(), make_job(), make_archived_job()
-
-    assert [dead.pk] == operate.delete_dead_letters([dead.pk, job.pk, archived.pk])
-    assert (0, 1, 1) == (
-        DeadLetter.objects.count(),
-        Job.objects.count(),
-        ArchivedJob.objects.count(),
-    )
 
 
 # Pause and resume ---------------------------------------------------------------------
@@ -444,22 +320,6 @@ def test_ids_that_are_no_ints_are_refused_before_sql(
         verb(ids)
 
 
-@every_verb
-def test_ids_that_no_job_can_have_are_passed_over(verb):
-    """They are larger than the column, or negative."""
-    assert [] == verb([2**63, 2**64, -1, 0])
-
-
-@every_verb
-def test_ids_may_come_twice_and_from_any_iterable(verb):
-    """Each row is moved once."""
-    row = (
-        make_job(visible_at=HOUR) if verb is TAKE_IDS["cancel"] else make_dead_letter()
-    )
-
-    assert [row.pk] == verb(iter([row.pk, row.pk]))
-
-
 @pytest.mark.parametrize(
     "call,problem",
     [
@@ -484,14 +344,3 @@ def test_texts_that_cannot_be_stored_are_refused_before_sql(
     """The error names the argument and the limit."""
     with django_assert_num_queries(0), pytest.raises(InvalidOption, match=problem):
         call()
-
-
-def test_what_happens_at_once_with_a_claim_is_passed_over(cursor):
-    """Nobody waits: the row is the claim's."""
-    row = make_dead_letter()
-
-    with cursor.connection.transaction():
-        cursor.execute("SELECT 1 FROM pgqueue_dead_letter FOR UPDATE")
-        assert [] == operate.redrive([row.pk])
-        assert [] == operate.delete_dead_letters([row.pk])
-        assert [] == operate.set_aside([row.pk])

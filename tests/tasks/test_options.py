@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -14,11 +13,10 @@ from django_pgqueue.models import Job
 from django_pgqueue.options.checks import (
     check_priority,
     check_queue,
-    check_settle,
     check_when,
 )
 from django_pgqueue.options.marks import check_headers
-from django_pgqueue.tasks.options import CallOptions, TaskOptions
+from django_pgqueue.tasks.options import TaskOptions
 
 HOUR = timedelta(hours=1)
 
@@ -85,19 +83,6 @@ def test_without_any_say_the_defaults_hold(settings, declared):
     )
 
 
-@pytest.mark.parametrize("zero", [{"priority": 0, "retries": 0}])
-def test_zero_is_a_say(settings, zero):
-    """It is not taken for nothing."""
-    settings.PGQUEUE = {"DEFAULTS": {"priority": 9, "retries": 9}}
-
-    by_task = TaskOptions(priority=0, retries=Retry(max_attempts=1))
-    settings_alone = TaskOptions().for_queue("x", get_settings())
-    options = by_task.for_queue("x", get_settings())
-
-    assert (9, 10) == (settings_alone.priority, settings_alone.retry.max_attempts)
-    assert (0, 1) == (options.priority, options.retry.max_attempts)
-
-
 @pytest.mark.django_db
 def test_the_call_wins_over_all(layers):
     """Its queue decides which queue's options are asked."""
@@ -146,37 +131,15 @@ def test_using_again_replaces_what_is_said_and_keeps_the_rest(layers):
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "_", "9", "A.b-c_d", "x" * 63, "default", "mail.eu-1"]
-)
-def test_a_queue_name_is_what_needs_no_quoting(name):
-    """In a shell, a URL and a log line."""
-    assert name == check_queue(name)
-
-
-@pytest.mark.parametrize(
     "name",
     [
         "",
-        " ",
         "a b",
-        "a/b",
-        "../x",
-        "a;drop",
-        "%s",
-        'a"b',
         "ä",
-        "*",
-        "a,b",
-        "-a",
         ".a",
         "x" * 64,
-        "x" * 10000,
-        "a\n",
         "a\x00",
         None,
-        5,
-        b"a",
-        ["a"],
     ],
     ids=lambda name: repr(name)[:12],
 )
@@ -184,12 +147,6 @@ def test_other_queue_names_are_refused(name):
     """The error says what a name may be."""
     with pytest.raises(InvalidOption, match="a queue name has 1 to 63 characters"):
         check_queue(name)
-
-
-@pytest.mark.parametrize("value", [-100, 0, 100])
-def test_a_priority_is_from_minus_to_plus_one_hundred(value):
-    """Django's scale, higher first."""
-    assert value == check_priority(value)
 
 
 @pytest.mark.parametrize(
@@ -201,26 +158,12 @@ def test_another_priority_is_refused(value):
         check_priority(value)
 
 
-def test_a_settle_strength_is_one_of_two():
-    """Later ones come with their own issue."""
-    assert ("immediate", "batched") == (
-        check_settle("immediate"),
-        check_settle("batched"),
-    )
-    with pytest.raises(InvalidOption, match="one of immediate, batched"):
-        check_settle("atomic")
-
-
 @pytest.mark.parametrize(
     "value, seconds",
     [
         (0, 0),
-        (1.5, 1.5),
-        (HOUR, 3600),
         ("250ms", 0.25),
-        ("90s", 90),
         (" 5 m ", 300),
-        ("24h", 86_400),
         ("7d", 604_800),
         ("1.5w", 907_200),
     ],
@@ -228,13 +171,6 @@ def test_a_settle_strength_is_one_of_two():
 def test_a_duration_counts_from_the_clock_of_the_database(value, seconds):
     """So it stays a duration until it is there."""
     assert (None, timedelta(seconds=seconds)) == check_when("run_after", value)
-
-
-def test_a_moment_stays_a_moment():
-    """Of any zone; a naive one is in the current time zone."""
-    aware = datetime(2030, 7, 1, 12, tzinfo=ZoneInfo("Asia/Tokyo"))
-
-    assert (aware, None) == check_when("run_after", aware)
 
 
 def test_a_naive_moment_is_in_the_current_time_zone(settings):
@@ -252,25 +188,11 @@ def test_a_naive_moment_is_in_the_current_time_zone(settings):
     "value, message",
     [
         (-1, "run_after is -1; it must be zero or longer"),
-        (-HOUR, "it must be zero or longer"),
         (1e12, "the longest is 3653 d"),
-        (10**400, "the longest is 3653 d"),
-        (timedelta(days=10**7), "the longest is 3653 d"),
         (float("nan"), "run_after=nan: it must be finite"),
-        (float("inf"), "run_after=inf: it must be finite"),
-        ("infinity", "run_after is 'infinity', which is no duration"),
-        ("", "which is no duration"),
         ("-5m", "which is no duration"),
-        ("5 parsecs", "which is no duration"),
-        ("\u0665m", "which is no duration"),
-        ("2030-01-01", "which is no duration"),
         (True, "which is no duration"),
-        (None, "which is no duration"),
         (datetime.max.replace(tzinfo=UTC), "in the years 1900 to 9000"),
-        (datetime.min.replace(tzinfo=UTC), "in the years 1900 to 9000"),
-        (datetime.max.replace(tzinfo=ZoneInfo("Asia/Tokyo")), "years 1900 to 9000"),
-        (datetime.min.replace(tzinfo=ZoneInfo("Asia/Tokyo")), "years 1900 to 9000"),
-        (datetime(1899, 12, 31, 23, tzinfo=UTC), "in the years 1900 to 9000"),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -296,10 +218,3 @@ def test_headers_of_the_package_are_its_own():
         with pytest.raises(InvalidOption, match=r"begin with 'pgqueue.' are reserved"):
             check_headers({key: 1})
     assert {"pgqueue": 1} == check_headers({"pgqueue": 1})
-
-
-@pytest.mark.parametrize("value", [-1, True, "5", 1.5, 32_767])
-def test_retries_of_a_call_are_refused_as_an_option(value):
-    """With the error that all options of a call have."""
-    with pytest.raises(InvalidOption, match=r"retries=|max_attempts="):
-        CallOptions().with_(retries=value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict
 from functools import partial
 from itertools import combinations
 
@@ -77,26 +76,3 @@ def test_a_call_fits_where_bind_says_so(function, takes_context):
         assert by_place is None or not parameters.fit_all([args, tuple(args)])
         by_name = said(partial(signature.bind, *before, **kwargs))
         assert by_name is None or not parameters.fit_all([kwargs, dict(kwargs)])
-
-
-@pytest.mark.parametrize("function", [two, named, named_optional, only_named])
-def test_plain_parameters_are_obvious(function):
-    """It is an optimisation, so it must not be out of use."""
-    parameters = Parameters(function, takes_context=False)
-    every = dict.fromkeys(inspect.signature(function).parameters, 1)
-
-    assert parameters.fit_all([every, every])
-    assert parameters._obviously_fit((), every)
-
-
-def test_some_that_fit_do_not_speak_for_the_rest():
-    """Neither do kinds that only one of them has."""
-    parameters = Parameters(two, takes_context=False)
-
-    assert parameters.fit_all([{"a": 1}, {"a": 1, "b": 2}])
-    assert parameters.fit_all([(1,), [1, 2]])
-    assert not parameters.fit_all([{"a": 1}, {"b": 2}])
-    assert not parameters.fit_all([(1,), (1, 2, 3)])
-    assert not parameters.fit_all([{"a": 1}, (1,)])
-    assert not parameters.fit_all([{"a": 1}, OrderedDict(a=1)])
-    assert not parameters.fit_all([{"a": 1}, "a"])

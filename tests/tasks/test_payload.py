@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import enum
 import json
-import socket
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import defaultdict, namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import partial
-from ipaddress import ip_address
-from pathlib import PurePosixPath
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import mark_safe
@@ -25,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_pgqueue import InvalidArgument, PayloadTooLarge, Reject, UndecodablePayload
-from django_pgqueue.models import Job
 from django_pgqueue.tasks.payload import (
     DEPTH_MAX,
     TAG,
@@ -110,46 +104,18 @@ def test_every_value_comes_back_as_it_went(value):
     assert exactly(value) == exactly(again(value))
 
 
-@given(nested(SCALARS.filter(lambda v: not isinstance(v, float) or abs(v) < 1e16)))
-def test_plain_json_is_stored_as_plain_json(value):
-    """Other languages read it without knowing this package."""
-    args, kwargs = written(value, key=value)
-
-    assert ([value], {"key": value}) == (json.loads(args), json.loads(kwargs))
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "value",
     [
-        2**53 + 1,
-        2**63,
-        -(2**63),
         10**4_000,
-        -(10**4_000),
-        0.1,
-        1e16,
-        -1e16,
-        1e308,
         5e-324,
-        "😀",
-        "e\u0301 is not \u00e9",
-        "\u202eright to left",
-        "\\u0000 is text",
-        "\x01\x1f\x7f\u2028",
-        "'; DROP TABLE pgqueue_job; --",
-        "%s %(a)s {}",
+        "\x01\x1f\x7f\u2028 %s \\u0000 '; DROP TABLE pgqueue_job; --",
         {"a.b": 1, "": 2, "😀": 3, "'": 4},
-        Decimal("1.10"),
         Decimal("1E+999999"),
-        Decimal("-0"),
-        datetime.max,  # noqa: DTZ901
-        datetime.min,  # noqa: DTZ901
-        datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN),
         datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1),
         datetime(1, 1, 1, tzinfo=UTC),
         time(12, 30, tzinfo=UTC),
-        timedelta.max,
         timedelta.min,
         b"\x00\xff",
     ],
@@ -169,14 +135,6 @@ def test_a_value_survives_the_database(value):
     assert exactly(plain(value)) == exactly(got) == exactly(named["key"])
 
 
-@pytest.mark.django_db
-def test_jsonb_folds_minus_zero():
-    """Documented by PostgreSQL: it has numbers, not floats."""
-    job = Job.objects.get(pk=noop.delay(-0.0).id)
-
-    assert "0.0" == repr(job.args[0])
-
-
 class Colour(str, enum.Enum):  # noqa: UP042
     """Text with a name."""
 
@@ -187,12 +145,6 @@ class Level(enum.IntEnum):
     """A number with a name."""
 
     HIGH = 3
-
-
-class Plain(enum.Enum):
-    """A name for a text."""
-
-    ONE = "one"
 
 
 class Opaque(enum.Enum):
@@ -208,10 +160,6 @@ class Half(float):
     """A float of a library's own."""
 
 
-class Big(int):
-    """An int of a library's own."""
-
-
 @pytest.mark.parametrize(
     "value, expected",
     [
@@ -219,14 +167,9 @@ class Big(int):
         (Point(1, 2), [1, 2]),
         (Colour.RED, "red"),
         (Level.HIGH, 3),
-        (Plain.ONE, "one"),
-        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (defaultdict(list, a=[1]), {"a": [1]}),
         (mark_safe("<b>"), "<b>"),
-        ({mark_safe("k"): Colour.RED}, {"k": "red"}),
-        ({Colour.RED: 1}, {"red": 1}),
         (Half(0.5), 0.5),
-        (Big(7), 7),
     ],
     ids=repr,
 )
@@ -278,24 +221,6 @@ def test_a_model_instance_that_is_gone_rejects_the_job():
         decode(*payload)
 
 
-@pytest.mark.django_db
-def test_an_instance_that_a_manager_hides_is_still_found():
-    """As a foreign key finds it: by the base manager."""
-    kind = ContentType.objects.get_for_model(Order)
-
-    assert kind == again(kind)
-
-
-@pytest.mark.django_db
-def test_a_deleted_instance_is_refused():
-    """It has no key any more."""
-    order = Order.objects.create(name="x")
-    order.delete()
-
-    with pytest.raises(InvalidArgument, match=r"args\[0\] is an unsaved testapp.Order"):
-        written(order)
-
-
 def test_what_depends_on_the_moment_of_evaluation_is_refused(db):
     """And no query is sent to find that out."""
     lazy_user = SimpleLazyObject(lambda: get_user_model()(username="x"))
@@ -326,40 +251,19 @@ class Unprintable:
     "value, problem",
     [
         (float("nan"), "is nan, which JSON cannot hold"),
-        (float("inf"), "is inf, which JSON cannot hold"),
-        (Half("-inf"), "is -inf, which JSON cannot hold"),
         ("a\x00b", "holds a NUL character"),
         ("\ud800", "holds a lone surrogate"),
-        (mark_safe("\x00"), "holds a NUL character"),
         ({"a\x00": 1}, "holds a NUL character"),
-        ({"\udfff": 1}, "holds a lone surrogate"),
         ({1: "a", "1": "b"}, "has the key 1; JSON keys are text"),
-        ({None: 1}, "has the key None; JSON keys are text"),
-        ({True: 1}, "has the key True; JSON keys are text"),
-        ({Unprintable(): 1}, "JSON keys are text"),
         ({TAG: "model"}, f"has the key '{TAG}', which is reserved"),
         (10**5_000, "has more than 4,300 digits"),
-        (-(10**5_000), "has more than 4,300 digits"),
         (Decimal("NaN"), "is NaN, which is no number"),
-        (Decimal("-Infinity"), "is -Infinity, which is no number"),
         (time(12, tzinfo=BERLIN), "its offset depends on the date"),
         (Opaque.PAIR, "is <Opaque.PAIR.*an Enum without a str or int value"),
         ({1, 2}, "is a builtins.set, which cannot be stored"),
-        (frozenset(), "is a builtins.frozenset, which cannot be stored"),
-        (memoryview(b""), "is a builtins.memoryview, which cannot be stored"),
-        (bytearray(), "is a builtins.bytearray, which cannot be stored"),
-        (PurePosixPath("/"), "is a pathlib.*PurePosixPath, which cannot be stored"),
-        (ip_address("::1"), "is a ipaddress.IPv6Address, which cannot be stored"),
-        (1j, "is a builtins.complex, which cannot be stored"),
-        (object(), "is a builtins.object, which cannot be stored"),
         (Unprintable(), r"is a .*Unprintable, which cannot be stored"),
-        (print, "is a builtins.builtin_function_or_method"),
-        (lambda: 0, "is a builtins.function"),
         ((n for n in ()), "is a builtins.generator"),
-        (partial(print), "is a functools.partial"),
         (Order, "which cannot be stored"),
-        (ValueError("x"), "is a builtins.ValueError"),
-        (socket.AF_INET.__class__, "which cannot be stored"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
@@ -402,22 +306,6 @@ def test_one_hundred_levels_travel_and_one_more_does_not():
         written(deep(DEPTH_MAX))
 
 
-@pytest.mark.parametrize("levels", [1_200, 60_000])
-def test_no_depth_breaks_the_interpreter(levels):
-    """A refusal, not a RecursionError."""
-    with pytest.raises(InvalidArgument, match="deeper than 100 levels"):
-        written(deep(levels))
-
-
-def test_what_holds_itself_is_refused():
-    """Lists and dicts alike."""
-    circle: list = []
-    circle.append({"again": circle})
-
-    with pytest.raises(InvalidArgument, match="deeper than 100 levels, or holds itsel"):
-        written(circle)
-
-
 def test_the_limit_counts_bytes_not_characters():
     """Of args and kwargs together, as UTF-8; the limit itself is allowed."""
     args, kwargs = '["ä"]', '{"k":"😀"}'
@@ -443,15 +331,10 @@ def test_the_limit_counts_bytes_not_characters():
         ("{}", "{}", "args must be a JSON array.*not dict and dict"),
         ("[]", "[]", "kwargs a JSON object, not list and list"),
         ("[1" + "0" * 5_000 + "]", "{}", "stored JSON cannot be read"),
-        ("[" * 60_000 + "]" * 60_000, "{}", "stored JSON cannot be read"),
         ("[{", "{}", "stored JSON cannot be read"),
         ('[{"__pgqueue__": "pickle", "value": ""}]', "{}", "unknown type 'pickle'"),
         ('[{"__pgqueue__": "uuid"}]', "{}", "stored uuid cannot be read"),
-        ('[{"__pgqueue__": "uuid", "value": 5}]', "{}", "cannot be read"),
-        ('[{"__pgqueue__": "decimal", "value": "x"}]', "{}", "stored decimal"),
         ('[{"__pgqueue__": "timedelta", "value": [1]}]', "{}", "stored timedelta"),
-        ('[{"__pgqueue__": "bytes", "value": 1}]', "{}", "stored bytes"),
-        ('[{"__pgqueue__": "model"}]', "{}", "stored model cannot be read"),
         (
             '[{"__pgqueue__": "model", "value": "no.such", "pk": 1, "db": "default"}]',
             "{}",

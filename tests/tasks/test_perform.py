@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +14,6 @@ from django_pgqueue.conf import parse
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import Inline
 from django_pgqueue.tasks.outcome import (
-    Cancelled,
     Expired,
     GaveUp,
     Performed,
@@ -23,7 +21,7 @@ from django_pgqueue.tasks.outcome import (
     Succeeded,
 )
 from django_pgqueue.tasks.perform import perform, timed_out
-from django_pgqueue.tasks.prepare import Prepared, prepare, refuse
+from django_pgqueue.tasks.prepare import Prepared, prepare
 from django_pgqueue.tasks.raised import Snooze
 from django_pgqueue.tasks.settlement import ended, error_entry
 from tests.app import tasks as sample
@@ -83,46 +81,6 @@ def performed(declared):
 
 
 # Before the attempt ------------------------------------------------------------------
-
-
-def test_a_job_that_may_run_is_not_refused():
-    """None: run it."""
-    assert refuse(claimed(), SETTINGS) is None
-
-
-@pytest.mark.parametrize(
-    "fields, outcome",
-    [
-        ({"expired": True}, Expired()),
-        ({"attempt": 6, "delivery": 6}, GaveUp("exhausted")),
-        ({"crashes": 3, "last_error": "worker_lost"}, GaveUp("worker_lost")),
-        ({"cancel_requested": True}, Cancelled()),
-        ({"delivery": 101}, GaveUp("exhausted")),
-    ],
-)
-def test_the_policy_is_asked_with_the_settings(fields, outcome):
-    """CRASHES_MAX is 3, DELIVERIES_MAX 100."""
-    job = claimed(**fields)
-
-    assert outcome == refuse(job, SETTINGS).outcome
-    assert refuse(job, SETTINGS).ran_seconds is None
-
-
-@pytest.mark.parametrize(
-    "headers, refused",
-    [
-        ({"pgqueue.deliveries_before": 100}, False),
-        ({"pgqueue.deliveries_before": 101}, True),
-        ({"pgqueue.deliveries_before": -5}, True),
-        ({"pgqueue.deliveries_before": "many"}, True),
-        ({"x": "pgqueue.deliveries_before"}, True),
-    ],
-)
-def test_deliveries_count_anew_after_a_redrive(headers, refused):
-    """A header that makes no sense counts nothing."""
-    job = claimed(delivery=101, headers=json.dumps(headers))
-
-    assert refused is (refuse(job, SETTINGS) is not None)
 
 
 def test_a_job_is_prepared_from_its_row():
@@ -194,9 +152,6 @@ def test_a_database_that_cannot_be_asked_is_a_failed_attempt(attempt, outcome):
             GaveUp,
         ),
         (json.dumps({"pgqueue.unknown_since": "soon"}), Retried),
-        (json.dumps({"pgqueue.unknown_since": 5}), Retried),
-        (json.dumps({"pgqueue.unknown_since": "2026-11-20T10:00:00"}), Retried),
-        ("[", Retried),
     ],
 )
 def test_a_job_of_an_unknown_task_is_held_and_then_given_up(headers, expected):
@@ -225,23 +180,12 @@ def test_a_task_that_returns_has_succeeded():
     )
 
 
-def test_none_is_no_result(performed):
-    """Nothing is stored for it."""
-    assert performed(lambda: None).result is None
-    assert "false" == performed(lambda: False).result
-    assert '""' == performed(lambda: "").result
-
-
 @pytest.mark.parametrize(
     "error",
     [
         ValueError("x"),
         SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit(),
         BaseExceptionGroup("many", [ValueError()]),
-        RecursionError(),
-        MemoryError(),
     ],
     ids=repr,
 )
@@ -273,18 +217,6 @@ def test_a_back_off_function_that_raises_does_not_cost_the_job(performed):
     assert isinstance(result.error, ValueError)
 
 
-def test_a_bare_timeout_says_what_the_limit_was(performed):
-    """It is raised from outside, as a class."""
-
-    def function():
-        raise TaskTimeout
-
-    result = performed(function, timeout=2, attempt=5)
-
-    assert GaveUp("timeout") == result.outcome
-    assert "of.test ran longer than its timeout of 2 s." == str(result.error)
-
-
 def test_a_timeout_that_came_late_is_a_failed_attempt():
     """The task was done and its worker was not."""
     job = claimed("tests.app.tasks.with_options", attempt=3, max_attempts=3)
@@ -303,16 +235,6 @@ def test_a_result_that_cannot_be_stored_costs_the_result_alone():
     note = json.loads(performed.note)
     assert "result" == note["kind"]
     assert "not stored: value is a builtins.object" in note["message"]
-
-
-@pytest.mark.parametrize("limit, is_stored", [(6, True), (5, False)])
-def test_the_limit_of_a_result_counts_bytes(performed, limit, is_stored):
-    """An emoji has four, and the quotes are two more."""
-    result = performed(lambda: "😀", parse({"RESULT_BYTES_MAX": limit}))
-
-    assert is_stored is (result.result is not None)
-    assert is_stored is (result.note is None)
-    assert Succeeded() == result.outcome
 
 
 # What is written ---------------------------------------------------------------------
@@ -393,35 +315,6 @@ def test_an_error_that_the_database_would_refuse_is_escaped(error, message):
     entry.encode()
 
 
-def test_long_errors_keep_their_beginning_and_their_end():
-    """And say how much is left out."""
-
-    def function():
-        raise ValueError("<" + "x" * 100_000 + ">")
-
-    entry = json.loads(error_entry(*failed(function), worker="w", waited=0))
-
-    message, trace = entry["message"], entry["traceback"]
-    assert message.startswith("<x")
-    assert message.endswith("x>")
-    assert "… 97,954 characters …" in message
-    assert 2_048 <= len(message) < 2_100
-    assert trace.startswith("Traceback")
-    assert 16_384 <= len(trace) < 16_500
-
-
-def test_an_endless_recursion_leaves_a_short_entry():
-    """Its traceback would be a thousand frames."""
-
-    def function():
-        function()
-
-    entry = error_entry(*failed(function), worker="w", waited=0)
-
-    assert "RecursionError" in json.loads(entry)["type"]
-    assert len(entry) < 20_000 + sys.getrecursionlimit()
-
-
 @pytest.mark.parametrize(
     "performed, expected",
     [
@@ -452,25 +345,6 @@ def test_a_settle_writes_what_the_outcome_says(performed, expected):
 
     assert (7, 1) == (row.id, row.delivery)
     assert expected == {name: getattr(row, name) for name in expected}
-
-
-def test_a_failure_leaves_its_error(declared):
-    """With every retry and with the dead letter."""
-    job, performed = failed(raises_value_error)
-    for outcome in (performed.outcome, GaveUp("exhausted")):
-        performed.outcome = outcome
-        row = ended(job, performed, worker="w", waited=0)
-        assert "out of luck" == json.loads(row.error)["message"]
-
-
-@pytest.mark.django_db
-def test_a_task_gets_the_row_that_it_was_given():
-    """Fetched when the job is prepared."""
-    order = Order.objects.create(name="x")
-
-    prepared = prepare(claimed(args=stored_order(order.pk)), SETTINGS)
-
-    assert [order] == prepared.args
 
 
 # Policies, middleware, contexts ------------------------------------------------------
@@ -528,123 +402,6 @@ def test_a_manual_task_says_what_follows(with_control, speak, outcome, result):
         performed.result,
         performed.settled,
     )
-
-
-def test_a_manual_task_that_says_nothing_has_failed(with_control):
-    """It would be lost, or stay leased for ever, otherwise."""
-    performed = with_control(lambda context: 5, ack_policy="manual")
-
-    assert isinstance(performed.outcome, Retried)
-    assert "of.test returned without a word" in str(performed.error)
-
-
-def test_a_failure_after_the_word_does_not_change_it(with_control):
-    """It is noted."""
-
-    def manual(context):
-        context.ack()
-        raise ValueError("late")
-
-    performed = with_control(manual, ack_policy="manual")
-
-    assert Succeeded() == performed.outcome
-    assert "late" == str(performed.error)
-
-
-def test_a_failure_after_a_cancel_is_a_cancel(with_control):
-    """The task did not look at its context; that is all the same."""
-    performed = with_control(fail, is_cancelled=True)
-
-    assert Cancelled() == performed.outcome
-    assert isinstance(performed.error, ValueError)
-
-
-def test_middleware_is_around_the_task_the_first_one_outermost(with_control):
-    """It sees the context, and what it returns is the result."""
-    seen = []
-
-    def named(name):
-        def middleware(context, call_next):
-            seen.append((name, context.attempt))
-            value = call_next()
-            seen.append((name, value))
-            return f"{name}({value})"
-
-        return middleware
-
-    performed = with_control(
-        lambda context: "task", middleware=[named("outer"), named("inner")]
-    )
-
-    assert '"outer(inner(task))"' == performed.result
-    assert [
-        ("outer", 1),
-        ("inner", 1),
-        ("inner", "task"),
-        ("outer", "inner(task)"),
-    ] == seen
-
-
-def test_middleware_can_keep_a_task_from_running_or_replace_its_failure(with_control):
-    """It is part of the task, as far as anybody else can tell."""
-
-    def refuse_all(context, call_next):
-        raise Reject("not today")
-
-    def swallow(context, call_next):
-        try:
-            return call_next()
-        except ValueError:
-            return "fixed"
-
-    assert GaveUp("rejected") == with_control(fail, middleware=[refuse_all]).outcome
-    assert '"fixed"' == with_control(fail, middleware=[swallow]).result
-
-
-def test_a_context_has_tags_and_a_key_that_an_edit_changes(with_control):
-    """Other arguments are another piece of work to those who are told the key."""
-    seen = []
-
-    def look(context):
-        seen.append(context)
-
-    headers = {"tags": ["a", "b"], "pgqueue.edits": 2}
-    with_control(look, fields={"headers": json.dumps(headers)})
-
-    (context,) = seen
-    assert (("a", "b"), "uuid-7.2") == (context.tags, context.idempotency_key)
-
-
-@pytest.mark.parametrize("tags", ["x", 5, {"a": 1}, None])
-def test_tags_that_are_no_list_are_none(with_control, tags):
-    """A row written by SQL may hold anything."""
-    seen = []
-
-    def look(context):
-        seen.append(context)
-
-    with_control(look, fields={"headers": json.dumps({"tags": tags})})
-
-    assert () == seen[0].tags
-
-
-def test_an_async_task_runs_where_there_is_no_loop(with_control):
-    """As in testing.drain()."""
-
-    async def coroutine(context):
-        return context.attempt
-
-    assert "1" == with_control(coroutine).result
-
-
-def test_the_age_of_a_job_counts_against_max_age(with_control):
-    """By the database's clock, from its enqueue."""
-    enqueued_at = NOW - timedelta(hours=2)
-    performed = with_control(
-        fail, fields={"enqueued_at": enqueued_at}, retries=Retry(max_age="1h")
-    )
-
-    assert GaveUp("exhausted") == performed.outcome
 
 
 # Atomic, inside of a test's transaction ----------------------------------------------

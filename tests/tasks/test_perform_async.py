@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-from datetime import timedelta
 
 import pytest
 
@@ -19,15 +17,12 @@ from django_pgqueue.tasks.outcome import (
     Retried,
     Succeeded,
 )
-from django_pgqueue.tasks.perform import perform, perform_async
+from django_pgqueue.tasks.perform import perform_async
 from django_pgqueue.tasks.prepare import prepare
 from django_pgqueue.tasks.raised import Snooze
-from django_pgqueue.tasks.settlement import error_entry
 from tests.tasks.test_perform import claimed
 
 SETTINGS = parse({})
-
-LATER = Retried(timedelta(seconds=5), gives_attempt_back=True, is_failure=False)
 
 
 def run(job, *, settings=SETTINGS, **options):
@@ -92,18 +87,6 @@ def test_whatever_it_raises_is_an_outcome(performed, error, outcome):
     assert (outcome, error) == (ended.outcome, ended.error)
 
 
-def test_a_traceback_begins_in_the_task(performed):
-    """Our own frames say nothing about it."""
-
-    async def fails():
-        raise ValueError("here")
-
-    job = claimed("async_task")
-    entry = json.loads(error_entry(job, performed(fails), worker="w", waited=0.0))
-
-    assert "in fails" in entry["traceback"].splitlines()[1]
-
-
 def test_a_cancel_that_was_asked_for_means_what_was_asked(performed):
     """The CancelledError is its cause, so that the traceback says where it waited."""
 
@@ -116,17 +99,6 @@ def test_a_cancel_that_was_asked_for_means_what_was_asked(performed):
     assert isinstance(ended.error, TaskTimeout)
     assert isinstance(ended.error.__cause__, asyncio.CancelledError)
     assert "ran longer than its timeout" in str(ended.error)
-
-
-def test_another_error_after_a_cancel_stays_what_it_is(performed):
-    """A task that fails while it tidies up has failed."""
-
-    async def fails():
-        raise ValueError("tidying up")
-
-    ended = performed(fails, job={"max_attempts": 1}, why_cancelled=TaskTimeout)
-
-    assert GaveUp("exhausted") == ended.outcome
 
 
 def test_any_failure_after_a_request_to_stop_is_a_cancel(performed):
@@ -145,30 +117,6 @@ def test_any_failure_after_a_request_to_stop_is_a_cancel(performed):
         for fails in ("true", "false")
     }
     assert {"true": Cancelled(), "false": Succeeded()} == outcomes
-
-
-def test_a_context_is_passed_and_its_words_count(performed):
-    """ack_policy="manual", with the awaiting forms."""
-
-    async def rejects(ctx):
-        await ctx.areject("no more")
-        return ctx.idempotency_key
-
-    ended = performed(rejects, takes_context=True, ack_policy="manual")
-
-    assert GaveUp("rejected") == ended.outcome
-
-
-def test_manual_without_a_word_is_a_failure(performed):
-    """Nobody would settle the job."""
-
-    async def silent(ctx):
-        return None
-
-    ended = performed(silent, takes_context=True, ack_policy="manual")
-
-    assert isinstance(ended.outcome, Retried)
-    assert "without a word" in str(ended.error)
 
 
 def test_ack_first_is_said_before_the_task_is_called(performed):
@@ -194,30 +142,6 @@ def test_ack_first_is_said_before_the_task_is_called(performed):
     assert isinstance(ended.error, ValueError)
 
 
-def test_middleware_stands_around_it(performed):
-    """Async, or a plain function that returns what goes on; the first is outermost."""
-    seen = []
-
-    async def outer(context, call_next):
-        seen.append("outer")
-        value = await call_next()
-        seen.append("outer again")
-        return value + 1
-
-    def inner(context, call_next):
-        seen.append("inner")
-        return call_next()
-
-    async def one():
-        seen.append("task")
-        return 1
-
-    ended = performed(one, middleware=[outer, inner])
-
-    assert "2" == ended.result
-    assert ["outer", "inner", "task", "outer again"] == seen
-
-
 def test_a_middleware_that_returns_no_awaitable_is_named_as_the_fault(performed):
     """The task was not called, so it did not succeed."""
 
@@ -231,16 +155,3 @@ def test_a_middleware_that_returns_no_awaitable_is_named_as_the_fault(performed)
 
     assert isinstance(ended.error, TypeError)
     assert "a middleware around an async task returned int" in str(ended.error)
-
-
-def test_without_a_loop_perform_runs_it_too(declared):
-    """In testing.drain(), say, where there is no event loop."""
-
-    async def add(left, right):
-        return left + right
-
-    task(name="async_task")(add)
-    job = claimed("async_task", args="[1, 2]")
-    ended = perform(job, prepare(job, SETTINGS), SETTINGS, installation="uuid")
-
-    assert (Succeeded(), "3") == (ended.outcome, ended.result)

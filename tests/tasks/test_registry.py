@@ -13,7 +13,7 @@ from asgiref.sync import iscoroutinefunction
 from django_pgqueue import DeclarationError, UnknownTask, task
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.registry import declared_names, find_task
-from django_pgqueue.tasks.task import AsyncTask, Task
+from django_pgqueue.tasks.task import AsyncTask
 from tests.app import tasks as sample
 
 pytestmark = pytest.mark.usefixtures("declared")
@@ -77,14 +77,6 @@ def test_an_alias_cannot_be_another_tasks_name(aliases):
     for name in ("late", "free"):
         with pytest.raises(UnknownTask):
             find_task(name)
-
-
-def test_a_name_cannot_be_another_tasks_alias():
-    """Neither way round."""
-    fresh("one", aliases=["other"])
-
-    with pytest.raises(DeclarationError, match="Two tasks are called 'other'"):
-        fresh("other")
 
 
 def test_a_reloaded_module_declares_its_tasks_anew(monkeypatch, tmp_path):
@@ -153,20 +145,14 @@ def nested():
 @pytest.mark.parametrize(
     "function, message",
     [
-        (async_generator, "async_generator is a generator"),
         (generator, "generator is a generator"),
         (nested(), "inner must be defined at module level, or declared with name="),
         (lambda: 0, "<lambda> must be defined at module level"),
         (Shop.method, "Shop.method is a method; declare a function at module level"),
-        (Shop.static, "Shop.static is a method"),
         (Shop.of_class, "takes a function defined with def"),
-        (Shop().method, "def or async def, not <bound method"),
-        (Shop, "def or async def, not <class"),
         (functools.partial(at_module_level), "takes a function defined with def"),
-        (len, "def or async def, not <built-in"),
         (sample.noop, "def or async def, not <Task"),
         (5, "def or async def, not 5"),
-        ("mail", "def or async def, not 'mail'"),
     ],
     ids=lambda value: getattr(value, "__qualname__", repr(value)[:20]),
 )
@@ -226,21 +212,10 @@ def test_with_a_name_a_nested_function_can_be_a_task():
     "options, message",
     [
         ({"name": ""}, "the name '' must have 1 to 255 characters"),
-        ({"name": "x" * 256}, "must have 1 to 255 characters"),
-        ({"name": 5}, "the name 5 must have 1 to 255 characters"),
         ({"name": "a\x00b"}, "must be printable text"),
-        ({"name": "a\nb"}, "must be printable text"),
-        ({"name": "\ud800"}, "must be printable text"),
         ({"aliases": "old.name"}, "aliases='old.name'.*must be a list"),
-        ({"aliases": [""]}, "the alias '' must have 1 to 255 characters"),
-        ({"queue": "a b"}, "queue='a b': a queue name has 1 to 63 characters"),
         ({"priority": 101}, "priority=101.*from -100 to 100"),
-        ({"priority": True}, "priority=True"),
         ({"retries": -1}, "retries=-1"),
-        ({"retries": "5"}, "retries='5'"),
-        ({"timeout": 0}, "timeout is 0; it must be longer than zero"),
-        ({"timeout": -1}, "timeout is -1"),
-        ({"timeout": float("inf")}, "timeout is inf"),
         ({"timeout": "soon"}, "timeout is 'soon'"),
         ({"settle": "later"}, "settle='later'"),
         ({"lease": "5m"}, r"@task has no option lease: .*LEASE_SECONDS.*timeout=….\.$"),
@@ -258,32 +233,9 @@ def test_options_out_of_range_are_refused_at_import(options, message):
     assert before == declared_names()
 
 
-def test_a_keyword_cannot_be_the_context():
-    """It is passed by position."""
-    with pytest.raises(DeclarationError, match="needs a first positional parameter"):
-
-        @task(name="x", takes_context=True)
-        def keyword_only(*, ctx):
-            pass
-
-
 def test_a_task_looks_like_its_function():
     """For help(), Sphinx and whoever reads a traceback."""
     assert "noop" == sample.noop.__name__ == sample.noop.__wrapped__.__name__
     assert "Take anything and do nothing." == sample.noop.__doc__
     assert "tests.app.tasks" == sample.noop.__module__
     assert "<Task tests.app.tasks.noop>" == repr(sample.noop)
-
-
-def test_attributes_of_a_function_do_not_become_the_tasks():
-    """Another decorator may have set any name."""
-
-    def function():
-        return 1
-
-    function.name = function.options = function.function = function.mark = "theirs"
-    declared = task(name="marked")(function)
-
-    assert isinstance(declared, Task)
-    assert ("marked", "theirs", 1) == (declared.name, declared.mark, declared())
-    assert declared.options.queue is None

@@ -18,7 +18,7 @@ from django_pgqueue import (
     UndecodablePayload,
     WrongState,
 )
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import Job
 from django_pgqueue.queues.find import FIND
 from django_pgqueue.tasks.payload import encode_value
 from django_pgqueue.tasks.result import JobResult
@@ -64,25 +64,6 @@ def test_a_job_has_one_status_wherever_its_row_is(make, columns, expected):
     assert row == result.job
 
 
-def test_what_is_known_is_read_once_until_refreshed():
-    """One query; then none until refresh() asks for another."""
-    result = add.delay(1, 2)
-    with CaptureQueriesContext(connection) as queries:
-        before = (result.status, result.attempt, result.result, result.errors)
-    drain()
-
-    assert ("ready", 0, None, []) == before
-    assert 1 == len(queries)
-    assert "ready" == result.status
-    assert result is result.refresh()
-    assert ("succeeded", 1, 3, None) == (
-        result.status,
-        result.attempt,
-        result.result,
-        result.reason,
-    )
-
-
 def test_a_dead_letter_tells_its_reason_and_its_errors():
     """One entry per failed attempt."""
     result = fails_once.delay("out of luck")
@@ -95,15 +76,6 @@ def test_a_dead_letter_tells_its_reason_and_its_errors():
     )
 
 
-def test_a_job_is_followed_from_table_to_table():
-    """The row that .job returns is the one of the moment."""
-    done, dead = noop.delay(), fails_once.delay()
-    assert {Job} == {type(done.job), type(dead.job)}
-    drain()
-
-    assert (ArchivedJob, DeadLetter) == (type(done.job), type(dead.job))
-
-
 @pytest.mark.parametrize(
     "attribute", ["status", "attempt", "result", "reason", "errors"]
 )
@@ -114,14 +86,6 @@ def test_a_job_that_is_nowhere_is_an_error(attribute):
 
     assert 5 == caught.value.job_id
     assert JobResult(5).job is None
-
-
-def test_results_of_one_job_are_equal():
-    """So they can be kept in sets and compared in tests."""
-    assert JobResult(5) == JobResult(5) != JobResult(6)
-    assert 1 == len({JobResult(5), JobResult(5)})
-    assert JobResult(5) != 5
-    assert "<JobResult 5>" == repr(JobResult(5))
 
 
 # Waiting for a result ----------------------------------------------------------------
@@ -216,17 +180,6 @@ def test_get_raises_for_a_job_that_will_never_succeed(
     )
 
 
-def test_a_failed_job_tells_its_last_error():
-    """The type and the message of the exception."""
-    result = fails_once.delay("out of luck")
-    drain()
-
-    with pytest.raises(
-        JobFailed, match=r"\(exhausted\)\. tests\.app\.tasks\.Unlucky: out of luck"
-    ):
-        result.get()
-
-
 @both
 def test_get_waits_no_longer_than_told(get):
     """The time is a duration; zero is one look."""
@@ -245,13 +198,6 @@ def test_get_waits_no_longer_than_told(get):
             get(result, timeout=wrong)
 
 
-@both
-def test_get_of_no_job_is_an_error(get):
-    """At once: what was rolled back never comes."""
-    with pytest.raises(JobNotFound):
-        get(JobResult(5))
-
-
 @committed
 @both
 def test_get_refuses_to_wait_for_itself(get):
@@ -260,19 +206,6 @@ def test_get_refuses_to_wait_for_itself(get):
         result = noop.delay()
         with pytest.raises(WrongState, match="a transaction is open on 'default'"):
             get(result, timeout=60)
-
-
-@committed
-def test_get_refuses_in_a_transaction_by_hand():
-    """After set_autocommit(False) there is one, too."""
-    transaction.set_autocommit(False)
-    try:
-        result = noop.delay()
-        with pytest.raises(WrongState, match="a transaction is open"):
-            result.get()
-    finally:
-        transaction.rollback()
-        transaction.set_autocommit(True)
 
 
 @both
@@ -301,15 +234,6 @@ def test_a_result_whose_row_is_gone_cannot_be_read():
 
 
 # What can be done to a job -----------------------------------------------------------
-
-
-def test_a_waiting_job_can_be_cancelled():
-    """Once; what has ended is left alone."""
-    result = noop.delay()
-
-    assert result.cancel() is True
-    assert "cancelled" == result.status
-    assert result.cancel() is False
 
 
 def test_a_running_job_is_asked_to_stop():
@@ -358,14 +282,6 @@ def test_a_dead_letter_is_edited_and_retried():
 
     assert "ready" == result.status
     assert ["good address"] == result.job.args
-
-
-def test_a_running_job_is_not_edited():
-    """Its arguments are in use."""
-    row = make_leased_job(task="tests.app.tasks.noop")
-
-    with pytest.raises(WrongState, match="running"):
-        JobResult(row.pk).edit(args=[1])
 
 
 @pytest.mark.parametrize(

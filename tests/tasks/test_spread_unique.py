@@ -8,11 +8,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import Accumulate, InvalidArgument, InvalidOption, Unique, task
+from django_pgqueue import Accumulate, InvalidOption, Unique, task
 from django_pgqueue.models import Job
-from django_pgqueue.queues import unique as module
-from django_pgqueue.timetable.offset import MICROSECOND, offset
-from tests.app.models import EveryField, Order
+from django_pgqueue.timetable.offset import offset
+from tests.app.models import Order
 
 pytestmark = pytest.mark.django_db
 
@@ -35,12 +34,6 @@ def refresh(declared):
 def due():
     """Return when each customer is due."""
     return {job.kwargs["customer_id"]: job.run_after for job in Job.objects.all()}
-
-
-def clock():
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        return cursor.fetchone()[0]
 
 
 def test_jobs_that_are_there_already_stay_where_they_are(refresh):
@@ -83,52 +76,6 @@ def test_a_rescheduled_job_gets_the_moment_of_the_later_window(refresh):
         ORDERS, customer_id="pk"
     )
     assert {order.pk: NOON + DAY + expected} == due()
-
-
-def test_sampled_moments_are_within_the_window(refresh):
-    """The first and the last microsecond included, whichever way."""
-    Order.objects.bulk_create(Order() for _ in range(200))
-    three = refresh.using(run_after=NOON).spread(MICROSECOND * 3)
-    every = {NOON + MICROSECOND * n for n in range(3)}
-
-    three.bulk([{"customer_id": n} for n in range(200)])
-    assert every == set(due().values())
-    Job.objects.all().delete()
-    three.from_queryset(ORDERS, customer_id="pk")
-    assert every == set(due().values())
-    Job.objects.all().delete()
-    for n in range(50):
-        three.delay(n)
-    assert every == set(Job.objects.values_list("run_after", flat=True))
-
-
-def test_a_window_is_one_however_many_statements(refresh, monkeypatch):
-    """And begins now; without a window, jobs are due as ever."""
-    monkeypatch.setattr(module, "UNIQUE_ROWS_MAX", 7)
-    before = clock()
-
-    refresh.using(run_after="1h").spread(MICROSECOND).bulk(
-        [{"customer_id": n} for n in range(20)]
-    )
-
-    (moment,) = set(due().values())
-    assert before <= moment - timedelta(hours=1) <= clock()
-    refresh.bulk([{"customer_id": n} for n in range(20, 40)])
-    assert 20 == Job.objects.filter(run_after=None).count()
-    refresh.using(run_after=NOON).bulk([{"customer_id": n} for n in range(40, 50)])
-    assert 10 == Job.objects.filter(run_after=NOON).count()
-
-
-def test_rows_without_a_key_of_the_window_are_an_error(refresh):
-    """Nothing is stored."""
-    EveryField.objects.bulk_create(
-        EveryField(integer=n, text=text) for n, text in ((1, "de"), (2, None))
-    )
-    day = refresh.spread(DAY, by="lang")
-
-    with pytest.raises(InvalidArgument, match="1 rows where lang is NULL"):
-        day.from_queryset(EveryField.objects.all(), customer_id="integer", lang="text")
-    assert 0 == Job.objects.count()
 
 
 def test_debounce_has_a_moment_of_its_own(refresh):

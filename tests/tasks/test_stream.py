@@ -13,14 +13,11 @@ from django.db import connection, connections, transaction
 from django_pgqueue import (
     InvalidArgument,
     JobFailed,
-    JobNotFound,
     OutputFull,
     PayloadTooLarge,
     ResultTimeout,
-    UndecodablePayload,
     WrongState,
 )
-from django_pgqueue.models import Job, Output
 from django_pgqueue.queues import output as store
 from django_pgqueue.queues.output import Said
 from django_pgqueue.queues.settle import Ended, ack
@@ -28,8 +25,8 @@ from django_pgqueue.tasks import output, waiting
 from django_pgqueue.tasks.context import inline_context
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.testing import drain
-from tests.app.control_tasks import emits_atomically, emits_these
-from tests.app.models import Effect, Order
+from tests.app.control_tasks import emits_these
+from tests.app.models import Order
 from tests.harness.factories import make_leased_job
 from tests.harness.waiting import wait_for
 
@@ -75,34 +72,6 @@ def test_immediate_mode_has_all_when_delay_returns(settings):
     assert [1, 2] == values(result.stream(timeout="0s"))
 
 
-def test_a_task_without_a_job_emits_into_its_context():
-    """For those who call it as a function."""
-    ctx = inline_context("shop.send")
-    ctx.emit("a")
-    ctx.emit(2)
-
-    assert [(1, '"a"'), (2, "2")] == ctx.control.emitted
-
-    ctx.control.say(None)
-    with pytest.raises(WrongState, match="can be used until the job is settled"):
-        ctx.emit("late")
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("gate", [None, "rolls back"])
-def test_an_atomic_task_keeps_what_it_has_emitted(monkeypatch, tmp_path, gate):
-    """Also where its transaction rolls back: it was told before."""
-    (tmp_path / "gate.1").touch()
-    if gate:
-        monkeypatch.setattr(Effect.objects, "create", lambda **_: 1 / 0)
-    result = emits_atomically.delay(str(tmp_path / "gate"))
-    drain()
-
-    rows = Output.objects.filter(job_id=result.id).order_by("sequence")
-
-    assert (["before"] if gate else ["before", "after"]) == values(rows)
-
-
 @pytest.mark.parametrize(
     "value, error, match",
     [
@@ -131,21 +100,6 @@ def test_an_attempt_emits_so_much_and_no_more(monkeypatch, name):
 
     with pytest.raises(OutputFull, match=r"3 values, and with this one 4 bytes"):
         ctx.emit(4)
-
-
-def test_threads_of_a_task_share_the_numbers(monkeypatch):
-    """Each value has its own, and they are handed on in their order."""
-    ctx = inline_context("shop.send")
-    threads = [
-        threading.Thread(target=lambda: [ctx.emit(0) for _ in range(200)])
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-
-    assert list(range(1, 801)) == [number for number, _ in ctx.control.emitted]
 
 
 # Reading -----------------------------------------------------------------------------
@@ -186,38 +140,6 @@ def test_a_sequence_that_is_none_is_refused(after, error):
         JobResult(7).stream(after=after)
     with pytest.raises(error, match="stream"):
         JobResult(7).astream(after=after)
-
-
-def test_much_is_read_page_by_page(monkeypatch):
-    """Without a rest in between, and none is given twice."""
-    monkeypatch.setattr(store, "READ_ROWS_MAX", 2)
-    result = emits_these.delay(list(range(7)))
-    drain()
-
-    assert list(range(7)) == values(result.stream())
-
-
-def test_a_value_that_is_gone_names_itself():
-    """As a result does; it rejects no job that reads it."""
-    order = Order.objects.create(name="book")
-    result = emits_these.delay([order])
-    drain()
-    order.delete()
-
-    with pytest.raises(UndecodablePayload, match=r"Value 1000001 that job \d+ has"):
-        next(result.stream())
-
-
-def test_a_job_that_nobody_knows_any_more_ends_its_stream():
-    """After what is left of it: its task may keep no archive."""
-    job = make_leased_job().id
-    emit(job, 1)
-    Job.objects.all().delete()
-    stream = JobResult(job).stream()
-
-    assert 1 == next(stream).value
-    with pytest.raises(JobNotFound):
-        next(stream)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,14 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import connection, transaction
-from django.db.models import F, Value
+from django.db.models import Value
 
 from django_pgqueue import (
     DeclarationError,
     DuplicateJob,
-    InvalidArgument,
     InvalidOption,
     Snooze,
     TransactionAborted,
@@ -22,10 +20,9 @@ from django_pgqueue import (
     signals,
     task,
 )
-from django_pgqueue.bounds import RATE_JOBS_MAX
-from django_pgqueue.models import ArchivedJob, DeadLetter, DedupWindow, Job
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks import operate
-from django_pgqueue.testing import capture, drain, freeze
+from django_pgqueue.testing import drain, freeze
 from tests.app.models import Order
 from tests.app.tasks import add
 from tests.harness.factories import make_dead_letter, make_job
@@ -49,14 +46,9 @@ def told(*results):
     "options, message",
     [
         ({"by": 7}, r"by=….* is 7; it must be the name"),
-        ({"by": ["a", 7]}, r"has 7; a name of a parameter is text"),
-        ({"by": b"order_id"}, r"must be the name of a parameter"),
         ({"while_": "running"}, r"while_='running'.*must be one of 'queued'"),
-        ({"while_": ["queued"]}, r"must be one of"),
         ({"conflict": "replcae"}, r"Did you mean 'replace'"),
-        ({"period": -1}, r"longer than zero"),
         ({"period": 0}, r"longer than zero"),
-        ({"period": "an hour"}, r"no duration"),
         (
             {"conflict": "replace", "while_": "queued|running"},
             r"a job that runs has read its arguments. Say while_='queued'",
@@ -74,21 +66,13 @@ def test_what_unique_cannot_be(options, message):
     "options, message",
     [
         ({"unique": "order_id"}, r"it must be a Unique"),
-        ({"unique": True}, r"it must be a Unique"),
         ({"unique": Unique(), "debounce": 3}, r"unique and debounce contradict"),
         ({"debounce": 3, "throttle": "1/h"}, r"debounce and throttle contradict"),
         ({"max_wait": 3}, r"max_wait needs debounce"),
         ({"debounce": "5m", "max_wait": "1m"}, r"max_wait='1m' is shorter"),
-        ({"debounce": 0}, r"longer than zero"),
-        ({"debounce": "soon"}, r"no duration"),
         ({"by": "left"}, r"by needs debounce or throttle"),
-        ({"by": "left", "unique": Unique()}, r"unique=Unique\(by=…\)"),
         ({"throttle": "often"}, r"'N/period', such as '1/h'"),
         ({"throttle": "0/h"}, r"1 to 1,000,000 jobs"),
-        ({"throttle": f"{RATE_JOBS_MAX + 1}/h"}, r"1 to 1,000,000 jobs"),
-        ({"throttle": "1/"}, r"no duration|'N/period'"),
-        ({"throttle": "1/0s"}, r"longer than zero"),
-        ({"throttle": 3}, r"must be text 'N/period'"),
         ({"debounce": 3, "by": "middle"}, r"add has no parameter of that name"),
         ({"unique": Unique(by="left.pk")}, r"names a parameter, not what is inside"),
         ({"unique": Unique(by="lef")}, r"Did you mean 'left'"),
@@ -100,21 +84,6 @@ def test_contradictions_are_refused_where_they_are_said(declared, options, messa
         add.using(**options)
     with pytest.raises(DeclarationError, match=rf"(?s){message}"):
         task(name="tests.contradicts", **options)(add.function)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"key": "k"}, r"key needs unique, debounce or throttle"),
-        ({"key": "k", "unique": BY_LEFT}, r"key and by=\('left',\) contradict"),
-        ({"key": "k", "throttle": "1/h", "by": "left"}, r"key and by='left'"),
-        ({"debounce": 3, "run_after": 5}, r"run_after and debounce contradict"),
-    ],
-)
-def test_contradictions_of_a_call(options, message):
-    """Before anything is stored."""
-    with pytest.raises(InvalidOption, match=message):
-        add.using(**options)
 
 
 def test_the_call_wins_over_the_task(declared):
@@ -155,22 +124,6 @@ def test_the_way_of_calling_is_no_part_of_the_key(declared):
     assert [None] * 3 == told(*others)
 
 
-def test_a_key_without_parameters_is_the_task(declared):
-    """by=() lets one job of the task in at a time, whatever its arguments."""
-    once = add.using(unique=Unique(by=()))
-
-    assert [None, "skipped"] == told(once.delay(1, 2), once.delay(3, 4))
-
-
-def test_an_explicit_key_is_text():
-    """7 and "7" are one key, which is no key of arguments."""
-    seven = add.using(unique=Unique(), key=7)
-    first = seven.delay(1, 2)
-
-    assert "skipped" == add.using(unique=Unique(), key="7").delay(3, 4).conflict
-    assert 'tests.app.tasks.add "7"' == Job.objects.get(pk=first.id).dedup_key
-
-
 def test_a_model_instance_makes_the_key_of_its_row(declared):
     """That is how it is stored: another row is another key."""
 
@@ -197,25 +150,7 @@ def test_arguments_that_may_be_secret_are_in_no_key(declared, by):
     assert "hunter2" not in Job.objects.get().dedup_key
 
 
-def test_a_default_that_cannot_travel_is_no_part_of_a_key(declared):
-    """The error says which parameter, before anything is sent."""
-
-    @task(name="tests.odd_default", unique=Unique())
-    def odd_default(left, how=object):
-        pass
-
-    with pytest.raises(InvalidArgument, match=r"by\.how"):
-        odd_default.delay(1)
-
-
 # What callers are told ----------------------------------------------------------------
-
-
-def test_a_plain_call_has_created_its_job():
-    """There is nothing that it could have met."""
-    result = add.delay(1, 2)
-
-    assert (True, None) == (result.created, result.conflict)
 
 
 @pytest.mark.parametrize(
@@ -244,20 +179,6 @@ def test_every_way_of_calling_says_the_same(conflict, said):
     assert {"left": 1, "right": 5 if conflict == "replace" else 1} == arguments
 
 
-@committed
-@pytest.mark.parametrize("conflict", ["skip", "replace", "reschedule"])
-def test_async_callers_are_told_too(conflict):
-    """adelay() and abulk() are delay() and bulk()."""
-    rule = add.using(unique=Unique(by="left", conflict=conflict))
-
-    async def calls():
-        return [await rule.adelay(1, 1), *await rule.abulk([[1, 2], [2, 2]])]
-
-    first, second, other = async_to_sync(calls)()
-
-    assert (first.id, False, True) == (second.id, second.created, other.created)
-
-
 def test_error_names_the_existing_job():
     """Nothing is stored, and the caller's transaction can be used."""
     rule = add.using(unique=Unique(by="left", conflict="error"))
@@ -277,15 +198,6 @@ def test_error_names_the_existing_job():
     assert [first.id] == list(Job.objects.values_list("pk", flat=True))
 
 
-def test_two_items_of_a_bulk_are_an_error_where_that_is_asked_for():
-    """They would be two jobs of one key."""
-    rule = add.using(unique=Unique(by="left", conflict="error"))
-
-    with pytest.raises(DuplicateJob, match="has the same dedup key"):
-        rule.bulk([[1, 1], [1, 2]])
-    assert 0 == Job.objects.count()
-
-
 def test_receivers_hear_of_jobs_that_were_stored():
     """And not of calls that another job stands for."""
     heard = []
@@ -303,17 +215,6 @@ def test_receivers_hear_of_jobs_that_were_stored():
     assert [first.id, others[1].id] == heard
 
 
-@committed
-def test_what_comes_after_a_commit_goes_by_the_rule():
-    """on_commit() returns nothing, so there is nobody to tell."""
-    rule = add.using(unique=BY_LEFT)
-    with transaction.atomic():
-        rule.on_commit().delay(1, 1)
-        rule.on_commit().bulk([[1, 2], [2, 2]])
-
-    assert 2 == Job.objects.count()
-
-
 def test_a_query_makes_the_keys_that_calls_make():
     """Also where a parameter is left to its default, and where keys are hashed."""
     Order.objects.bulk_create([Order(name="a"), Order(name="b")])
@@ -323,53 +224,6 @@ def test_a_query_makes_the_keys_that_calls_make():
         created = rule.from_queryset(Order.objects.all(), left="pk", right=Value(1))
         assert (True, 1) == (one.created, created)
         Job.objects.all().delete()
-
-
-def test_what_is_said_last_makes_the_key():
-    """by takes the place of a key that an earlier using() gave, and the other way."""
-    keyed = add.using(unique=Unique(), key="k")
-    by_left = keyed.using(unique=BY_LEFT)
-    assert [None, None] == told(by_left.delay(1, 1), by_left.delay(2, 1))
-    again = by_left.using(key="k")
-    assert [None, "skipped"] == told(again.delay(3, 1), keyed.delay(4, 1))
-    at_last = keyed.using(unique=Unique(conflict="replace"))
-    assert ["replaced"] == told(at_last.delay(5, 1))
-
-
-def test_rows_of_one_key_meet_in_the_order_of_their_query():
-    """As items of bulk() do: the first is stored, and the last one replaces it."""
-    names = [chr(97 + number * number % 7) for number in range(1_000)]
-    Order.objects.bulk_create(Order(name=name) for name in names)
-    pairs = list(Order.objects.order_by("pk").values_list("name", "pk"))
-    for conflict, kept in (("skip", dict(reversed(pairs))), ("replace", dict(pairs))):
-        rule = add.using(unique=Unique(by="left", conflict=conflict))
-        rule.from_queryset(Order.objects.order_by("pk"), left="name", right="pk")
-        found = Job.objects.values_list("kwargs", flat=True)
-        assert kept == {each["left"]: each["right"] for each in found}
-        Job.objects.all().delete()
-
-
-def test_an_item_that_changes_after_it_was_given_has_its_own_key():
-    """A generator may fill one item again and again, also what is inside of it."""
-    item = {"left": {"number": 0}, "right": 0}
-
-    def items():
-        for number in range(3):
-            item["left"]["number"] = number
-            yield item
-
-    stored = add.using(unique=BY_LEFT).bulk(items())
-    assert [None, None, None] == told(*stored)
-
-
-def test_a_query_whose_values_the_database_writes_otherwise_is_refused():
-    """delay() would make another key of the same value."""
-    rule = add.using(unique=BY_LEFT)
-
-    with pytest.raises(InvalidArgument, match=r"fields.left is part of the dedup key"):
-        rule.from_queryset(
-            Order.objects.annotate(f=F("pk") * 1.0), left="f", right="pk"
-        )
 
 
 @committed
@@ -426,60 +280,7 @@ def test_a_throttle_counts_from_the_first_job_of_a_period():
         assert rule.delay(1, 5).created
 
 
-def test_a_period_can_be_declared(declared):
-    """Of a task: once an hour for each of its arguments."""
-
-    @task(name="tests.hourly", unique=Unique(by="user", period="1h"))
-    def hourly(user):
-        pass
-
-    with freeze() as clock:
-        first = hourly.delay(1)
-        drain()
-        again, other = hourly.delay(1), hourly.delay(2)
-        clock.advance("61m")
-
-        assert (first.id, "skipped", None) == (again.id, again.conflict, other.conflict)
-        assert hourly.delay(1).created
-
-
-def test_a_throttle_can_be_declared(declared):
-    """With by, as a Unique has it."""
-
-    @task(name="tests.throttled", throttle="1/15m", by="user")
-    def throttled(user, note):
-        pass
-
-    assert [None, "throttled"] == told(throttled.delay(1, "a"), throttled.delay(1, "b"))
-    assert timedelta(minutes=15) > DedupWindow.objects.get().until - (
-        Job.objects.get().enqueued_at + timedelta(seconds=1)
-    )
-
-
 # Without a worker ---------------------------------------------------------------------
-
-
-def test_immediate_mode_frees_the_key_as_a_worker_would(settings):
-    """The job has ended when delay() returns, so each call makes another."""
-    settings.PGQUEUE = {"MODE": "immediate"}
-    for unique in (Unique(), Unique(while_="queued|running")):
-        rule = add.using(unique=unique)
-        assert [None, None] == told(rule.delay(1, 2), rule.delay(1, 2))
-        assert [None] * 2 == told(*rule.bulk([[3, 4], [4, 3]]))
-    assert (
-        "throttled" == [add.using(throttle="1/h").delay(1, 2) for _ in "ab"][1].conflict
-    )
-
-
-def test_immediate_mode_runs_what_a_call_has_made_due(settings):
-    """A reschedule to now is as good as a job that is due now."""
-    settings.PGQUEUE = {"MODE": "immediate"}
-    later = add.using(unique=Unique(conflict="reschedule"), run_after="1h").delay(1, 2)
-    assert "scheduled" == later.status
-
-    again = add.using(unique=Unique(conflict="reschedule")).delay(1, 2)
-
-    assert (later.id, "succeeded") == (again.id, again.status)
 
 
 def test_a_drained_retry_that_meets_a_twin_is_cancelled(declared):
@@ -504,15 +305,6 @@ def test_a_drained_retry_that_meets_a_twin_is_cancelled(declared):
     assert {"cancelled": 1} == ran.statuses
     assert ("cancelled", [job.id]) == (job.status, heard)
     assert Job.objects.get().pk == job.errors[-1]["holder"]
-
-
-def test_capture_has_the_jobs_that_were_stored():
-    """A call that was skipped is none."""
-    with capture() as jobs:
-        rule = add.using(unique=BY_LEFT)
-        first, _ = rule.delay(1, 1), rule.delay(1, 2)
-
-    assert [first.id] == [job.pk for job in jobs]
 
 
 def test_a_task_may_enqueue_itself(declared):
@@ -560,17 +352,6 @@ def test_a_redrive_that_meets_a_live_job_says_so():
     with pytest.raises(WrongState, match=f"is dead: job {job.pk} has its dedup key"):
         result.retry()
     assert dead.pk == DeadLetter.objects.get().pk
-
-
-def test_of_two_dead_letters_of_one_key_the_later_goes_back():
-    """The other stays, and others of the batch are not kept."""
-    first, second = (make_dead_letter(dedup_key="k") for _ in range(2))
-    other = make_dead_letter()
-
-    assert {second.pk, other.pk} == set(
-        operate.redrive([first.pk, second.pk, other.pk])
-    )
-    assert first.pk == DeadLetter.objects.get().pk
 
 
 # Deadlocks ----------------------------------------------------------------------------

@@ -11,16 +11,14 @@ import threading
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.core import mail
 from django.db import connection, connections, transaction
 
-from django_pgqueue import JobFailed, ResultTimeout, topic
+from django_pgqueue import ResultTimeout, topic
 from django_pgqueue.models import Job
-from django_pgqueue.queues import waited
-from django_pgqueue.queues.waited import ids_of, tell
+from django_pgqueue.queues.waited import tell
 from django_pgqueue.tasks import looks, waiting
 from django_pgqueue.tasks.result import JobResult
-from django_pgqueue.tasks.waiting import Ear, Wait, Woken
+from django_pgqueue.tasks.waiting import Ear, Wait
 from tests.app.tasks import noop
 from tests.harness.factories import make_archived_job, make_job
 from tests.harness.waiting import wait_for
@@ -119,24 +117,6 @@ def test_who_waits_for_a_topic_is_told_of_its_messages(wait_on, cursor):
     assert {"!topic clicks"} == wait.take()
 
 
-def test_what_is_told_during_an_announcement_is_heard(
-    wait_on, other_cursor, monkeypatch
-):
-    """The statement reads it; nobody has to wait until the next look."""
-    wait = hears(wait_on(1))
-    wait.take()
-    announce = waited.announce
-
-    def announce_late(cursor, ids, **hint):
-        tell(other_cursor, [1])
-        announce(cursor, ids, **hint)
-
-    monkeypatch.setattr(waited, "announce", announce_late)
-    hears(wait_on(2))
-
-    wait_for(lambda: wait.take() == {1}, what="he is told")
-
-
 def test_all_waits_of_a_process_share_a_connection(wait_on, sessions, monkeypatch):
     """It is closed when the last one is over: in tests at once."""
     monkeypatch.setattr(waiting, "IDLE_SECONDS", 3_600.0)
@@ -148,41 +128,6 @@ def test_all_waits_of_a_process_share_a_connection(wait_on, sessions, monkeypatc
     wait_for(lambda: not sessions(), what="it is closed")
     hears(wait_on(7))
     assert 1 == len(sessions())
-
-
-def test_elsewhere_the_connection_stays_for_a_while(wait_on, sessions, monkeypatch):
-    """The next wait needs no new one."""
-    wait = hears(wait_on(1))
-    before = sessions()
-    monkeypatch.delattr(mail, "outbox")
-    wait.ear.remove(wait)
-
-    hears(wait_on(2))
-    assert before == sessions()
-    monkeypatch.undo()
-
-
-def test_what_is_waited_for_is_announced_again(wait_on, heard, monkeypatch):
-    """Workers forget; but not what is known to have ended, nor what nobody awaits."""
-    monkeypatch.setattr(waiting, "ANNOUNCE_SECONDS", 0.1)
-    one, other = hears(wait_on(1, 2, 3)), hears(wait_on(4))
-    one.ear.ended(one, [1, 3])
-    one.ear.remove(other)
-    heard()
-
-    found = []
-    wait_for(
-        lambda: found.extend(heard()) or "!wait:2" in found[-1:], what="it is said"
-    )
-    assert {"!wait:2", "!wait:2,4"} >= set(found[-2:])
-
-
-def test_a_process_announces_so_many_and_no_more(wait_on, heard, monkeypatch):
-    """What is beyond is found by looking."""
-    monkeypatch.setattr(waiting, "IDS_ANNOUNCED_MAX", 3)
-    hears(wait_on(*range(10)))
-
-    assert [{0, 1, 2}] == [ids_of(payload) for payload in heard()]
 
 
 # Losing ------------------------------------------------------------------------------
@@ -210,41 +155,6 @@ def test_who_waits_looks_by_himself_while_the_connection_is_lost(
     wait_for(lambda: wait.take() == {2}, what="he is told")
 
 
-def test_a_lost_connection_that_nobody_needs_is_not_replaced(
-    wait_on, sessions, other_cursor, monkeypatch
-):
-    """The thread ends."""
-    wait = hears(wait_on(1))
-    monkeypatch.delattr(mail, "outbox")
-    wait.ear.remove(wait)
-    (pid,) = sessions()
-    other_cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
-
-    wait_for(lambda: wait.ear._wakeup is None, what="the thread has ended")
-    assert [] == sessions()
-    monkeypatch.undo()
-
-
-def test_that_nothing_can_be_heard_is_said_once(wait_on, monkeypatch, caplog):
-    """At DEBUG: whoever waits looks twice a second meanwhile."""
-    tries = []
-
-    def refuse(alias, *, name):
-        tries.append(alias)
-        raise OSError("no route to host")
-
-    monkeypatch.setattr("django_pgqueue.postgres.connect.connect", refuse)
-    monkeypatch.setattr(waiting, "RETRY_SECONDS", 0.01)
-    with caplog.at_level(logging.DEBUG, "django_pgqueue.wake"):
-        wait = wait_on(1)
-        wait_for(lambda: len(tries) > 2, what="it is tried again and again")
-
-    (line,) = [each for each in caplog.messages if "deaf" in each]
-    assert "no route to host" in line
-    assert not wait.hears
-    monkeypatch.undo()
-
-
 def test_behind_a_pooler_nobody_listens(wait_on, sessions, monkeypatch, caplog):
     """LISTEN would be another client's; the way out is said once, and nothing tried."""
     monkeypatch.setattr(waiting, "is_pooled", lambda connection: True)
@@ -257,14 +167,6 @@ def test_behind_a_pooler_nobody_listens(wait_on, sessions, monkeypatch, caplog):
     assert "PGQUEUE['LISTEN_DATABASE']" in line
     assert (False, False) == (wait.hears, again.hears)
     assert again.ear._wakeup is None
-
-
-@pytest.mark.parametrize("listens", [True, False])
-def test_without_listen_nobody_listens(settings, listens):
-    """As workers do; who waits looks by himself."""
-    settings.PGQUEUE = {**getattr(settings, "PGQUEUE", {}), "LISTEN": listens}
-
-    assert listens is (waiting.ear() is not None)
 
 
 # Callers -----------------------------------------------------------------------------
@@ -370,18 +272,6 @@ def test_a_cancelled_coroutine_waits_no_more(sessions):
     wait_for(lambda: not sessions(), what="the connection is closed")
 
 
-def test_what_has_ended_opens_no_connection(monkeypatch):
-    """Nor does one look, nor a wait in a TestCase's transaction."""
-    monkeypatch.setattr(Ear, "add", None)
-    result = noop.delay()
-    with pytest.raises(ResultTimeout, match="is ready"):
-        result.get(timeout=0)
-    result.cancel()
-
-    with pytest.raises(JobFailed, match="is cancelled"):
-        result.get()
-
-
 @pytest.mark.django_db(transaction=False)
 def test_in_a_test_case_nobody_listens():
     """No worker sees its jobs."""
@@ -407,14 +297,3 @@ def test_a_process_that_was_forked_listens_by_itself(wait_on, sessions):
     os.close(reader)
     os.close(writer)
     assert before == sessions()
-
-
-def test_a_closed_loop_is_told_nothing():
-    """Whoever waited there has gone."""
-    made = []
-
-    async def make():
-        made.append(Woken())
-
-    asyncio.run(make())
-    made[0].set()

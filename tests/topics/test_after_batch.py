@@ -122,14 +122,6 @@ def test_what_takes_its_reader_down_does_not_do_so_for_ever(
     assert expected == before
 
 
-@pytest.mark.parametrize("has_lapsed, expected", [(False, None), (True, ONE_BY_ONE)])
-def test_after_a_crash_a_batch_is_not_read_as_a_whole_again(has_lapsed, expected):
-    """As it is after an error, which says that it could be read."""
-    before = decide_before(consumer(), messages=9, failures=1, has_lapsed=has_lapsed)
-
-    assert expected == before
-
-
 def test_a_back_off_that_raises_costs_a_minute():
     """And not the message."""
 

@@ -16,13 +16,11 @@ from django.db import connections
 from django_pgqueue import publish, subscribe
 from django_pgqueue.log import backfill
 from django_pgqueue.log.publish import publish as store
-from django_pgqueue.models import Job, LogDay, Message, Subscription, Topic
+from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.tasks import payload
-from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.worker.chores.backfills import Backfills
-from tests.harness.waiting import wait_until_blocked
 from tests.topics.conftest import deploy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -114,28 +112,6 @@ def test_pattern_and_where_select_among_them(backfills, link):
     assert [first, *wanted] == jobs()
 
 
-def test_a_batch_walks_no_further_than_it_takes(backfills, link, monkeypatch):
-    """Of a day that was never analysed, too."""
-    with connections["default"].cursor() as cursor:
-        for n in range(4):
-            send(cursor, *[n] * 5_000)
-    listen()
-    seen = []
-
-    def spy(cursor, each, **said):
-        params = {"messages": 100, "position": 0, "since": "-infinity", **said}
-        cursor.execute("EXPLAIN " + backfill.EDGE, params)
-        seen.extend(line for (line,) in cursor.fetchall())
-        return fill(cursor, each, **said)
-
-    fill = backfill.fill
-    monkeypatch.setattr(backfill, "fill", spy)
-    backfills(link)
-
-    assert [] == [line for line in seen if "Sort  (" in line or "Seq Scan" in line]
-    assert seen
-
-
 def test_it_begins_at_a_time(backfills, link):
     """What was published before has no job; nor what retention is about to remove."""
     with connections["default"].cursor() as cursor:
@@ -149,19 +125,6 @@ def test_it_begins_at_a_time(backfills, link):
     Topic.objects.update(removed_to=late)
     assert rest(backfills, link)
     assert [later] == jobs("shop.handler1")
-
-
-def test_closed_days_are_left_out(backfills, link):
-    """Once all that they can hold was looked at."""
-    with connections["default"].cursor() as cursor:
-        send(cursor, 1)
-        cursor.execute("SELECT pgqueue_make_log_day('2020-01-01')")
-        cursor.execute("UPDATE pgqueue_message SET published_at = '2020-01-01T12:00Z'")
-        ids = [Message.objects.get().pk, *send(cursor, 2)]
-    LogDay.objects.create(day="2020-01-01", last_id=ids[0])
-    listen()
-    assert rest(backfills, link)
-    assert ids == jobs()
 
 
 def test_an_open_transaction_is_waited_for(backfills, link, cursor, other_cursor):
@@ -193,56 +156,6 @@ def test_a_snapshot_from_before_is_waited_for(backfills, link, cursor):
     assert sorted(jobs()) == [late[0] - 1, late[0], live]
 
 
-def test_a_snapshot_of_another_role_is_waited_for(backfills, link, cursor):
-    """Of which a role without rights sees that there is one, and not what it is."""
-    publish("orders", 0)
-    cursor.execute("CREATE ROLE pgqueue_publisher; CREATE ROLE pgqueue_leader")
-    try:
-        cursor.execute(f"SET SESSION AUTHORIZATION pgqueue_publisher; {REPEATABLE}")
-        with cursor.connection.transaction(), link.cursor() as leader:
-            cursor.execute("SELECT 1")
-            listen()
-            (found,) = backfill.find_open(leader)
-            leader.execute("SET SESSION AUTHORIZATION pgqueue_leader")
-            assert backfill.has_older_snapshot(leader, found)
-    finally:
-        link.drop()
-        cursor.execute("RESET SESSION AUTHORIZATION")
-        cursor.execute("DROP ROLE pgqueue_publisher, pgqueue_leader")
-
-
-def test_topics_are_held_in_the_order_in_which_they_are_declared(cursor, other_cursor):
-    """A worker that starts declares them by name; so neither waits for the other."""
-    for name in ("b", "a"):
-        Topic.objects.create(name=name)
-    with ThreadPoolExecutor(1) as threads:
-        with cursor.connection.transaction():
-            cursor.execute("UPDATE pgqueue_topic SET schema = 's' WHERE name = 'a'")
-            held = threads.submit(
-                other_cursor.execute, backfill.HOLD_TOPICS, {"topic": None}
-            )
-            wait_until_blocked(cursor, other_cursor)
-            cursor.execute("UPDATE pgqueue_topic SET schema = 's' WHERE name = 'b'")
-        assert 2 == len(held.result(10).fetchall())
-
-
-def test_a_long_transaction_elsewhere_holds_no_message_back(backfills, link, cursor):
-    """It keeps the back-fill from being over, and from nothing else."""
-    with cursor.connection.transaction():
-        cursor.execute("SELECT pg_current_xact_id()")
-        early = publish("orders", 1)
-        listen()
-        live = publish("orders", 2)
-        with connect("default", name="test") as other:
-            other.execute(REPEATABLE)
-            with other.transaction():
-                other.execute("SELECT 1")
-                assert not rest(backfills, link)
-                assert [live, early] == jobs()
-    assert rest(backfills, link)
-    assert [live, early] == jobs()
-
-
 def test_a_busy_topic_does_not_keep_it_open(backfills, link, new_cursor):
     """Somebody always publishes; it is over when its own past is."""
     publish("orders", "the first makes the topic")
@@ -262,29 +175,6 @@ def test_a_busy_topic_does_not_keep_it_open(backfills, link, new_cursor):
     assert is_over
     assert 1 == jobs().count(first[0])
     assert 7 == len(jobs()) == len(set(jobs()))
-
-
-def test_a_restored_subscription_waits_for_nobody(backfills, link, cursor):
-    """Its transaction is of another server, and lies in the future of this one."""
-    publish("orders", 1)
-    listen()
-    Subscription.objects.update(backfill_xid=2**62)
-    with cursor.connection.transaction():
-        cursor.execute("SELECT 1, pg_current_xact_id()")
-        assert rest(backfills, link)
-    assert 1 == len(jobs())
-
-
-def test_a_disabled_one_rests(backfills, link):
-    """And goes on when it is enabled."""
-    publish("orders", 1)
-    listen()
-    operate.disable(Subscription.objects.get().pk)
-    backfills(link)
-    assert [] == jobs()
-    operate.enable(Subscription.objects.get().pk)
-    assert rest(backfills, link)
-    assert 1 == len(jobs())
 
 
 def test_two_leaders_make_each_job_once(link, monkeypatch):

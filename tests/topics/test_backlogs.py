@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 
 import psycopg
 import pytest
-from django.core.management import call_command
 from django.db import connection, connections, transaction
 
 from django_pgqueue import Backlog, DeclarationError, QueueFull, publish, signals, topic
-from django_pgqueue.log import backlogs, scheduled
-from django_pgqueue.log.publish import SubscriptionFull
-from django_pgqueue.log.publish import publish as store
+from django_pgqueue.log import scheduled
 from django_pgqueue.models import ArchivedJob, Job, LogState, Message, Subscription
-from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.worker.chores import backlogs as chore
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.backlogs import Backlogs
 from tests.harness.factories import make_job
 from tests.harness.waiting import patience
-from tests.management.test_doctor import examined
-from tests.queues.test_plans import buffers, nodes
-from tests.topics.conftest import deploy
 from tests.topics.test_backfill import REPEATABLE, _publisher, jobs, listen, rest, send
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -114,54 +104,6 @@ def test_one_that_pauses_has_its_jobs_later_and_each_once(
     assert 1 == len(full)
 
 
-def test_a_bound_that_is_taken_away_lets_it_go(count, backfills, link):
-    """The code says no backlog any more."""
-    bounded(2, "pause")
-    ids = topic("orders").publish_many(range(2))
-    count()
-    ids += topic("orders").publish_many(range(5))
-    Subscription.objects.update(backlog_max=None, backlog_on_full=None)
-    count()
-    assert rest(backfills, link)
-    assert ids == jobs(TASK)
-    assert not Subscription.objects.filter(held_at__isnull=False).exists()
-
-
-def test_a_back_fill_that_is_open_goes_on_in_the_same_order(count, backfills, link):
-    """What came before the subscription, and what it missed, each once."""
-    ids = [publish("orders", n) for n in range(8)]
-    bounded(3, "pause", start="earliest")
-    live = [publish("orders", n) for n in range(3)]
-    count()
-    missed = [publish("orders", n) for n in range(4)]
-    ran = []
-    for _ in range(40):
-        ran += run_jobs(2)
-        count()
-        rest(backfills, link)
-    assert sorted(ids + live + missed) == sorted(ran)
-    assert ids + missed == [each for each in ran if each not in live]
-
-
-def test_what_an_older_leader_ends_begins_anew(count, backfills, link):
-    """While a new version is rolled out: it knows nothing of what was missed."""
-    ids = [publish("orders", n) for n in range(3)]
-    bounded(2, "pause", start="earliest")
-    live = [publish("orders", n) for n in range(2)]
-    count()
-    missed = [publish("orders", n) for n in range(4)]
-    # What it does: the jobs of the first part, and no more.
-    for message in ids:
-        make_job(task=TASK, queue="late", message_id=message)
-    Subscription.objects.update(backfill_position=None, backfill_xid=None)
-    ran = []
-    for _ in range(20):
-        ran += run_jobs(2)
-        count()
-        rest(backfills, link)
-    assert ids + live + missed == sorted(ran)
-
-
 def test_a_snapshot_from_before_it_is_let_go_is_waited_for(
     count, backfills, link, cursor
 ):
@@ -181,57 +123,6 @@ def test_a_snapshot_from_before_it_is_let_go_is_waited_for(
     assert rest(backfills, link)
     assert [late] == jobs(TASK)
     assert ids[0] < late
-
-
-def test_people_are_told_of_one_that_is_held(count, admin_client):
-    """By the doctor, the list of subscriptions, its page, and the command."""
-    bounded(2, "pause")
-    topic("orders").publish_many(range(3))
-    count()
-    finding = examined()[1]["backlogs"]
-    assert ("warning", ["orders → late"]) == (finding["severity"], finding["value"])
-    assert "orders → late (2+ of 2, its messages stay in the log" in finding["what"]
-    row = Subscription.objects.get()
-    page = admin_client.get(f"/admin/pgqueue/subscription/{row.pk}/change/")
-    html = page.content.decode()
-    assert "2+ of 2: then messages stay in the log" in html
-    assert "held" in admin_client.get("/admin/pgqueue/subscription/").content.decode()
-    asked = admin_client.get("/admin/pgqueue/subscription/?state=full")
-    assert "late" in asked.content.decode()
-    out = StringIO()
-    call_command("pgqueue", "topics", "orders", "--json", stdout=out)
-    (told,) = json.loads(out.getvalue())["topics"]
-    assert ("held", 3, 2) == tuple(
-        told["subscriptions"][0][name] for name in ("state", "backlog", "backlog_max")
-    )
-
-
-def test_nobody_waits_for_a_migration(count, full, in_thread):
-    """It declares subscriptions, in a transaction that may be long."""
-    bounded(1, "pause")
-    publish("orders", 1)
-    started, ended = threading.Event(), threading.Event()
-
-    def migrate():
-        with transaction.atomic():
-            deploy()
-            started.set()
-            ended.wait(20)
-        connections.close_all()
-
-    running = in_thread(migrate)
-    try:
-        assert started.wait(20)
-        count()
-    finally:
-        ended.set()
-        running.join(20)
-    assert [] == full
-    count()
-    assert ([("pause", 1, 1)], False) == (
-        full,
-        Subscription.objects.filter(held_at=None).exists(),
-    )
 
 
 def test_beside_publishers_one_that_pauses_has_one_job_of_each(count, backfills, link):
@@ -275,35 +166,6 @@ def test_beside_publishers_one_that_pauses_has_one_job_of_each(count, backfills,
     assert LogState.objects.get().epoch >= 11, "it was held too seldom"
     assert [] == [each for each, times in Counter(ran).items() if times > 1]
     assert wanted == sorted(ran)
-
-
-@pytest.mark.parametrize("is_analysed", [False, True])
-def test_a_look_goes_along_the_index_of_claims(link, cursor, is_analysed):
-    """Whatever the planner knows, and however many other jobs there are."""
-    with link.cursor() as raw:
-        raw.execute(
-            "INSERT INTO pgqueue_job (task, queue, message_id)"
-            " SELECT 'shop.send', 'late', n FROM generate_series(1, 20000) n"
-        )
-        if is_analysed:
-            raw.execute("ANALYZE pgqueue_job")
-    asked = {
-        backlogs.COUNT: {
-            "ids": [1],
-            "queues": ["late"],
-            "tasks": ["shop.send"],
-            "rows": [101],
-        },
-        backlogs.OLDEST: {"queue": "late", "task": "shop.send", "jobs": 100},
-    }
-    for statement, params in asked.items():
-        with link.connection.transaction(), link.cursor() as raw:
-            limit(raw, seconds=10, plans=Plans.IN_ORDER)
-            raw.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement, params)
-            plan = raw.fetchone()[0][0]["Plan"]
-        kinds = {node["Node Type"] for node in nodes(plan)}
-        assert set() == kinds & {"Seq Scan", "Sort"}
-        assert buffers(plan) < 50
 
 
 # Drop the oldest ---------------------------------------------------------------------
@@ -394,42 +256,6 @@ def test_what_nobody_counts_refuses_nothing(count):
     publish("orders", 4)
     topic("orders").publish_many([5])
     assert 3 == len(jobs(TASK))
-
-
-def test_what_a_trigger_publishes_is_let_in(count, cursor):
-    """It is a write of somebody who knows nothing of subscribers."""
-    bounded(1, "refuse")
-    publish("orders", 1)
-    count()
-    items = json.dumps([["orders", None, 3, {}]])
-    with cursor.connection.transaction(force_rollback=True):
-        cursor.execute(
-            "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " PERFORM pgqueue_publish('orders', '2'), "
-            f" pgqueue_store_messages('orders', '{items}'); RETURN NULL; END $$;"
-            "CREATE TABLE written (id int);"
-            "CREATE TRIGGER tells AFTER INSERT ON written FOR EACH STATEMENT"
-            " EXECUTE FUNCTION tell();"
-            "INSERT INTO written VALUES (1)"
-        )
-        cursor.execute("SELECT count(*) FROM pgqueue_job WHERE task = %s", [TASK])
-        assert (3,) == cursor.fetchone()
-
-
-def test_what_comes_once_is_let_in(count, cursor):
-    """As a tick of a schedule does; and who comes after it is refused."""
-    bounded(1, "refuse")
-    publish("orders", 1)
-    count()
-    item = Items(json.dumps(["orders", None, 2, {}]), 1)
-    with cursor.connection.transaction():
-        stored = store(cursor, "orders", [item], is_admitted=True)
-    assert stored.ids[0] == jobs(TASK)[-1]
-    with (
-        pytest.raises(SubscriptionFull, match="'orders'"),
-        cursor.connection.transaction(),
-    ):
-        store(cursor, "orders", [item])
 
 
 # What is no backlog ------------------------------------------------------------------

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 
 from django_pgqueue import InvalidOption, consume, subscribe
-from django_pgqueue.topics.captured import Captured, capture_actor
+from django_pgqueue.topics.captured import capture_actor
 from django_pgqueue.topics.sync import sync_groups
 from tests.app.models import Order
 from tests.harness.captures import capture, captures, published
@@ -118,46 +117,9 @@ def test_messages_say_who_has_acted(captures: None):
     ] == told
 
 
-@pytest.mark.django_db(transaction=True)
-def test_the_actor_of_async_code_is_told(captures: None):
-    """The ORM writes in a thread, which knows the context."""
-    capture("testapp.Order", topic="orders", fields=["name"])
-
-    async def write() -> None:
-        with capture_actor("user:7"):
-            await Order.objects.acreate(name="a")
-
-    async_to_sync(write)()
-    assert ["user:7"] == [headers["actor"] for *_, headers in published()]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_actor_costs_a_query_for_each_transaction_that_writes(
-    captures: None, django_assert_num_queries
-):
-    """And none where nothing is written."""
-    with transaction.atomic(), capture_actor("user:7"):
-        with django_assert_num_queries(1):
-            Order.objects.count()
-        with django_assert_num_queries(3):
-            Order.objects.create()
-            Order.objects.create()
-
-
 @pytest.mark.parametrize("actor", ["", 7, "x" * 256, "a\x00"])
 def test_an_actor_is_a_short_text(actor):
     """Refused before SQL is sent."""
     said = capture_actor(actor)
     with pytest.raises(InvalidOption, match="in 1 to 255 characters"), said:
         pass
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_connection_has_one_wrapper_whoever_adds_another():
-    """Also one that was opened within somebody's own, and one that was opened anew."""
-    connection.close()
-    with connection.execute_wrapper(lambda execute, *told: execute(*told)):
-        connection.ensure_connection()
-    connection.close()
-    connection.ensure_connection()
-    assert [Captured] == list(map(type, connection.execute_wrappers))

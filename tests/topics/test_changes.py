@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from django.db import transaction
 
 from django_pgqueue import (
     Change,
     DeclarationError,
-    Message,
     TopicError,
     capture_actor,
     subscribe,
@@ -16,7 +14,6 @@ from django_pgqueue import (
 )
 from django_pgqueue.models import Subscription
 from django_pgqueue.testing import drain
-from django_pgqueue.topics.consume import mistyped_handlers
 from tests.app.models import EveryField, Order
 from tests.harness.captures import capture
 from tests.topics.conftest import deploy
@@ -96,23 +93,6 @@ def test_of_several_fields_a_function_is_called_for_those_that_change():
 
 
 @pytest.mark.django_db
-def test_a_hint_of_a_change_is_no_wrong_one():
-    """Where types are checked, what the function is given is a change."""
-    capture("testapp.Order")
-    seen: list[str] = []
-
-    @subscribe(Order, on=["insert"], name="shop.hinted", check_types=True)
-    def on_change(change: Change) -> None:
-        seen.append(change.act)
-
-    assert [] == list(mistyped_handlers())
-    deploy()
-    Order.objects.create()
-    assert 1 == drain(raise_errors=True)
-    assert ["insert"] == seen
-
-
-@pytest.mark.django_db
 def test_each_act_is_a_row():
     """Another act, or another table of the topic, makes no job."""
     subscribe(Order, fields=["name"], name="shop.rows")(ignore)
@@ -125,21 +105,6 @@ def test_each_act_is_a_row():
         "testapp.order.update": {**table, "changed": ["name"]},
         "testapp.order.delete": table,
     } == dict(rows)
-
-
-def test_a_task_of_changes_can_be_called():
-    """With a change, or with the message that tells it."""
-    made = subscribe(Order, name="shop.called")(lambda change: change.pk)
-    message = Message(
-        id=1,
-        topic="testapp",
-        name="testapp.order.insert",
-        payload={"pk": 7, "old": None, "new": {}, "changed": []},
-    )
-
-    assert (7, 7) == (made(message), made(Change.of(message)))
-    with pytest.raises(TopicError, match="tells no change of a row"):
-        made(Message(id=1, topic="a", name="a.insert", payload={}))
 
 
 @pytest.mark.parametrize(
@@ -174,15 +139,3 @@ def test_words_of_models_are_for_models():
 
     with pytest.raises(DeclarationError, match="is a generator"):
         subscribe(Order)(yields)
-
-
-@pytest.mark.django_db
-def test_a_savepoint_takes_its_changes_back():
-    """As it takes back the rows."""
-    capture("testapp.Order")
-    subscribe(Order, name="shop.savepoint")(ignore)
-    deploy()
-    with transaction.atomic():
-        Order.objects.create()
-        transaction.set_rollback(True)
-    assert 0 == drain()

@@ -6,12 +6,9 @@ import pytest
 from django.db import connections, transaction
 
 from django_pgqueue import DeclarationError, Retry, TopicError, consume, task, topic
-from django_pgqueue.log.groups import find_all
 from django_pgqueue.models import ConsumerGroup, Position, Topic
-from django_pgqueue.postgres.connect import connect
-from django_pgqueue.topics import subscribe
 from django_pgqueue.topics.consume import declared
-from django_pgqueue.topics.sync import still_declared, sync_groups
+from django_pgqueue.topics.sync import sync_groups
 
 
 def count(messages):
@@ -156,16 +153,6 @@ def test_a_group_has_one_function():
     assert [7, 500] == [each.batch for each in reversed(declared())]
 
 
-def test_per_message_is_a_subscription():
-    """Its jobs are made as messages are published."""
-    consume("clicks", group="each", mode="per-message", where={"a": 1}, queue="slow")(
-        count
-    )
-
-    (said,) = subscribe.declared()
-    assert ("clicks", "slow", []) == (said.pattern.text, said.queue, declared())
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_deploy_makes_the_rows():
     """A second one changes what it says, and not where it is."""
@@ -185,33 +172,6 @@ def test_a_deploy_makes_the_rows():
         set(Position.objects.values_list("position", flat=True)),
         Position.objects.count(),
     )
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_says_once_an_hour_that_its_groups_are_declared():
-    """So what runs is never stale; nobody is waited for, nor written for twice."""
-    consume("clicks", group="stats")(count)
-    with transaction.atomic(), connections["default"].cursor() as cursor:
-        sync_groups(cursor)
-    cursor = connections["default"].cursor()
-
-    def declared_at():
-        return ConsumerGroup.objects.get().last_declared_at
-
-    first = declared_at()
-    still_declared(cursor)
-    assert first == declared_at()
-    ConsumerGroup.objects.update(last_declared_at=first - timedelta(days=8))
-    (row,) = find_all(cursor)
-    assert row.is_stale
-    with connect("default", name="tests") as other, other.transaction():
-        other.execute("SELECT FROM pgqueue_consumer_group FOR UPDATE")
-        still_declared(cursor)
-    assert first > declared_at()
-    still_declared(cursor)
-    assert first < declared_at()
-    (row,) = find_all(cursor)
-    assert not row.is_stale
 
 
 @pytest.mark.django_db(transaction=True)

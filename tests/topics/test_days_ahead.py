@@ -8,10 +8,9 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from django_pgqueue.log.days import LOG, drop_day, make_days
+from django_pgqueue.log.days import LOG, drop_day
 from django_pgqueue.log.publish import publish as store
 from django_pgqueue.models import ArchivedJob, Message
-from django_pgqueue.postgres.apart import PATIENCE_SECONDS, make_apart
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.queues.settle import Ended, ack
@@ -58,32 +57,6 @@ def test_the_day_to_come_is_seen_to(cursor, today):
     with transaction.atomic():
         publish("orders", 1)
         assert today + DAY in LOG.attached(cursor)
-
-
-def test_it_looks_once_an_hour(today, monkeypatch, django_assert_num_queries):
-    """And not by a query of the application's."""
-    looks = []
-    monkeypatch.setattr(days_ahead, "has_days", lambda cursor: looks.append(1) or True)
-    for _ in range(3):
-        publish("orders", 1)
-    assert [] == looks
-    with transaction.atomic(), django_assert_num_queries(3):
-        for _ in range(3):
-            publish("orders", 1)
-    assert [1] == looks
-
-
-def test_who_has_begun_to_make_it_is_not_waited_for_for_ever(
-    cursor, today, monkeypatch, caplog
-):
-    """It may be the caller's own transaction."""
-    monkeypatch.setattr("django_pgqueue.postgres.apart.PATIENCE_SECONDS", 0.05)
-    assert PATIENCE_SECONDS > 0.05
-    drop_day(cursor, today)
-    with cursor.connection.transaction():
-        make_days(cursor)
-        assert [] == make_apart("default", make_days)
-    assert "cannot be made apart" in caplog.text
 
 
 def test_others_settle_beside_a_transaction_that_has_cancelled(cursor, today):

@@ -5,7 +5,6 @@ from asgiref.sync import async_to_sync
 
 from django_pgqueue import TopicError, publish, topic
 from django_pgqueue.models import ConsumerGroup
-from django_pgqueue.topics.group import Group
 from tests.log.log import make_group, make_topic, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,12 +41,3 @@ def test_a_group_that_is_none_is_refused(cursor):
         topic("clicks").group("stats").lag(limit=0)
     with pytest.raises(TopicError, match="cannot be called 'a b'"):
         topic("clicks").group("a b")
-
-
-def test_groups_are_equal_by_their_names():
-    """And tell how they are written."""
-    group = topic("clicks").group("g")
-
-    assert {Group("clicks", "g")} == {group}
-    assert group != Group("clicks", "h")
-    assert ("clicks/g", "topic('clicks').group('g')") == (str(group), repr(group))

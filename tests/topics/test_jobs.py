@@ -12,8 +12,6 @@ from django_pgqueue import (
     publish,
     publish_many,
     subscribe,
-    task,
-    testing,
     topic,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
@@ -51,21 +49,6 @@ def around(context, call_next):
     """Say what it is around."""
     SEEN.append((context.task, context.tags, context.queue))
     return call_next()
-
-
-def test_middleware_and_context_are_those_of_a_task(settings):
-    """Of the settings, of the queue and of the subscription."""
-    settings.PGQUEUE = {"DEFAULTS": {"middleware": [around]}}
-
-    def handler(context, message):
-        SEEN.append((context.attempt, context.max_attempts, message.name))
-
-    said = {"takes_context": True, "middleware": [around]}
-    listen(handler, queue="q", tags=["t"], retries=1, **said)
-    publish("orders", 1)
-    drain()
-    told = ("shop.handler", ("t",), "q")
-    assert [told, told, (1, 2, "orders")] == SEEN
 
 
 def test_failures_are_retried_and_then_dead():
@@ -121,15 +104,6 @@ def test_an_atomic_handler_writes_once():
     assert ["good"] == list(Order.objects.values_list("name", flat=True))
 
 
-def test_the_task_can_be_called_and_enqueued():
-    """As every task, with a message that the test makes."""
-    handler = listen(keep)
-    handler(Message(1, "orders", "orders", "called"))
-    handler.delay(Message(1, "orders", "orders", {"n": 1}))
-    drain()
-    assert ["called", {"n": 1}] == SEEN
-
-
 # With the transaction -----------------------------------------------------------------
 
 
@@ -163,21 +137,6 @@ def test_immediate_mode_runs_the_jobs_of_a_message():
     assert not Job.objects.exists()
 
 
-def test_immediate_mode_runs_what_messages_lead_to():
-    """One after the other; errors are raised if that is asked for."""
-
-    def handler(message):
-        if message.payload:
-            publish("orders", message.payload - 1)
-        else:
-            raise ValueError("zero")
-
-    listen(handler, retries=0)
-    with immediate(raise_errors=True), pytest.raises(ValueError, match="zero"):
-        publish("orders", 2)
-    assert 3 == Row.objects.count()
-
-
 def test_capture_and_assert_enqueued_see_them():
     """By task and queue, with the message as it stands in the log."""
     handler = listen(keep, queue="q", tags=["t"])
@@ -195,10 +154,3 @@ def test_capture_and_assert_enqueued_see_them():
     assert_enqueued(handler, message, queue="q", tags=["t"])
     with pytest.raises(AssertionError, match=r"not message #999999 orders\.paid"):
         assert_enqueued(handler, Message(999_999, "orders", "orders.paid", 1))
-
-
-def test_a_task_of_the_suite_is_still_a_task():
-    """Nothing changes for those that subscribe to nothing."""
-    made = task(name="shop.plain")(keep)
-    assert () == made.receives
-    assert [] == testing.drain().errors

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from django.db import IntegrityError, connections, transaction
+from django.db import connections
 
 from django_pgqueue import (
     DeclarationError,
@@ -19,12 +19,9 @@ from django_pgqueue import (
     subscribe,
     task,
 )
-from django_pgqueue.log.subscriptions import Declared
-from django_pgqueue.models import Job, Subscription
+from django_pgqueue.models import Job
 from django_pgqueue.options.lanes import check_group
 from django_pgqueue.tasks.lanes import lane_of
-from django_pgqueue.testing import drain
-from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.topics.publish import message, publish_one
 from django_pgqueue.topics.subscribe import declared
 from django_pgqueue.topics.sync import wanted_subscriptions
@@ -106,15 +103,6 @@ def test_the_lane_of_a_task_holds_for_its_messages_too(of_task, said, columns):
     assert columns == (row.lane_by, row.lane_capacity)
 
 
-def test_each_subscription_of_a_task_has_a_lane_of_its_own():
-    """One says it of its own jobs alone."""
-    subscribe("mail")(subscribe("orders", name=NAME, group="key")(lambda message: None))
-
-    assert [("mail", None), ("orders", ["key"])] == [
-        (row.pattern, row.lane_by) for row in wanted_subscriptions()
-    ]
-
-
 @pytest.mark.parametrize(
     "said, problem",
     [
@@ -165,49 +153,6 @@ def test_a_queue_whose_turns_no_message_has_a_key_for_is_refused(settings):
     assert ("payload.customer",) == said.lane.by
     listener(queue="mail", fair_by=False)
     assert [None] == [each.lane for each in declared()]
-
-
-def test_a_subscription_is_checked_beside_wrong_settings(settings):
-    """The checks tell of these; what can be read of them is held to."""
-    settings.PGQUEUE = {"LISTEM": True, "QUEUES": {"mail": {"fair_by": "customer"}}}
-    with pytest.raises(DeclarationError, match="'mail', where jobs take turns"):
-        listener(queue="mail")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_lane_that_changes_in_the_code_changes_in_the_row():
-    """For the messages that come after it."""
-    listener()
-    assert Declared([], [], [], []) == deploy()
-    listener(limit=Limit(5, key="key"))
-    listener(limit=Limit(6, key="key"))
-
-    assert Declared([], [], [], []) == deploy()
-    row = Subscription.objects.get()
-    assert (["key"], 6) == (row.lane_by, row.lane_capacity)
-    listener()
-    assert Subscription.objects.get().lane_by is None
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    "column, value",
-    [
-        ("lane_by", ["custmer"]),
-        ("lane_by", ["key", ""]),
-        ("lane_by", [""]),
-        ("lane_by", ["payload"]),
-        ("lane_by", ["payload."]),
-        ("lane_capacity", 0),
-        ("lane_spacing", 0.0),
-        ("lane_burst", 0),
-        ("lane_policy", "halt"),
-    ],
-)
-def test_a_row_with_a_lane_that_no_job_could_have_is_refused(column, value):
-    """There, since a publisher knows nothing of it."""
-    with pytest.raises(IntegrityError, match="pgqueue_subscription_lane"):
-        Subscription.objects.create(pattern="orders", topic="orders", **{column: value})
 
 
 # What is published -------------------------------------------------------------------
@@ -291,46 +236,6 @@ def test_all_that_a_subscription_says_of_its_lane_stands_in_the_job():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_drain_runs_them_in_the_order_of_their_messages():
-    """And a message that was rolled back held nobody up."""
-    seen = []
-    listener_of(seen)
-    with transaction.atomic():
-        publish("orders.made", 0, key="c7")
-        transaction.set_rollback(True)
-    for number in range(1, 6):
-        publish("orders.made", number, key="c7")
-    drain()
-
-    assert [1, 2, 3, 4, 5] == seen
-
-
-def listener_of(seen):
-    """Subscribe one that notes the payloads."""
-
-    def handler(message):
-        seen.append(message.payload)
-
-    subscribe("orders.*", name=NAME, group="key")(handler)
-    deploy()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_age_is_told_of_jobs_that_were_stored_long_before_the_commit(
-    heard, monkeypatch
-):
-    """Or nobody would look back far enough."""
-    listener(group="key")
-    from django_pgqueue.postgres import wake
-
-    with transaction.atomic():
-        publish("orders.made", 1, key="c7")
-        now = wake.time.monotonic() + 7
-        monkeypatch.setattr(wake._send, "__defaults__", (lambda: now,))
-    assert {"!lanes7"} == set(heard())
-
-
-@pytest.mark.django_db(transaction=True)
 def test_older_messages_come_into_their_lanes_too(link, heard):
     """In the order of the log; workers are told to look at lanes."""
     for number in range(5):
@@ -346,29 +251,3 @@ def test_older_messages_come_into_their_lanes_too(link, heard):
     assert [*made, None] == lanes()
     assert {3} == {*Job.objects.values_list("lane_capacity", flat=True)}
     assert {"!lanes", "late"} == set(heard())
-
-
-@pytest.mark.django_db(transaction=True)
-def test_messages_of_keys_that_take_turns_are_looked_for_by_claims(link, heard):
-    """Workers are told of their queue, by older messages, too."""
-    publish("orders.made", 1, key="c7")
-    heard()
-    listener(start="earliest", fair_by="key", queue="late")
-    backfills = Backfills()
-    while not backfills(link):
-        pass
-    assert {"!fair:late"} == set(heard())
-
-    publish("orders.made", 1, key="c7")
-    assert {"!fair:late"} == set(heard())
-    assert [f"{NAME}:c7"] * 2 == lanes()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_disabled_subscription_puts_nothing_into_its_lane():
-    """As of any other."""
-    listener(group="key")
-    operate.disable(Subscription.objects.get().pk)
-    publish("orders.made", 1, key="c7")
-
-    assert [] == lanes()

@@ -12,12 +12,11 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import Message, UndecodablePayload, publish, subscribe, testing
 from django_pgqueue.log import fetch
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.models import Message as Row
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.tasks import operate, payload
 from django_pgqueue.tasks.messages import WholeMessage
-from django_pgqueue.worker.claim import message_prefetch
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
 from tests.harness.factories import LEASE, make_job
 from tests.topics.conftest import deploy
@@ -163,27 +162,6 @@ def test_a_claim_brings_the_messages_along(cursor, link):
     assert [each["value"] for each in references] == [stored(each) for each in values]
 
 
-def test_jobs_without_messages_cost_no_query(cursor, link):
-    """They are handed on as they are; nothing is opened."""
-    make_job()
-    jobs = claimed(cursor)
-    assert jobs is bring_messages(link, jobs)
-    assert not link.is_open
-
-
-def test_a_large_message_is_fetched_by_its_job(cursor, link):
-    """And so is one that is gone by then."""
-    listen()
-    row = Row.objects.get(pk=publish("orders", list(range(40_000))))
-    publish("orders", 2)
-    Row.objects.exclude(pk=row.pk).delete()
-    with connections["default"].cursor() as raw:
-        raw.execute("SELECT pg_column_size(payload) FROM pgqueue_message")
-        assert raw.fetchone()[0] > fetch.PREFETCH_BYTES_MAX
-    jobs = claimed(cursor)
-    assert jobs == bring_messages(link, jobs)
-
-
 def test_what_is_brought_for_a_claim_has_a_bound(cursor, link, monkeypatch):
     """
     By its text, which for a row that compresses well is a hundred times as much.
@@ -243,29 +221,3 @@ def test_a_name_that_nobody_wants_is_acked():
             "wants 'orders.paid'.",
         }
     ] == unread.errors
-
-
-def test_in_another_queue_it_is_run_by_the_patterns_of_all():
-    """As after a redrive to a queue that nobody has subscribed there."""
-    handler = listen("orders", queue="a")
-    publish("orders", 1)
-    Job.objects.update(queue="rescue")
-    testing.drain()
-    assert 1 == len(SEEN)
-    assert handler.receives[0][0] == "a"
-
-
-def test_the_reference_is_what_the_module_looks_for(cursor, link):
-    """PostgreSQL writes it so, and with any time zone of the session."""
-    listen()
-    with connections["default"].cursor() as other:
-        other.execute("SET timezone = 'America/St_Johns'")
-        publish("orders", 1)
-        other.execute("SET timezone = 'UTC'")
-    publish("orders", 2)
-    jobs = claimed(cursor)
-    assert all(message_prefetch.REFERENCE.search(job.args) for job in jobs)
-    assert [1, 2] == [
-        json.loads(job.args)[0]["value"]["payload"]
-        for job in bring_messages(link, jobs)
-    ]

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
 
-from django_pgqueue import publish, topic
+from django_pgqueue import topic
 from django_pgqueue.models import Job, Message
 from django_pgqueue.signals import messages_published
 from tests.log.rows import make_group, make_subscription
 
-PREPARED = """
-SELECT count(*) FROM pg_prepared_statements
- WHERE statement LIKE '%pgqueue_store_message(%'
-"""
 COLUMNS = ("epoch", "topic_id", "partition", "name", "key", "payload", "headers")
 
 
@@ -59,22 +54,3 @@ def test_one_message_leaves_what_several_do(name, heard):
     assert ["all", "fr"] == [queue for queue, *_ in jobs[0]]
     assert jobs[0] == jobs[1]
     assert heard[0] == heard[1]
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("threshold, expected", [(None, 0), (1, 1)])
-def test_the_statement_of_one_message_is_prepared_where_that_is_allowed(
-    monkeypatch, threshold, expected
-):
-    """Where OPTIONS has a prepare_threshold; else a pooler may be in between."""
-    connection.ensure_connection()
-    monkeypatch.setattr(connection.connection, "prepare_threshold", threshold)
-
-    ids = [publish("orders.paid", {"n": n}) for n in range(4)]
-
-    with connection.cursor() as cursor:
-        cursor.execute(PREPARED)
-        assert (expected,) == cursor.fetchone()
-        cursor.execute("DEALLOCATE ALL")
-    connection.connection._prepared.clear()
-    assert sorted(ids) == ids

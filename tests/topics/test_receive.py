@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django_pgqueue import PositionLost, TopicError, topic
 from django_pgqueue.log.groups import find_all
 from django_pgqueue.log.lag import lag
-from django_pgqueue.models import ConsumerGroup, LogDay, Position, Queue
+from django_pgqueue.models import ConsumerGroup, Position, Queue
 from django_pgqueue.operators.states import behind_of
 from tests.log.log import make_group, make_topic, put
 
@@ -359,18 +359,6 @@ def test_sql_is_told_what_it_cannot_do(cursor):
     cursor.execute("SELECT pgqueue_commit_position(%s, %s)", [forged, ids[0]])
     assert (False,) == cursor.fetchone()
     assert {0} == set(Position.objects.values_list("position", flat=True))
-
-
-def test_a_partition_that_was_added_is_read_and_closed_days_are_not_looked_at(cursor):
-    """Days that all partitions have read are left out; others are not."""
-    group = pulled()
-    ids = put(cursor, *range(3))
-    group.receive().commit()
-    LogDay.objects.create(day="2020-01-01", last_id=ids[0])
-    LogDay.objects.create(day="2020-01-02", last_id=ids[-1])
-    put(cursor, 7)
-
-    assert [7] == payloads(group.receive())
 
 
 def test_a_client_that_dies_in_its_transaction_holds_nobody_up(cursor, other_cursor):

@@ -11,15 +11,13 @@ from asgiref.sync import async_to_sync
 from django.db import OperationalError, connection, connections
 
 from django_pgqueue import (
-    MessagesLost,
     TopicError,
     consume,
-    publish,
     subscribe,
     topic,
 )
 from django_pgqueue.log import replay
-from django_pgqueue.models import BulkAct, Job, Message, Position, Subscription, Topic
+from django_pgqueue.models import BulkAct, Job, Message, Position, Subscription
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.testing import drain
 from django_pgqueue.topics.sync import sync_groups
@@ -218,21 +216,6 @@ def test_one_whose_receiver_goes_ends_and_says_why(cursor):
     assert "none is enabled that is called so" in told.error
 
 
-def test_what_retention_has_removed_is_refused_and_told(cursor):
-    """Before it begins; what goes while it waits is told beside it."""
-    ids = put(cursor, 1, 2, 3)
-    listen()
-    asked = topic("clicks").replay(to=INTO, since="earliest")
-    Topic.objects.filter(name="clicks").update(removed_to=ids[0])
-    finish()
-
-    assert ids[1:] == replayed()
-    assert f"up to the id {ids[0]:,} before" in asked.progress().error
-    for since in (ids[0], "1h"):
-        with pytest.raises(MessagesLost):
-            topic("clicks").replay(to=INTO, since=since)
-
-
 def test_what_cannot_be_replayed_is_refused(cursor, django_assert_num_queries):
     """A place, a rate or a receiver that is none; the error says how to name one."""
     put(cursor, 1)
@@ -265,17 +248,3 @@ def test_what_cannot_be_replayed_is_refused(cursor, django_assert_num_queries):
     with pytest.raises(TopicError, match="lies beyond it"):
         clicks.replay(to=task, since=10**9)
     assert 0 == BulkAct.objects.count()
-
-
-def test_a_handler_that_gets_a_replayed_message_gets_it_as_it_was(cursor):
-    """With its id, its key and its time."""
-    _, came = listen()
-    published = publish("clicks", {"path": "/"}, key="k")
-    Job.objects.all().delete()
-    topic("clicks").replay(to=INTO, since=published)
-    finish()
-    drain()
-
-    assert [(published, {"path": "/"}, "k")] == [
-        (each.id, each.payload, each.key) for each in came
-    ]

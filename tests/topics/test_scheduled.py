@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,6 @@ from django_pgqueue import (
     cron,
     publish,
     publish_many,
-    signals,
     topic,
 )
 from django_pgqueue.log import scheduled
@@ -166,14 +164,6 @@ def test_sql_refuses_what_no_log_could_take(said: str):
     refused = pytest.raises(DatabaseError, match=r"is_sound|cannot be called")
     with connection.cursor() as cursor, refused:
         cursor.execute(f"SELECT pgqueue_publish({said})")
-
-
-def test_one_query_schedules_one(django_assert_num_queries: Any):
-    """Or as many as 5,000, of a topic."""
-    with django_assert_num_queries(1):
-        orders.publish(1, run_after=HOUR)
-    with django_assert_num_queries(1):
-        assert 1_000 == len({*orders.publish_many(range(1_000), run_after=HOUR)})
 
 
 @pytest.mark.parametrize(
@@ -340,42 +330,6 @@ def test_one_that_cannot_be_published_keeps_no_other_waiting(scheduler: Schedule
     assert made[7] == Message.objects.get(payload__n=7).payload
 
 
-def test_what_a_log_does_not_take_stays(scheduler: Scheduler):
-    """Whatever takes a row back without an error: none is gone, and others go."""
-    orders.publish_many([{"cursed": True}] * 5, run_after=ago(5))
-    topic("other").publish(0, run_after=ago(5))
-    with connection.cursor() as cursor:
-        cursor.execute(CURSE.replace("RAISE 'a curse is on it'", "RETURN NULL"))
-        try:
-            assert 0 < tick_until_rest(scheduler) <= 1
-        finally:
-            cursor.execute(LIFT)
-    assert [0] == published()
-    assert 5 == len(waiting())
-    assert "its log took 0 of 5" in ScheduledMessage.objects.first().error
-
-
-def test_batches_are_bounded_by_their_bytes(
-    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
-):
-    """What is large takes several statements, each message one of them."""
-    some = random.Random(7)
-    monkeypatch.setattr(scheduled, "PUBLISH_BYTES_MAX", 200_000)
-    orders.publish_many([some.randbytes(30_000).hex() for _ in range(20)], run_after=0)
-    sizes: list[int] = []
-
-    def hear(sender: Any, ids: list[int], **_: Any) -> None:
-        sizes.append(len(ids))
-
-    signals.messages_published.connect(hear)
-    try:
-        tick_until_rest(scheduler)
-    finally:
-        signals.messages_published.disconnect(hear)
-    assert 20 == sum(sizes)
-    assert max(sizes) < 10
-
-
 def test_the_scheduler_is_told_of_what_is_due_soon():
     """By a notification after the commit; of what is due later, it finds out."""
     with connect("default", name="tests: hears") as hearing:
@@ -392,13 +346,6 @@ def test_the_scheduler_is_told_of_what_is_due_soon():
             cursor.execute("SELECT pgqueue_publish('a', '1', run_after => now())")
             assert cursor.fetchone()[0] < 0
             assert ["!schedules"] == heard_until_now(hearing, name)
-
-
-def test_the_next_look_is_at_its_moment(scheduler: Scheduler):
-    """However far the look beyond it would be."""
-    assert LOOK_SECONDS == tick_until_rest(scheduler)
-    orders.publish(1, run_after="2s")
-    assert 0 < tick_until_rest(scheduler) <= 2
 
 
 def test_drain_publishes_what_is_due_by_the_clock_of_the_test():

@@ -15,7 +15,6 @@ from django_pgqueue import (
     Unique,
     subscribe,
     task,
-    topic,
 )
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.topics.subscribe import declared
@@ -46,24 +45,6 @@ def test_a_function_becomes_a_task_with_a_row(settings):
     assert ("orders", '{"country":"FR"}') == (row.topic, row.payload_filter)
     assert (7, 6) == (row.priority, row.max_attempts)
     assert ('{"tags": ["x"]}', "earliest", None) == (row.headers, row.start, row.ago)
-
-
-def test_several_stand_above_one_function():
-    """They make one task with several subscriptions."""
-    made = subscribe("*.failed", queue="alarms", priority=9, retries=0)(
-        subscribe(topic("mail"))(subscribe("orders", name="shop.all")(on_message))
-    )
-
-    assert "shop.all" == made.name
-    assert [
-        ("alarms", "*.failed", 9, 1),
-        ("default", "mail", 0, 5),
-        ("default", "orders", 0, 5),
-    ] == [
-        (row.queue, row.pattern, row.priority, row.max_attempts)
-        for row in wanted_subscriptions()
-    ]
-    assert {"alarms", "default"} == {queue for queue, _ in made.receives}
 
 
 def test_it_stands_above_a_task():
@@ -170,18 +151,6 @@ def test_a_function_takes_one_argument():
         pass
 
     subscribe("orders", name="shop.right", takes_context=True)(with_context)
-
-
-def test_options_of_the_task_are_said_once():
-    """Above a task, they are refused; and so is another word for the same route."""
-    made = subscribe("orders", name="shop.said")(on_message)
-    with pytest.raises(DeclarationError, match=r"@subscribe\(timeout=…\) stands above"):
-        subscribe("mail", timeout=5)(made)
-    with pytest.raises(DeclarationError, match="@subscribe: priority"):
-        subscribe("mail", priority=101)(made)
-    with pytest.raises(TopicError, match="twice, with other options"):
-        subscribe("orders", where={"a": 1})(made)
-    assert made is subscribe("orders")(made)
 
 
 def test_a_start_is_a_time_or_so_long_ago():

@@ -63,22 +63,6 @@ def test_what_is_declared_becomes_a_row():
     assert 1 == LogState.objects.get().epoch
 
 
-def test_new_options_change_the_row():
-    """Where it began stays."""
-    say(retries=2)
-    deploy()
-    say(retries=3, where={"a": 1}, start="earliest")
-    told = "orders → default (shop.on_order)"
-    assert Declared([], [told], [], []) == deploy(migrates=False)
-    (row,) = rows()
-    assert (4, {"a": 1}, "latest", 1) == (
-        row.max_attempts,
-        row.payload_filter,
-        row.start,
-        row.since_epoch,
-    )
-
-
 def test_code_that_declares_it_no_more():
     """It goes on to route; after a week it is stale, and only then may be deleted."""
     say()
@@ -138,17 +122,6 @@ def test_a_task_that_got_another_name_keeps_its_row():
     assert ["shop.older"] == [row.task for row in rows()]
     assert ["orders → default (shop.newer)"] == deploy().changed
     assert ["shop.newer"] == [row.task for row in rows()]
-
-
-def test_a_worker_of_older_code_makes_no_second_row():
-    """A queue that has the pattern for another task gets it from a migration alone."""
-    say(name="shop.newer", aliases=["shop.older"])
-    deploy()
-    say(name="shop.older")
-    told = "orders → default (shop.older)"
-    assert Declared([], [], [], [told]) == deploy(migrates=False)
-    assert ["shop.newer"] == [row.task for row in rows()]
-    assert [told] == deploy().added
 
 
 def test_a_user_keeps_his_row(caplog):

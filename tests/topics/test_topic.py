@@ -100,30 +100,6 @@ def test_many_are_published_in_their_order():
     assert [] == clicks.publish_many([]) == publish_many([])
 
 
-def test_a_generator_may_yield_one_dict_again_and_again():
-    """Each message has what was in it when it was yielded."""
-
-    def rows():
-        row = {}
-        for n in range(3):
-            row["n"] = n
-            yield row
-
-    topic("orders").publish_many(rows(), key="n")
-    assert [("orders", str(n), {"n": n}) for n in range(3)] == stored()
-
-
-def test_payloads_that_need_a_closer_look_travel_too():
-    """Between plain ones, in the same order, with a function for the key."""
-    topic("t").publish_many(
-        [1, 1e17, "x", dataclasses.asdict(OrderEvent(1))],
-        name="t.x",
-        key=lambda payload: str(payload)[:1],
-    )
-    assert ["1", "1", "x", "{"] == [key for _, key, _ in stored()]
-    assert {"__pgqueue__": "float", "value": "1e+17"} == stored()[1][2]
-
-
 def test_a_rollback_takes_messages_and_jobs():
     """They are of the caller's transaction."""
     subscribe("orders", "q")
@@ -229,13 +205,6 @@ def test_a_transaction_on_another_database_is_refused():
         publish("a", 1)
 
 
-def test_one_query_publishes_one_message(django_assert_num_queries):
-    """In a transaction that is open."""
-    publish("a", 1)
-    with django_assert_num_queries(1):
-        publish("a.b", {"x": 1}, key="k")
-
-
 def test_a_topic_is_declared_once():
     """The same words again are fine, and so is its name alone."""
     first = topic("orders", partitions=4, retain="2d")
@@ -257,18 +226,6 @@ def test_declared_topics_become_rows():
     row = Topic.objects.get(name="orders")
     assert (4, 3, None) == (row.partitions, row.retain.days, row.schema)
     assert 8 == row.declared["partitions"]
-
-
-def test_declaring_again_uses_up_no_ids():
-    """They are of the key of a lock, and every start of a worker declares."""
-    topic("a", partitions=4)
-    with connection.cursor() as cursor:
-        for _ in range(3):
-            sync_topics(cursor)
-        topic("b", partitions=4)
-        sync_topics(cursor)
-    first, second = Topic.objects.order_by("id").values_list("id", flat=True)
-    assert first + 1 == second
 
 
 def test_receivers_hear_of_what_is_published():
