@@ -44,7 +44,6 @@ POOL_SIZE = 20
 LEFT_OUT = [
     "tests/acceptance/test_bursts.py",
     "tests/admin/test_costs.py",
-    "tests/management/bench",
     "tests/management/test_bench.py",
 ]
 # They end or look for a session by its process id or name, are somebody else in it, set

@@ -28,7 +28,6 @@ LEFT_OUT = [
     "tests/test_first_steps.py",
     # Measures, and bounds at size.
     "tests/benchmarks",
-    "tests/management/bench",
     "tests/management/test_bench.py",
     "tests/scale",
     "tests/admin/test_costs.py",

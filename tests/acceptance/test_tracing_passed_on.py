@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -11,7 +10,6 @@ from collections import Counter
 import pytest
 from django.db import connection
 
-from django_pgqueue.management.bench import bare_settings
 from tests.app import span_tasks
 from tests.harness import spans as harness
 from tests.harness.spans import request
@@ -69,6 +67,8 @@ def test_what_is_not_sampled_stays_so(spans, start_traced):
 
 
 SET_UP_LATE = """
+from django.conf import settings
+settings.configure()
 from django_pgqueue.tasks.tracing import RECORDER
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -84,7 +84,6 @@ def test_an_sdk_that_is_set_up_late_is_found():
     """By a hook of a web server or a worker, after something was sent without it."""
     subprocess.run(
         [sys.executable, "-c", SET_UP_LATE],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": bare_settings.__name__},
         check=True,
         timeout=30 * patience(),
     )

@@ -50,3 +50,23 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def of_threads(pid: int) -> float:
+    """Return what the threads of a process have used so far, in nanosecond steps."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(of_thread(thread) for thread in threads)
+
+
+def of_thread(folder: Path) -> float:
+    """Return what a thread has used, by its folder in /proc; 0 if it has ended."""
+    try:
+        return int((folder / "schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory of *pid* that is in RAM; what it shares counts too."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

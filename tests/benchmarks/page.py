@@ -3,8 +3,8 @@ The page of the benchmarks: its tables are made from what was measured.
 
     python -m tests.benchmarks.page
 
-puts into docs/explanation/benchmarks.md, between marks, what measured/own.json (the
-output of `pgqueue_bench all --json`), measured/peers.json and measured/spark.json say.
+puts into docs/explanation/benchmarks.md, between marks, what is in measured/own.json (of
+`python -m tests.benchmarks all --json`), measured/peers.json and measured/spark.json.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ def made() -> dict[str, Callable[[], str]]:
         "setting": lambda: table.setting(results),
         "peers": lambda: table.figures(results),
         "goals": lambda: goals.table_of(results),
-        "ahead": lambda: table.best(results),
         "configurations": lambda: table.configurations(results),
         "guarantees": lambda: table.guarantees(results),
         "spark-setting": lambda: spark_table.setting(spark),
@@ -72,7 +71,7 @@ def rendered(page: str) -> str:
 
 
 def own(measures: dict[str, Any]) -> str:
-    """Return the figures of pgqueue_bench beside their goals."""
+    """Return the figures of this queue beside their goals."""
     header = ("", "product", "compared with", "ratio", "goal", "")
     rows = []
     for name, told in measures.items():

@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +26,12 @@ LOG_CHARACTERS_SHOWN = 1_500
 PR_SET_PDEATHSIG = 1
 
 PAIR = struct.Struct("QQ")  # As agent/tally.py and node/tally.mjs write it.
+
+
+def say(line: str) -> None:
+    """Print a line of progress."""
+    with contextlib.suppress(BrokenPipeError):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 class FailedError(Exception):
@@ -108,17 +115,25 @@ class Producer(Program):
         Returns:
             ``seconds`` that it took, and ``clock``: nanoseconds, see agent/program.py.
         """
+        self.ask(do, first, count, options)
+        return self.answer()
+
+    def ask(self, do: str, first: int, count: int, options: Mapping[str, Any]) -> None:
+        """Order the same, and do not wait for the answer."""
         told = {"do": do, "first": first, "count": count, "options": options}
-        given, taken = self.process.stdin, self.process.stdout
-        assert given is not None
-        assert taken is not None
+        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            given.write(json.dumps(told).encode() + b"\n")
-            given.flush()
+            self.process.stdin.write(json.dumps(told).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the answer to the last order."""
+        taken = self.process.stdout
+        assert taken is not None
         ready, _, _ = select.select([taken], [], [], ANSWER_SECONDS_MAX)
         line = taken.readline() if ready else b""
         if not line:
-            raise self.failed(f"did not answer to {do!r}")
+            raise self.failed("did not answer")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -15,10 +15,6 @@ from tests.benchmarks.peers import PEERS
 PERCENTS = (50, 95, 99)
 
 
-class MismatchError(Exception):
-    """Runs cannot be put together: something else was measured."""
-
-
 @dataclass
 class Results:
     """
@@ -49,39 +45,6 @@ class Results:
             f'"runs": [\n{runs}\n]}}\n'
         )
         path.write_text(told, encoding="utf-8")
-
-    def after(self, earlier: Results) -> Results:
-        """
-        Return the runs of *earlier* and these.
-
-        A run that lacks these peers is completed instead, so that a run may be taken
-        in several steps.
-
-        Raises:
-            MismatchError: Another machine, server, version or size.
-        """
-        told, now = earlier.setting, self.setting
-        both = told["versions"].keys() & now["versions"].keys()
-        differ = [key for key in now if key != "versions" and now[key] != told[key]]
-        differ += [
-            name for name in both if now["versions"][name] != told["versions"][name]
-        ]
-        if differ:
-            raise MismatchError(
-                f"The earlier runs cannot be continued, since they differ in: "
-                f"{', '.join(sorted(differ))}."
-            )
-        runs = list(earlier.runs)
-        for run in self.runs:
-            if runs and not runs[-1]["turns"].keys() & run["turns"].keys():
-                turns = {**runs[-1]["turns"], **run["turns"]}
-                load = max(runs[-1]["load"], run["load"])
-                runs[-1] = {**runs[-1], "turns": turns, "load": load}
-            else:
-                runs.append(run)
-        versions = {**told["versions"], **now["versions"]}
-        skipped = {**earlier.skipped, **self.skipped}
-        return Results({**now, "versions": versions}, skipped, runs)
 
     def invalid(self) -> list[str]:
         """Return a line for each turn that does not count."""

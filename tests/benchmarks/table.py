@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tests.benchmarks.peer import Peer
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.results import Results, Row
-
-OURS, PLAIN = "django_pgqueue", "yardstick"
 
 HEADER = (
     "",
@@ -23,46 +21,6 @@ HEADER = (
 
 # From here on a figure has no decimals: more digits than it can mean.
 WHOLE_FROM, DIGITS = 100, 3
-
-Figure = Callable[[Row], float | None]
-
-# What the best is told of: a line for people, and whether less is better.
-COMPARED: tuple[tuple[str, Figure, bool], ...] = (
-    ("enqueue one by one, /s", lambda row: row.enqueue, False),
-    ("bulk of 10,000, /s", lambda row: row.bulk, False),
-    ("drain, one process, /s", lambda row: row.drain, False),
-    ("drain, two processes, /s", lambda row: row.drain_two, False),
-    ("worker CPU, s per 1,000 jobs", lambda row: row.worker_cpu, True),
-    ("server CPU, s per 1,000 jobs", lambda row: row.server_cpu, True),
-    ("latency p50, ms", lambda row: row.percentiles[0], True),
-    ("latency p99, ms", lambda row: row.percentiles[-1], True),
-)
-
-
-def text(results: Results) -> str:
-    """Return a table with aligned columns."""
-    rows = [HEADER, *(_cells(row) for row in results.rows())]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADER))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-
-
-def markdown(results: Results) -> str:
-    """Return every table of the results."""
-    return "\n\n".join(
-        [
-            setting(results),
-            figures(results),
-            best(results),
-            configurations(results),
-            guarantees(results),
-        ]
-    )
 
 
 def setting(results: Results) -> str:
@@ -88,21 +46,6 @@ def setting(results: Results) -> str:
 def figures(results: Results) -> str:
     """Return the medians."""
     return table(HEADER, [_cells(row) for row in results.rows()])
-
-
-def best(results: Results) -> str:
-    """Return who is ahead in what, among all but the yardstick."""
-    rows = [row for row in results.rows() if row.peer.name != PLAIN]
-    ours = [row for row in rows if row.peer.name == OURS]
-    others = [row for row in rows if row.peer.name != OURS]
-    if not ours or not others:
-        return "There is nobody to compare with."
-    compared = [
-        _compared(what, figure, is_less_better, ours, others)
-        for what, figure, is_less_better in COMPARED
-    ]
-    header = ("", "this project, best configuration", "best of the others", "ahead")
-    return table(header, [cells for cells in compared if cells])
 
 
 def configurations(results: Results) -> str:
@@ -160,36 +103,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         shown(row.server_cpu),
         ", ".join(map(shown, row.percentiles)),
     )
-
-
-def _compared(
-    what: str,
-    figure: Figure,
-    is_less_better: bool,
-    ours: Sequence[Row],
-    others: Sequence[Row],
-) -> tuple[str, ...] | None:
-    mine, theirs = (_best(figure, is_less_better, some) for some in (ours, others))
-    if mine is None or theirs is None:
-        return None
-    one, other = mine[0], theirs[0]
-    times = (other / one if one else 1) if is_less_better else one / other
-    ahead = "this project" if times >= 1 else f"**{theirs[1].peer.title}**"
-    return (
-        what,
-        f"{shown(one)} ({mine[1].configuration.name})",
-        f"{shown(other)} ({_name(theirs[1])})",
-        f"{ahead}, {max(times, 1 / times):.1f} times",
-    )
-
-
-def _best(
-    figure: Figure, is_less_better: bool, rows: Sequence[Row]
-) -> tuple[float, Row] | None:
-    known = [(value, row) for row in rows if (value := figure(row)) is not None]
-    if not known:
-        return None
-    return (min if is_less_better else max)(known, key=lambda pair: pair[0])
 
 
 def _name(row: Row) -> str:

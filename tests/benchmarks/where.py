@@ -16,16 +16,17 @@ import os
 import signal
 import sys
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import django
+from tests.benchmarks import cpu
+from tests.benchmarks.processes import say
+from tests.benchmarks.scratch import Worker, scratch
 
 WARM_UP_JOBS = 2_000
-LOOK_SECONDS = 0.05
 # Less than this, in microseconds per job, is left out.
 LEAST = 0.2
 
@@ -34,89 +35,71 @@ SELECT pid, split_part(application_name, ' ', 2) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name LIKE 'pgqueue %%'
    AND pid <> pg_backend_pid()
 """
-LEFT = "SELECT EXISTS (SELECT 1 FROM pgqueue_job WHERE id >= %s)"
 
 
 def main() -> None:
     """Measure, and print microseconds per job."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.where")
-    parser.add_argument(
-        "--task", choices=("batched", "immediate", "not_archived"), default="batched"
-    )
+    tasks = ("batched", "immediate", "not_archived")
+    parser.add_argument("--task", choices=tasks, default="batched")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=20_000)
     asked = parser.parse_args()
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    sys.path.insert(0, str(Path(__file__).parents[2] / "example_project"))
-    django.setup()
-    from django_pgqueue.management.bench import tasks
-    from django_pgqueue.management.bench.scratch import scratch_place
+    with scratch(0, 0, say) as place, _worker(asked.threads) as (pid, names):
+        from tests.benchmarks.measures import tasks as declared
 
-    task = getattr(tasks, asked.task)
-    with (
-        scratch_place(is_schema=False, server=None) as scratch,
-        _worker(asked.threads) as worker,
-        scratch.connect() as connection,
-    ):
-        _drain(connection, task, tasks.payloads(WARM_UP_JOBS))
-        scratch.empty()
-        before = worker.times(connection)
-        seconds = _drain(connection, task, tasks.payloads(asked.jobs))
-        after = worker.times(connection)
-    spent = {
-        name: (after[name] - before.get(name, 0.0)) / asked.jobs * 1e6 for name in after
-    }
+        worker = Worker(place.plain, lambda: True)
+        task = getattr(declared, asked.task)
+        archived = asked.task != "not_archived"
+        worker.drained(task.bulk, WARM_UP_JOBS, archived=archived)
+        before = times(pid, names, place.plain)
+        rate = worker.drained(task.bulk, asked.jobs, archived=archived)
+        spent = times(pid, names, place.plain)
+    spent.subtract(before)
     sys.stdout.write(
-        f"{asked.task}, {asked.threads} threads: {asked.jobs / seconds:,.0f} jobs/s; "
+        f"{asked.task}, {asked.threads} threads: {rate:,.0f} jobs/s; "
         f"microseconds of processor time per job:\n"
     )
-    for name, each in sorted(spent.items(), key=lambda item: -item[1]):
-        if each >= LEAST:
+    spent["all threads of the worker"] = sum(
+        seconds for name, seconds in spent.items() if name.startswith("thread")
+    )
+    for name, seconds in spent.most_common():
+        if (each := seconds / asked.jobs * 1e6) >= LEAST:
             sys.stdout.write(f"{each:8.1f}  {name}\n")
-    ours = sum(each for name, each in spent.items() if name.startswith("thread"))
-    sys.stdout.write(f"{ours:8.1f}  all threads of the worker\n")
 
 
-class Measured:
-    """A worker process whose threads are known by name."""
-
-    def __init__(self, pid: int, names: Any) -> None:
-        self._pid = pid
-        self._names = names
-
-    def times(self, connection: Any) -> dict[str, float]:
-        """Return the processor seconds of each thread and server process by now."""
-        self._names.send(None)
-        times: dict[str, float] = {}
-        for thread_name, thread in self._names.recv():
-            # All threads that run tasks count as one.
-            short = thread_name.rstrip("0123456789-").removeprefix("pgqueue-")
-            name = f"thread {short}"
-            path = f"/proc/{self._pid}/task/{thread}/schedstat"
-            times[name] = times.get(name, 0.0) + _seconds(path)
-        for pid, name in connection.execute(BACKENDS).fetchall():
-            times[f"server {name}"] = _seconds(f"/proc/{pid}/schedstat")
-        return times
+def times(pid: int, names: Any, connection: Any) -> Counter[str]:
+    """Return the processor seconds of each thread and server process by now."""
+    names.send(None)
+    used: Any = Counter()
+    for thread_name, thread in names.recv():
+        # All threads that run tasks count as one.
+        short = thread_name.rstrip("0123456789-").removeprefix("pgqueue-")
+        used[f"thread {short}"] += cpu.of_thread(Path(f"/proc/{pid}/task/{thread}"))
+    for backend, name in connection.execute(BACKENDS).fetchall():
+        used[f"server {name}"] += cpu.of_thread(Path(f"/proc/{backend}"))
+    return Counter(used)
 
 
 @contextmanager
-def _worker(threads: int) -> Iterator[Measured]:
+def _worker(threads: int) -> Iterator[tuple[int, Any]]:
     """Fork what a supervisor forks, with a thread more that tells the others' names."""
+    from django.db import connections
+
+    connections.close_all()
     context = multiprocessing.get_context("fork")
     names, theirs = context.Pipe()
     process = context.Process(target=_work, args=(threads, theirs), daemon=True)
     process.start()
     assert process.pid is not None
     try:
-        yield Measured(process.pid, names)
+        yield process.pid, names
     finally:
         os.kill(process.pid, signal.SIGTERM)
         process.join()
 
 
 def _work(threads: int, names: Any) -> None:
-    from django.db import connections
-
     from django_pgqueue.conf import get_settings
     from django_pgqueue.worker.lease.leases import Slots
     from django_pgqueue.worker.options import WorkerOptions
@@ -128,27 +111,10 @@ def _work(threads: int, names: Any) -> None:
             alive = threading.enumerate()
             names.send([(thread.name, thread.native_id) for thread in alive])
 
-    connections.close_all()
     threading.Thread(target=tell, daemon=True).start()
     options = WorkerOptions(settings=get_settings(), threads=threads)
     slots = Slots(multiprocessing.get_context("fork"), threads + options.async_slots)
     run_child(options, "where", slots)
-
-
-def _drain(connection: Any, task: Any, payloads: list[dict[str, Any]]) -> float:
-    """Enqueue, wait until all is gone, and return the seconds from the commit on."""
-    first = task.bulk(payloads)[0].id
-    started = time.monotonic()
-    while connection.execute(LEFT, [first]).fetchone()[0]:
-        time.sleep(LOOK_SECONDS)
-    return time.monotonic() - started
-
-
-def _seconds(path: str) -> float:
-    try:
-        return int(Path(path).read_text(encoding="ascii").split()[0]) / 1e9
-    except OSError:
-        return 0.0  # It has ended.
 
 
 if __name__ == "__main__":

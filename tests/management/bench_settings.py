@@ -8,9 +8,5 @@ import os
 from tests.settings import *  # noqa: F403  # Django's way to widen settings.
 from tests.settings import DATABASES
 
-_told = json.loads(os.environ["PGQUEUE_TEST_BENCH"])
-
-for _alias, _changes in _told["databases"].items():
+for _alias, _changes in json.loads(os.environ["PGQUEUE_TEST_BENCH"]).items():
     DATABASES[_alias] = {**DATABASES[_alias], **_changes}
-
-PGQUEUE = _told["pgqueue"]

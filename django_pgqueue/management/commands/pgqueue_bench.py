@@ -2,53 +2,149 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import signal
+import random
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from statistics import median, quantiles
 from typing import Any
 
 import django.db
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.management.bench.embedded import server_if_none
-from django_pgqueue.management.bench.measure import Plan, Result, run_measure
-from django_pgqueue.management.bench.measures import ALL, MEASURES, chosen
-from django_pgqueue.management.bench.progress import progress
-from django_pgqueue.management.bench.scratch import END_SIGNALS, scratch_place
-from django_pgqueue.management.bench.table import table
+from django_pgqueue.management import bench
+from django_pgqueue.management.bench import Connection, Place
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.tasks.declare import task
 
 RUNS_DEFAULT, RUNS_MAX = 5, 1_000
 JOBS_MIN, JOBS_MAX = 10, 10_000_000
-ROWS_DEFAULT, ROWS_MIN, ROWS_MAX = 1_000_000, 100, 100_000_000
-SECONDS_DEFAULT, SECONDS_MAX = 20, 3_600
+
+# Between two jobs of latency: random, so that no timer of the worker falls into step
+# with it, and longer than the interval in which wakes of one process are coalesced.
+PAUSE_SECONDS = 0.03, 0.07
 
 EXIT_INTERRUPTED = 130
 
+# With it, the arguments of a job take about 100 bytes as JSON.
+NOTE = "x" * 72
 
-def measure_lines() -> str:
-    """Return a line for each measure."""
-    return "\n".join(f"  {name:<19} {m.what}" for name, m in MEASURES.items())
+# The rate of a run in jobs per second, or a latency in milliseconds for each job.
+Values = list[float]
+
+# Runs so many jobs, of the product or of the yardstick.
+Side = Callable[[int], Values]
 
 
-EPILOG = f"""
-Measures:
-{measure_lines()}
+@task(settle="batched", name="pgqueue_bench.batched")
+def batched(order_id: int, note: str) -> None:
+    """Do nothing; the thread goes on while the ack is written."""
 
-Everything happens in a database that is made on the configured server and dropped at
-the end; with --schema in a schema of the configured database. Where no database is
-configured, the embedded server is used. Each run of the product is followed by one of
-what it is compared with, mostly the same with plain psycopg and nothing else. Other
-work on the machine makes both slower; the ratio between them is what holds. Progress
-goes to standard error.
 
-Exit status: 0 measured, 1 it could not be, 2 wrong command line, 130 interrupted.
-"""
+@task(settle="immediate", name="pgqueue_bench.tells_time")
+def tells_time(order_id: int, note: str) -> float:
+    """Return when it started, by the monotonic clock of the machine."""
+    return time.monotonic()
+
+
+def payloads(jobs: int, pause: tuple[float, float] = (0, 0)) -> Iterator[Any]:
+    """Yield the arguments of jobs, with a random pause before each."""
+    for number in range(jobs):
+        time.sleep(random.uniform(*pause)) if any(pause) else None
+        yield {"order_id": number, "note": NOTE}
+
+
+@contextmanager
+def enqueue(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
+    """Product: delay(), a commit each. Yardstick: insert and notify in one."""
+
+    def product(jobs: int) -> Values:
+        started = time.perf_counter()
+        for item in payloads(jobs):
+            tells_time.delay(**item)
+        return [jobs / (time.perf_counter() - started)]
+
+    yield product, lambda jobs: [jobs / bench.enqueue(plain, payloads(jobs))]
+
+
+@contextmanager
+def drain(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
+    """Product: a real worker. Yardstick: claim 100, delete by array, one thread."""
+
+    def product(jobs: int) -> Values:
+        watch.rest()
+        committed_at: list[float] = []
+        with transaction.atomic(using=alias):
+            # Registered first, so it runs between the commit and the wake.
+            transaction.on_commit(
+                lambda: committed_at.append(time.monotonic()), using=alias
+            )
+            ids = [result.id for result in batched.bulk(list(payloads(jobs)))]
+        watch.wait_until_done(ids)
+        return [jobs / (time.monotonic() - committed_at[0])]
+
+    def yardstick(jobs: int) -> Values:
+        bench.bulk(plain, payloads(jobs))
+        started = time.perf_counter()
+        bench.drain(plain, lambda row_id, payload: None)
+        return [jobs / (time.perf_counter() - started)]
+
+    alias = get_settings().database
+    with bench.worker(place, threads=8) as watch:
+        yield product, yardstick
+
+
+@contextmanager
+def latency(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
+    """
+    Product: delay() to a real worker. Yardstick: LISTEN and a claim loop.
+
+    The clock is read right before COMMIT is sent, since a worker may well start before
+    the producer has its answer. All processes of the machine share it.
+    """
+
+    def delay(item: Any) -> tuple[int, float]:
+        with transaction.atomic(using=alias):
+            return tells_time.delay(**item).id, time.monotonic()
+
+    def product(jobs: int) -> Values:
+        watch.rest()
+        commits_at = dict(map(delay, payloads(jobs, PAUSE_SECONDS)))
+        watch.wait_until_done(list(commits_at))
+        return since(commits_at, bench.results(plain))
+
+    def yardstick(jobs: int) -> Values:
+        items = payloads(jobs, PAUSE_SECONDS)
+        commits_at = dict(bench.publish(plain, item) for item in items)
+        watch.wait_while(lambda: not commits_at.keys() <= started_at.keys())
+        return since(commits_at, started_at)
+
+    alias = get_settings().database
+    with (
+        bench.worker(place, threads=8) as watch,
+        bench.consumer(place) as started_at,
+    ):
+        yield product, yardstick
+
+
+def since(commits_at: dict[int, float], started_at: dict[int, float]) -> Values:
+    """Return the milliseconds from the commit of each job to its start."""
+    return [(started_at[each] - at) * 1_000 for each, at in commits_at.items()]
+
+
+Opened = Callable[[Place, Connection], AbstractContextManager[tuple[Side, Side]]]
+
+# By name: the sides, the unit, and the jobs of a run unless --jobs says otherwise.
+MEASURES: dict[str, tuple[Opened, str, int]] = {
+    "enqueue": (enqueue, "jobs/s", 2_000),
+    "drain": (drain, "jobs/s", 20_000),
+    "latency": (latency, "ms", 100),
+}
 
 
 class Command(BaseCommand):
@@ -57,19 +153,14 @@ class Command(BaseCommand):
     help = "Measure the queue on the configured server, beside plain psycopg."
     requires_system_checks: Any = []
 
-    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
-        """Keep the epilog's lines as they are."""
-        kwargs["formatter_class"] = argparse.RawDescriptionHelpFormatter
-        return super().create_parser(*args, epilog=EPILOG, **kwargs)
-
     def add_arguments(self, parser: Any) -> None:
         """Declare what can be measured, and how often."""
         parser.add_argument(
             "measures",
             nargs="*",
-            type=measure_names,
             metavar="MEASURE",
-            help=f"Names as below, patterns such as 'drain*', or {ALL} (the default).",
+            help="enqueue: delay() one by one. drain: one worker process with 8 "
+            "threads. latency: COMMIT to the first line of the task. Default: all.",
         )
         parser.add_argument(
             "--runs",
@@ -85,24 +176,10 @@ class Command(BaseCommand):
             help="Jobs in each run (default: depends on the measure).",
         )
         parser.add_argument(
-            "--rows",
-            type=whole_number("--rows", ROWS_MIN, ROWS_MAX),
-            default=ROWS_DEFAULT,
-            metavar="N",
-            help=f"Rows of each backlog (default {ROWS_DEFAULT:,}).",
-        )
-        parser.add_argument(
-            "--seconds",
-            type=whole_number("--seconds", 1, SECONDS_MAX),
-            default=SECONDS_DEFAULT,
-            metavar="N",
-            help=f"Seconds of each run of idle (default {SECONDS_DEFAULT}).",
-        )
-        parser.add_argument(
             "--schema",
             action="store_true",
-            help="Measure in a schema of the configured database, for a role that may "
-            "not create databases.",
+            help="Measure in a schema of the configured database instead of a database "
+            "of its own, for a role that may not create databases.",
         )
         parser.add_argument(
             "--json",
@@ -112,72 +189,91 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure, and print."""
-        asked = options["measures"] or [chosen(ALL)]
-        names = list(dict.fromkeys(name for names in asked for name in names))
+        names = list(dict.fromkeys(options["measures"])) or list(MEASURES)
+        for name in names:
+            if name not in MEASURES:
+                known = ", ".join(MEASURES)
+                message = f"Error: {name!r} is no measure; there are {known}."
+                raise CommandError(message, returncode=2)
+        runs, jobs = options["runs"], options["jobs"]
         try:
-            with _signals_as_interrupts():
-                results = self._measure(names, options)
+            with (
+                bench.signals_as_interrupts(),
+                bench.scratch_place(is_schema=options["schema"]) as place,
+                place.connect() as plain,
+            ):
+                self._say(f"Measuring in {place}.")
+                measured = {
+                    name: self._measure(name, place, plain, runs, jobs)
+                    for name in names
+                }
         except KeyboardInterrupt:
-            self._say("Interrupted; what was made for it is dropped.")
+            self._say("Interrupted; the scratch place was dropped.")
             sys.exit(EXIT_INTERRUPTED)
         except (PgQueueError, django.db.Error) as error:
             raise CommandError(str(error).strip()) from error
-        if options["json"]:
-            told = {result.measure.name: result.as_json() for result in results}
-            self.stdout.write(json.dumps(told))
-        else:
-            self.stdout.write(table(results))
+        self.stdout.write(json.dumps(measured) if options["json"] else table(measured))
 
-    def _measure(self, names: list[str], options: dict[str, Any]) -> list[Result]:
-        measures = [MEASURES[name] for name in names]
-        runs: int = options["runs"]
-        parts = sum(len(measure.parts) for measure in measures)
-        with (
-            server_if_none(self._say) as server,
-            scratch_place(is_schema=options["schema"], server=server) as scratch,
-        ):
-            place = scratch.place
-            self._say(f"Measuring in {place.kind} {place.name}.")
-            with progress(parts * runs, runs) as shown:
-                plan = Plan(
-                    runs=runs,
-                    jobs=options["jobs"],
-                    rows=options["rows"],
-                    seconds=options["seconds"],
-                    say=shown.say,
-                )
-                return [
-                    run_measure(measure, scratch, plan, shown.tell)
-                    for measure in measures
-                ]
+    def _measure(
+        self, name: str, place: Place, plain: Connection, runs: int, jobs: int | None
+    ) -> dict[str, Any]:
+        opened, unit, usual = MEASURES[name]
+        jobs = jobs or usual
+        pairs: list[list[Values]] = []
+        with opened(place, plain) as sides:
+            for run in range(runs + 1):
+                # The first pair opens connections and warms up code and plans.
+                pair = []
+                for side in sides:
+                    bench.empty(plain)
+                    pair.append(side(jobs if run else min(jobs, usual // 10)))
+                if run:
+                    pairs.append(pair)
+                    medians = [shown(median(side)) for side in pair]
+                    self._say(
+                        f"{name} {run}/{runs}: {medians[0]} {unit}, "
+                        f"yardstick {medians[1]}"
+                    )
+        product, yardstick = (
+            [value for pair in pairs for value in pair[side]] for side in (0, 1)
+        )
+        # The two of a pair ran one after the other, so what slows the machine for a
+        # minute slows both: this is not the ratio of the medians.
+        ratios = [median(one) / median(other) for one, other in pairs]
+        return {
+            "product": summary(product, unit),
+            "yardstick": summary(yardstick, unit),
+            "ratio": round(median(ratios), 3),
+            "jobs": jobs,
+            "runs": runs,
+        }
 
     def _say(self, line: str) -> None:
         # On standard error, as all that is not the result.
         self.stderr.write(line, style_func=str)
 
 
-def measure_names(text: str) -> list[str]:
-    """Read the name of a measure, or a pattern of names."""
-    try:
-        return chosen(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def summary(values: Values, unit: str) -> dict[str, Any]:
+    """Return the figures of one side."""
+    figures = {"median": median(values), "min": min(values), "max": max(values)}
+    if unit == "ms":
+        figures["p99"] = quantiles(values, n=100, method="inclusive")[98]
+    return {**{name: round(figures[name], 3) for name in figures}, "unit": unit}
 
 
-@contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
-    """End like Ctrl+C, by way of the clean-up, when told to stop or hung up on."""
+def table(measured: dict[str, Any]) -> str:
+    """Return the figures for people."""
+    columns = ("median", "min", "max", "p99")
+    rows = [("", "", *columns, "unit", "ratio")]
+    for name, told in measured.items():
+        for side, ratio in ("product", f"{told['ratio']:.2f}"), ("yardstick", ""):
+            cells = [shown(told[side].get(column)) for column in columns]
+            rows.append((name, side, *cells, told[side]["unit"], ratio))
+    return "\n".join("".join(f"{cell:>11}" for cell in row) for row in rows)
 
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # SIGINT too: a shell that starts this in the background has it ignored.
-    before = {number: signal.signal(number, interrupt) for number in END_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def shown(value: float | None) -> str:
+    """Return a figure for people: no more digits than it can mean."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

@@ -1,7 +1,7 @@
 """
 What the pipeline jobs that count cost: metrics, failures and conservation.
 
-    python -m tests.benchmarks.spark.counting [--rows 245000] [--json FILE]
+    python -m tests.benchmarks.spark.counting [--rows 245000]
 
 On a server of the run's own. The rows ended within three days, one of eight after an
 error and one of fifty as a dead letter. Each job runs twice, and Spark is not needed:
@@ -12,18 +12,15 @@ those of processors that it and the server have used.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan
 from django_pgqueue.spark.running import run_job
-from tests.benchmarks.machine import load, machine
 from tests.benchmarks.spark.processors import seconds_of
 from tests.benchmarks.spark.server import Place, migrated_server
 
@@ -107,21 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.spark.counting")
     parser.add_argument("--rows", type=int, default=245_000)
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
-    results: dict[str, Any] = {
-        "at": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
-        "machine": machine(),
-        "load": load(),
-        "rows": asked.rows,
-    }
     with migrated_server() as place:
         fill(place, asked.rows)
         for name in JOBS:
-            results[name] = [count(place, name) for _ in range(2)]
-            print(name, *map(json.dumps, results[name]), sep="\n  ")  # noqa: T201
-    if asked.json:
-        asked.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            told = [count(place, name) for _ in range(2)]
+            print(name, *map(json.dumps, told), sep="\n  ")  # noqa: T201
     return 0
 
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from django_pgqueue.management.bench import gauges
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues import edit, lanes
@@ -19,11 +18,14 @@ from django_pgqueue.queues.settle import Ended, dead_letter, retry
 from django_pgqueue.worker.lanes import floors as module
 from django_pgqueue.worker.lanes.floors import LANES_MAX, LaneFloors
 from tests.harness.factories import LEASE, make_job, make_jobs
+from tests.harness.plans import Explaining
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HOUR = timedelta(hours=1)
 TASK = "shop.call"
+# From its first query on, nothing that anybody deletes can be vacuumed away.
+HOLD = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class"
 GROUP = {"lane": "a"}
 LIMIT = {"lane": "a", "lane_capacity": 1}
 BOTH = pytest.mark.parametrize("kind", [GROUP, LIMIT], ids=["group", "limit"])
@@ -64,7 +66,7 @@ def run(cursor, promote, count, lane="a"):
 
 def pages(cursor, floors):
     """Return how many pages a promotion from *floors* reads; it is taken back."""
-    explaining = gauges.Explaining(cursor)
+    explaining = Explaining(cursor)
     with cursor.connection.transaction(force_rollback=True):
         explaining.execute(lanes.PROMOTE, lanes.promotion(["a"], floors=floors))
     return explaining.buffers
@@ -96,7 +98,7 @@ def test_a_promotion_reads_no_more_for_what_has_left(
     """While nothing can be vacuumed; without floors, it does."""
     cursor.execute("SET plan_cache_mode = force_generic_plan")
     make_jobs(602, **kind)
-    gauges.hold_horizon(other_cursor)
+    other_cursor.execute(HOLD)
     run(cursor, promote, 20)
     few = pages(cursor, promote.floors.of(cursor, ["a"]))
     run(cursor, promote, 580)
@@ -194,7 +196,7 @@ def test_what_commits_late_has_been_due_for_longest_in_its_limit(
 @BOTH
 def test_a_reader_keeps_no_floor_down(cursor, other_cursor, promote, kind):
     """A snapshot that is held for long is just when floors are needed."""
-    gauges.hold_horizon(other_cursor)
+    other_cursor.execute(HOLD)
     last = make_jobs(5, **kind)[-1]
     run(cursor, promote, 4)
     promote()

@@ -61,8 +61,24 @@ class Producer:
             self._task(options).bulk(items)
         return clocks[0]
 
+    def transactions(self, items: Items, options: dict[str, Any]) -> None:
+        """Call delay() in a transaction each, and wake workers only if *wakes*."""
+        from django_pgqueue.tasks import enqueuer
+
+        if not options["wakes"]:
+            before, enqueuer.wake_after_commit = enqueuer.wake_after_commit, _no_wake
+        for item in items:
+            with self._transaction.atomic():
+                self._task({}).delay(**item)
+        if not options["wakes"]:
+            enqueuer.wake_after_commit = before
+
     def _task(self, options: dict[str, Any]) -> Any:
         return self._tasks[{**DEFAULT, **options}["task"]]
+
+
+def _no_wake(*args: object, **kwargs: object) -> None:
+    """Wake nobody."""
 
 
 def work(options: dict[str, Any]) -> None:

@@ -1,17 +1,17 @@
-"""The yardstick: the functions of bench/yardstick.py in processes of their own."""
+"""The yardstick: the functions of management/bench.py in processes of their own."""
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 import psycopg
 
-from django_pgqueue.management.bench import yardstick
+from django_pgqueue.management import bench
 from tests.benchmarks.agent.program import Items, run
 from tests.benchmarks.agent.tally import note
 
+CHANNEL = "pgqueue_yardstick"
 NOTIFY = "SELECT pg_notify(%s, %s)"
 
 # A table that autovacuum met when it was empty is expected to have one row. The claim
@@ -22,7 +22,7 @@ BY_INDEX = "SET enable_seqscan = off"
 def setup() -> None:
     """Make its table."""
     with psycopg.connect(autocommit=True) as connection:
-        yardstick.create(connection)
+        connection.execute(bench.CREATE_YARDSTICK)
 
 
 class Producer:
@@ -33,24 +33,22 @@ class Producer:
 
     def enqueue(self, items: Items, options: dict[str, Any]) -> None:
         """Insert and notify in one statement each."""
-        yardstick.enqueue(self._connection, items)
+        bench.enqueue(self._connection, items)
 
     def bulk(self, items: Items, options: dict[str, Any]) -> None:
         """Insert all in one statement."""
-        yardstick.bulk(self._connection, items)
+        bench.bulk(self._connection, items)
 
     def commit_one(self, items: Items, options: dict[str, Any]) -> int:
         """Insert and notify, then commit."""
-        with self._connection.transaction():
-            values = [yardstick.QUEUE, yardstick.TASK, json.dumps(items[0])]
-            self._connection.execute(yardstick.INSERT_AND_NOTIFY, values).fetchone()
-            return time.monotonic_ns()
+        _, commits_at = bench.publish(self._connection, items[0])
+        return round(commits_at * 1e9)
 
     def commit_many(self, items: Items, options: dict[str, Any]) -> int:
         """Insert all and notify once, then commit."""
         with self._connection.transaction():
-            yardstick.bulk(self._connection, items)
-            self._connection.execute(NOTIFY, [yardstick.CHANNEL, yardstick.QUEUE])
+            bench.bulk(self._connection, items)
+            self._connection.execute(NOTIFY, [CHANNEL, bench.QUEUE])
         return time.monotonic_ns()
 
 
@@ -59,9 +57,9 @@ def work(options: dict[str, Any]) -> None:
     listening = psycopg.connect(autocommit=True)
     claiming = psycopg.connect(autocommit=True)
     claiming.execute(BY_INDEX)
-    listening.execute(yardstick.LISTEN)
+    listening.execute(bench.LISTEN)
     while True:
-        yardstick.drain(claiming, lambda payload: note(payload["order_id"]))
+        bench.drain(claiming, lambda _, payload: note(payload["order_id"]))
         for _ in listening.notifies(stop_after=1):
             pass
 

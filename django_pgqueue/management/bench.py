@@ -1,0 +1,443 @@
+"""What pgqueue_bench works with: a scratch place, a worker on it, and the yardstick."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+from django.dispatch import Signal
+from psycopg import sql
+
+from django_pgqueue import signals
+from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres.connect import connect
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+PREFIX = "pgqueue_bench_"
+
+# By whether it is a schema. Locks: on the new name, and on template0, to which nobody
+# can be connected.
+CREATE = "CREATE DATABASE {} TEMPLATE template0", "CREATE SCHEMA {}"
+
+# Locks: the database itself, or ACCESS EXCLUSIVE on what is in the schema, and nothing
+# else. FORCE ends the sessions of workers that are still connected.
+DROP = (
+    "DROP DATABASE IF EXISTS {} WITH (FORCE)",
+    "DROP SCHEMA IF EXISTS {} CASCADE",
+)
+
+# Where unqualified names lead to, beside pg_catalog.
+CURRENT = "SELECT current_database(), current_schema()"
+
+# psycopg's own default, which connections of the queue do not have.
+PREPARE_AFTER = 5
+
+# How often a waiting benchmark looks, which is also the error of what it measures.
+POLL_SECONDS = 0.005
+
+# A worker that ran dry looks again for a third of a second before it is idle.
+REST_SECONDS = 0.5
+
+PATIENCE_SECONDS = 60.0
+STOP_SECONDS = 10.0
+PARENT_CHECK_SECONDS = 1.0
+
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# Locks: none, here and below. One index probe.
+IS_LIVE = "SELECT EXISTS (SELECT FROM pgqueue_job WHERE id = %s)"
+
+LIVE = "SELECT count(*) FROM pgqueue_job"
+
+SUCCEEDED = """
+SELECT count(*) FROM pgqueue_archived_job
+ WHERE id BETWEEN %s AND %s AND state = 'succeeded'
+"""
+
+RESULTS = "SELECT id, result FROM pgqueue_archived_job"
+
+# Locks: ACCESS EXCLUSIVE on each table, for the statement. Not DELETE: the rows of one
+# run must not be dead rows in the next one.
+EMPTY = """
+TRUNCATE pgqueue_job, pgqueue_archived_job, pgqueue_dead_letter, pgqueue_yardstick
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A scratch database or, if the role may not create one, a schema."""
+
+    name: str
+    is_schema: bool = False
+
+    def __str__(self) -> str:
+        return f"{'schema' if self.is_schema else 'database'} {self.name}"
+
+    def connect(self) -> Connection:
+        """Return a plain psycopg connection in autocommit; only while in use."""
+        connection = connect(get_settings().database, name="pgqueue bench")
+        connection.prepare_threshold = PREPARE_AFTER
+        return connection
+
+    def entry(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return an entry of DATABASES that leads here instead of to its own tables."""
+        if not self.is_schema:
+            return {**entry, "NAME": self.name}
+        # The last of two -c counts. The search path has only the schema, so that a
+        # table that is missing there is an error, and not one of the project's.
+        options = dict(entry.get("OPTIONS") or {})
+        before = options.get("options", "")
+        options["options"] = f"{before} -c search_path={self.name}".strip()
+        return {**entry, "OPTIONS": options}
+
+
+@contextlib.contextmanager
+def scratch_place(*, is_schema: bool) -> Iterator[Place]:
+    """
+    Create a place, lead the queue to it, and drop it however the block ends.
+
+    Receivers of the package's signals are disconnected meanwhile, because they may
+    write anywhere, and DEBUG is off, because it keeps every query in memory.
+
+    Raises:
+        CommandError: The server cannot be reached, or the role may not create one.
+    """
+    queue, place = get_settings(), Place(f"{PREFIX}{secrets.token_hex(6)}", is_schema)
+    alias = queue.database
+    if connections[alias].vendor != "postgresql":
+        engine = connections.settings[alias]["ENGINE"]
+        raise CommandError(
+            f"Database {alias!r} has the engine {engine!r}; jobs need PostgreSQL."
+        )
+    with contextlib.ExitStack() as stack:
+        _create(alias, place)
+        stack.callback(drop, alias, place)
+        stack.enter_context(changed(settings, "DEBUG", False))
+        for each in vars(signals).values():
+            if isinstance(each, Signal):
+                stack.enter_context(changed(each, "receivers", []))
+        for each in {alias, queue.listen_database or alias}:
+            stack.callback(lead, each, dict(connections.settings[each]))
+            lead(each, place.entry(connections.settings[each]))
+        _migrate(alias, place)
+        yield place
+
+
+def _create(alias: str, place: Place) -> None:
+    role = "?"
+    try:
+        with connect(alias, name="pgqueue bench") as connection:
+            role = connection.info.user
+            _run(connection, CREATE, place)
+    except psycopg.errors.InsufficientPrivilege as error:
+        fix = f"ALTER ROLE {role} CREATEDB, or measure in a schema with --schema"
+        if place.is_schema:
+            name = connections.settings[alias]["NAME"]
+            fix = f"GRANT CREATE ON DATABASE {name} TO {role}"
+        raise CommandError(
+            f"Role {role!r} may not create the {place} that the benchmark works in. "
+            f"Run {fix}."
+        ) from error
+    except psycopg.OperationalError as error:
+        detail = str(error).strip()
+        raise CommandError(f"Database {alias!r} cannot be used: {detail}") from error
+
+
+def drop(alias: str, place: Place) -> None:
+    """Remove *place*, even while sessions are connected; absent is fine."""
+    with connect(alias, name="pgqueue bench") as connection:
+        _run(connection, DROP, place)
+
+
+def _run(connection: Connection, statements: Sequence[str], place: Place) -> None:
+    statement = sql.SQL(statements[place.is_schema])
+    connection.execute(statement.format(sql.Identifier(place.name)))
+
+
+@contextlib.contextmanager
+def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let an attribute have another value until the block ends."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def lead(alias: str, entry: dict[str, Any]) -> None:
+    """Let an alias have other entries of DATABASES, in every thread."""
+    connection = connections[alias]
+    connection.close()
+    if getattr(connection, "pool", None):
+        connection.close_pool()  # type: ignore[attr-defined]
+    connections.settings[alias].update(entry)
+
+
+def _migrate(alias: str, place: Place) -> None:
+    with place.connect() as connection:
+        database, schema = connection.execute(CURRENT).fetchall()[0]
+        found = schema if place.is_schema else database
+        if found != place.name:
+            raise CommandError(
+                f"Database {alias!r} led to {found!r} instead of the {place}: its "
+                f"OPTIONS, or a pooler, choose it. Nothing was measured."
+            )
+        # Not the command migrate: its signals would run code of the project.
+        executor = MigrationExecutor(connections[alias])
+        nodes = executor.loader.graph.leaf_nodes()
+        executor.migrate([node for node in nodes if node[0] == "pgqueue"])
+        connection.execute(CREATE_YARDSTICK)
+
+
+def results(connection: Connection) -> dict[int, float]:
+    """Return what jobs have returned, by their ids."""
+    return dict(connection.execute(RESULTS).fetchall())
+
+
+def empty(connection: Connection) -> None:
+    """Remove all jobs, and the rows of the yardstick."""
+    connection.execute(EMPTY)
+
+
+class Watch:
+    """Waits for what a worker does, on a plain connection to the place of its jobs."""
+
+    def __init__(self, connection: Connection, is_alive: Callable[[], bool]) -> None:
+        self.connection = connection
+        self._is_alive = is_alive
+
+    def value(self, statement: str, *values: Any) -> Any:
+        """Return the one value that a statement gives."""
+        return self.connection.execute(statement, values).fetchall()[0][0]
+
+    def rest(self) -> None:
+        """Let the worker become idle, as it is when nothing was due for a while."""
+        time.sleep(REST_SECONDS)
+
+    def wait_until_done(self, ids: Sequence[int]) -> None:
+        """
+        Wait until the jobs with these ids, which have no gap, have succeeded.
+
+        Raises:
+            CommandError: The worker died, or a job failed or hangs.
+        """
+        # The last job alone is cheap to ask for, and the others are seldom behind it.
+        first, last = ids[0], ids[-1]
+        self.wait_while(lambda: self.value(IS_LIVE, last))
+        self.wait_while(lambda: self.value(SUCCEEDED, first, last) < len(ids))
+
+    def wait_while(self, condition: Callable[[], bool]) -> None:
+        """
+        Ask every few milliseconds until the answer is no.
+
+        Raises:
+            CommandError: The worker died, or the answer stays yes.
+        """
+        until, left = time.monotonic() + PATIENCE_SECONDS, None
+        while condition():
+            if not self._is_alive():
+                raise CommandError("The worker process ended; see its lines above.")
+            if time.monotonic() > until:
+                until, before = time.monotonic() + PATIENCE_SECONDS, left
+                if (left := self.value(LIVE)) == before:
+                    raise CommandError(
+                        f"The worker has done no job for {PATIENCE_SECONDS:g} s."
+                    )
+            time.sleep(POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def worker(place: Place, *, threads: int) -> Iterator[Watch]:
+    """Run a worker process on *place* while the block lasts."""
+    connections.close_all()  # The process has no share in them.
+    process = multiprocessing.get_context("fork").Process(target=_work, args=[threads])
+    process.start()
+    try:
+        with place.connect() as connection:
+            yield Watch(connection, process.is_alive)
+    finally:
+        process.terminate()
+        process.join(STOP_SECONDS)
+        process.kill()
+        process.join()
+
+
+def _work(threads: int) -> None:
+    """Be the worker process, until told to stop or the benchmark is gone."""
+    parent = os.getppid()
+
+    def check(number: int, frame: Any) -> None:
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    os.setsid()  # Ctrl+C comes to the benchmark, which stops it.
+    os.dup2(2, 1)  # Standard output is for the figures.
+    signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, PARENT_CHECK_SECONDS, PARENT_CHECK_SECONDS)
+    call_command("pgqueue_worker", threads=threads, verbosity=0, stdout=io.StringIO())
+
+
+@contextlib.contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """End like Ctrl+C, by way of the clean-up, which a second signal cannot stop."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        for each in END_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # SIGINT too: a shell that starts this in the background has it ignored.
+    before = {number: signal.signal(number, interrupt) for number in END_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# The yardstick is the queue that one would write by hand in an afternoon: a table with
+# the columns that a job cannot do without, one index beside its key, and a statement
+# for each thing to do. It has no fence, no error history, no archive, no crash recovery
+# and no threads: the distance between it and the product is what those cost.
+
+QUEUE, TASK, WORKER = "default", "pgqueue_bench.nothing", "yardstick"
+CLAIM_ROWS = 100
+
+# How long a consumer waits for a notification before it looks whether to stop.
+STOP_CHECK_SECONDS = 0.2
+
+# Locks: ACCESS EXCLUSIVE on the new table.
+CREATE_YARDSTICK = """
+CREATE TABLE pgqueue_yardstick (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
+    task text NOT NULL,
+    args jsonb NOT NULL,
+    kwargs jsonb NOT NULL,
+    priority smallint NOT NULL DEFAULT 0,
+    attempt smallint NOT NULL DEFAULT 0,
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    visible_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    leased_by text);
+CREATE INDEX ON pgqueue_yardstick (queue, priority DESC, visible_at)
+"""
+
+# Locks: at its commit, the cluster-wide lock of NOTIFY, across the fsync.
+INSERT_AND_NOTIFY = """
+WITH new AS (
+    INSERT INTO pgqueue_yardstick (queue, task, args, kwargs)
+    VALUES (%s, %s, '[]', %s::jsonb) RETURNING id, queue)
+SELECT id, pg_notify('pgqueue_yardstick', queue) FROM new
+"""
+
+# Locks: none that another insert waits for.
+INSERT_MANY = """
+INSERT INTO pgqueue_yardstick (queue, task, args, kwargs)
+SELECT %s, %s, '[]', item::jsonb FROM unnest(%s::text[]) AS item
+RETURNING id
+"""
+
+# Locks: row locks on the claimed rows, for the statement.
+CLAIM = """
+WITH candidate AS MATERIALIZED (
+    SELECT id FROM pgqueue_yardstick
+     WHERE queue = %s AND visible_at <= statement_timestamp()
+     ORDER BY priority DESC, visible_at LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE pgqueue_yardstick AS y
+   SET visible_at = statement_timestamp() + interval '60 s',
+       attempt = y.attempt + 1, leased_by = %s
+  FROM candidate WHERE y.id = candidate.id
+RETURNING y.id, y.task, y.args, y.kwargs, y.attempt, y.enqueued_at
+"""
+
+KWARGS = 3  # Its place in a row of CLAIM.
+
+# Locks: row locks on the deleted rows, for the statement.
+DELETE = "DELETE FROM pgqueue_yardstick WHERE id = ANY(%s)"
+
+LISTEN = "LISTEN pgqueue_yardstick"
+
+
+def enqueue(connection: Connection, payloads: Iterable[Any]) -> float:
+    """Insert and notify, one statement and one commit each; return the seconds."""
+    started = time.perf_counter()
+    for payload in payloads:
+        values = [QUEUE, TASK, json.dumps(payload)]
+        connection.execute(INSERT_AND_NOTIFY, values).fetchone()
+    return time.perf_counter() - started
+
+
+def publish(connection: Connection, payload: Any) -> tuple[int, float]:
+    """Insert and notify in one transaction; return the id and when it was to commit."""
+    with connection.transaction():
+        values = [QUEUE, TASK, json.dumps(payload)]
+        row = connection.execute(INSERT_AND_NOTIFY, values).fetchone()
+        assert row is not None
+        return row[0], time.monotonic()
+
+
+def bulk(connection: Connection, payloads: Iterable[Any]) -> float:
+    """Insert all in one statement; return the seconds."""
+    started = time.perf_counter()
+    items = [json.dumps(payload) for payload in payloads]
+    connection.execute(INSERT_MANY, [QUEUE, TASK, items]).fetchall()
+    return time.perf_counter() - started
+
+
+def drain(connection: Connection, work: Callable[[int, Any], object]) -> int:
+    """Claim 100, call *work* with each id and payload, delete them; return how many."""
+    count, values = 0, [QUEUE, CLAIM_ROWS, WORKER]
+    while rows := connection.execute(CLAIM, values).fetchall():
+        for row in rows:
+            work(row[0], row[KWARGS])
+        connection.execute(DELETE, [[row[0] for row in rows]])
+        count += len(rows)
+    return count
+
+
+@contextlib.contextmanager
+def consumer(place: Place) -> Iterator[dict[int, float]]:
+    """LISTEN and drain in a thread; give when the work on each row began, by its id."""
+    started_at: dict[int, float] = {}
+    stopping = threading.Event()
+
+    def consume() -> None:
+        with place.connect() as listening, place.connect() as claiming:
+            listening.execute(LISTEN)
+            while not stopping.is_set():
+                for _ in listening.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1):
+                    drain(
+                        claiming,
+                        lambda row_id, _: started_at.setdefault(
+                            row_id, time.monotonic()
+                        ),
+                    )
+
+    thread = threading.Thread(target=consume, daemon=True)
+    thread.start()
+    try:
+        yield started_at
+    finally:
+        stopping.set()
+        thread.join()

@@ -1,1 +1,0 @@
-"""The parts of pgqueue_bench: one file a measure, and what the measures share."""
