@@ -3,8 +3,9 @@ The page of the benchmarks: its tables are made from what was measured.
 
     python -m tests.benchmarks.page
 
-puts into docs/explanation/benchmarks.md, between marks, what is in measured/own.json (of
-`python -m tests.benchmarks all --json`), measured/peers.json and measured/spark.json.
+puts into docs/explanation/benchmarks.md, between marks, what measured/own.json (of
+`python -m tests.benchmarks all --json`), measured/peers.json and measured/spark.json
+have.
 """
 
 from __future__ import annotations
