@@ -9,9 +9,10 @@ notices a dead peer within about half a minute instead of two hours.
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import psycopg
@@ -166,6 +167,10 @@ def connection_params(alias: str) -> dict[str, Any]:
     return {**DEFAULTS, **params}
 
 
+# Of a link with one user.
+ALWAYS: AbstractContextManager[Any] = nullcontext()
+
+
 class Link:
     """
     One connection of one loop: opened when first used, reopened after it broke.
@@ -199,6 +204,8 @@ class Link:
         self._has_late_flush = False
         self._has_steady_plans = False
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        # Taken for each round of a loop.
+        self.turn = ALWAYS
 
     @property
     def is_open(self) -> bool:
@@ -305,3 +312,70 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def leave(self) -> None:
+        """Close the connection, which is not needed now."""
+        self.drop()
+
+
+class SharedLink(Link):
+    """
+    One connection of several loops, each of which uses it while it has the turn.
+
+    Its session has no settings of one loop: a statement that wants some takes a
+    transaction of its own, as behind a pooler. No statement keeps the others from
+    their turn for longer than *statement_seconds*, where the session is ours alone.
+    """
+
+    def __init__(self, alias: str, *, name: str, statement_seconds: float) -> None:
+        super().__init__(alias, name=name)
+        self._statement_seconds = statement_seconds
+        self.turn = Turn()
+
+    @property
+    def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Return the open connection, opening one when there is none."""
+        with self.turn:
+            is_new = not self.is_open
+            connection = super().connection
+            if is_new and not is_pooled(connection):
+                milliseconds = int(self._statement_seconds * 1_000)
+                connection.execute(f"SET statement_timeout = {milliseconds:d}")
+            return connection
+
+    def drop(self) -> None:
+        """Close the connection, whatever state it is in; the next use reopens it."""
+        with self.turn:
+            super().drop()
+
+    def leave(self) -> None:
+        """Leave the connection to the others."""
+
+
+class Turn:
+    """
+    A lock that a thread may take several times.
+
+    Whoever waits for it gets it before a thread that gives it back and wants it again.
+    """
+
+    def __init__(self) -> None:
+        self._next, self._lock = threading.Lock(), threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        """Wait for the turn, unless this thread has it."""
+        me = threading.get_ident()
+        if self._owner != me:
+            with self._next:
+                self._lock.acquire()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        """Give it back, when this thread took it as often as it gave it back."""
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()

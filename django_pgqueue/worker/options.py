@@ -66,6 +66,11 @@ class WorkerOptions:
         return read_plan(self.queues, self.queue_order)
 
     @property
+    def shares_connection(self) -> bool:
+        """Whether all loops of a process share one connection."""
+        return self.threads == 1
+
+    @property
     def connections_max(self) -> int:
         """
         The most connections that this worker opens to the jobs' database.
@@ -73,14 +78,17 @@ class WorkerOptions:
         Each process: claimer, settler, heartbeat, the reporter once a task reports
         progress, the promoter once a job of a lane was stored, and one per thread for
         its task's queries; the listener where it listens, and the call collector where
-        a task accumulates. Coroutines share as
-        many threads again for theirs. A reader of a consumer group has two, and a
-        process one more for all of them. One process of the fleet also leads, with one
-        more during a bulk act; the supervisor opens one for a moment after a crash. Not
-        counted are processes in which jobs run alone after one: four each, and one for
-        each job that runs there.
+        a task accumulates. In a process with one thread all of these loops share one
+        connection. Coroutines share as many threads again for theirs. A reader of a
+        consumer group has two, and a process one more for all of them. One process of
+        the fleet also leads, with one more during a bulk act; the supervisor opens one
+        for a moment after a crash. Not counted are processes in which jobs run alone
+        after one: four each, and one for each job that runs there.
         """
         loops = 5 + self.settings.listen + self.has_accumulating_tasks
+        if self.shares_connection:
+            settings = self.settings
+            loops = 1 + (settings.listen_database not in (None, settings.database))
         threads = self.threads + self.sync_threads * self.has_async_tasks
         readers = 2 * self.readers + (self.readers > 0)
         return self.processes * (loops + threads + readers) + 3

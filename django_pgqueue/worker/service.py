@@ -121,7 +121,7 @@ class Service:
         try:
             while not self._stopping:
                 self._busy_since = time.monotonic()
-                pause = self._tick_safely()
+                pause = self._take_turn()
                 self._busy_since = None
                 self.ticked.set()
                 if not self._stopping:
@@ -130,6 +130,11 @@ class Service:
         finally:
             self._end()
 
+    def _take_turn(self) -> float:
+        """Do one round, and return the pause; other loops may share the connection."""
+        with self.link.turn:
+            return self._tick_safely()
+
     def _rest(self, pause: float) -> None:
         """Wait between two ticks."""
         if pause > 0:
@@ -137,7 +142,7 @@ class Service:
 
     def _end(self) -> None:
         """Tidy up after the last tick."""
-        self.link.drop()
+        self.link.leave()
 
     def _tick_safely(self) -> float:
         try:

@@ -315,10 +315,9 @@ def test_mails_that_would_come_back_are_refused(db, queued, settings):
 # By the server's answer ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pool", ["threads", "processes"])
-def test_a_worker_sends_a_mail(start_mailer, server, pool):
+def test_a_worker_sends_a_mail(start_mailer, server):
     """Nothing of the project's declares its task; the result is the Message-ID."""
-    start_mailer("--pool", pool)
+    start_mailer()
 
     job = send()
 

@@ -52,7 +52,7 @@ class Leader(Service):
     def tick(self) -> float:
         """Run the chores that are due."""
         if not self._is_leading:
-            self.link.drop()
+            self.link.leave()
             if self._leave is not None:
                 self._leave()
             return CHORES_INTERVAL_SECONDS

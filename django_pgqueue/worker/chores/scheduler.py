@@ -89,7 +89,7 @@ class Scheduler(Service):
     def tick(self) -> float:
         """Issue and publish what is due; return how many seconds until the next."""
         if not self.is_at_work:
-            self.link.drop()
+            self.link.leave()
             self._reckon_at = 0.0
             return REST_SECONDS
         if time.monotonic() >= self._reckon_at:

@@ -246,7 +246,7 @@ class Claimer(Service):
     def _end(self) -> None:
         if self._strays.is_pending:
             # Who comes after us knows nothing of them.
-            with suppress(psycopg.Error):
+            with suppress(psycopg.Error), self.link.turn:
                 self._strays.finish(self.link)
         super()._end()
         self._wakeup.close()

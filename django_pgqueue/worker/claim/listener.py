@@ -275,10 +275,13 @@ class Listener(Service):
         while (notice := pgconn.notifies()) is not None:
             # A stranger may notify anything.
             payload = notice.extra.decode(errors="replace")
-            if notice.relname.decode() == self.own_channel:
-                self._heard(payload)
-            else:
-                self._wakes.flag(payload)
+            self._note(notice.relname.decode(), payload)
+
+    def _note(self, channel: str, payload: str) -> None:
+        if channel == self.own_channel:
+            self._heard(payload)
+        else:
+            self._wakes.flag(payload)
 
     def _lost(self, error: psycopg.Error) -> None:
         """Let the next tick fail of what was met elsewhere. Under the lock."""
@@ -307,3 +310,41 @@ class Listener(Service):
                 self._token is not None
                 and time.monotonic() - self._token_sent_at > PROOF_PATIENCE_SECONDS
             )
+
+
+class SharedListener(Listener):
+    """
+    A listener on the connection of the other loops.
+
+    They may read a notification with the answer to a statement, so each is handed on
+    by whoever reads it. And they may replace the connection.
+    """
+
+    def wait(self, seconds: float, wakeup: Wakeup) -> None:
+        """Wait as any listener does, without the turn; with it, hear what has come."""
+        connection = self._ear
+        if connection is None or connection.closed:
+            wakeup.wait(seconds)
+        elif wakeup.wait(seconds, connection.fileno()):
+            self.hear()
+
+    def hear(self) -> None:
+        """Hear what has come. Never raises."""
+        with self.link.turn:
+            connection = self._ear
+            try:
+                if connection is not None and not connection.closed:
+                    self._hear(connection)
+            except psycopg.Error:
+                # The next tick finds that it is closed.
+                self._ear = None
+                self.wake.set()
+
+    def _listen(self) -> None:
+        self.link.connection.add_notify_handler(
+            lambda notice: self._note(notice.channel, notice.payload)
+        )
+        super()._listen()
+
+    def _take_back(self) -> None:
+        self._ear = None

@@ -137,7 +137,7 @@ class Quarantine(Service):
     def _end(self) -> None:
         if self._strays.is_pending:
             # Who comes after us knows nothing of them.
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(psycopg.Error), self.link.turn:
                 self._strays.finish(self.link)
         super()._end()
 

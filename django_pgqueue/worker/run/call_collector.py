@@ -187,7 +187,11 @@ class CallCollector:
         for held in others:
             if held.is_lost or sent_at >= held.valid_until:
                 raise LeaseLost(held.job.id, held.job.delivery)
-        with self._lock, self._link.steady_cursor() as cursor:
+        with (
+            self._lock,
+            self._link.turn,
+            self._link.steady_cursor() as cursor,
+        ):
             renewed = lease.renew(
                 cursor,
                 worker=self._worker,
@@ -202,7 +206,7 @@ class CallCollector:
     def close(self) -> None:
         """Give the connection back, unless a thread is left behind with it."""
         if self._lock.acquire(blocking=False):
-            self._link.drop()
+            self._link.leave()
             self._lock.release()
 
     def _own(self, job: Claimed) -> Held | None:
@@ -218,7 +222,7 @@ class CallCollector:
     ) -> list[Held]:
         if limit <= 0:
             return []
-        with self._lock, self._strays.claiming:
+        with self._lock, self._link.turn, self._strays.claiming:
             sent_at = time.monotonic()
             try:
                 with self._link.steady_cursor(binary=True) as cursor:

@@ -241,7 +241,7 @@ class Settler(Service):
         self._wakeup.put(None)
 
     def tick(self) -> float:
-        """Write what is waiting; wait up to a second for the first of it."""
+        """Write what is waiting."""
         if not (self._batch or self._unwoken or self._untold):
             self._gather()
         if self._batch:
@@ -258,9 +258,13 @@ class Settler(Service):
                 self._idle.notify_all()
         return 0.0
 
-    def _gather(self) -> None:
-        if not self._inbox:
+    def _rest(self, pause: float) -> None:
+        """Wait up to a second for the first outcome."""
+        super()._rest(pause)
+        if not (self._inbox or self._batch or self._unwoken or self._untold):
             self._wait_for_wakeup()
+
+    def _gather(self) -> None:
         inbox, batch = self._inbox, self._batch
         for _ in range(min(len(inbox), BATCH_ROWS_MAX)):
             batch.append(inbox[0])

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.connect import Link, SharedLink
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.claim import Claimed
@@ -30,7 +30,7 @@ from django_pgqueue.worker.chores.watch import Watch
 from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, Dispatcher, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.fair_share import run_order
-from django_pgqueue.worker.claim.listener import Listener, Wakes
+from django_pgqueue.worker.claim.listener import Listener, SharedListener, Wakes
 from django_pgqueue.worker.claim.quarantine import Quarantine
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import SuspectWatch
@@ -90,6 +90,14 @@ class Loops:
         settings = options.settings
         self._owner, self._options, self._name = owner, options, name
         self._is_quarantine = is_quarantine
+        # The connection of all loops; None: each has one.
+        self._shared: SharedLink | None = None
+        if options.shares_connection:
+            self._shared = SharedLink(
+                settings.database,
+                name=f"pgqueue loops {name}",
+                statement_seconds=settings.lease_seconds / 6,
+            )
         self.leases = Leases(settings.lease_seconds)
         self.strays = Strays(self.leases, worker=name)
         self.renewal = Renewal(self.leases, worker=name)
@@ -181,7 +189,7 @@ class Loops:
             worker=name,
             plan=options.plan,
             settings=settings,
-            link=lambda loop: self._link(loop, steady=True, flushes_later=True),
+            link=lambda loop: self._own_link(loop, steady=True, flushes_later=True),
             on_spoiled=owner.recycle,
         )
         self.wakes = Wakes(
@@ -208,11 +216,14 @@ class Loops:
         self.listener = None
         if settings.listen and not self._is_quarantine:
             alias = settings.listen_database or settings.database
-            self.listener = Listener(self._link("listener", alias), self.wakes)
+            is_shared = self._shared is not None and alias == settings.database
+            kind = SharedListener if is_shared else Listener
+            self.listener = kind(self._link("listener", alias), self.wakes)
         self.claimer = self._make_claimer(wakeup)
         self._watch, self._bulk_acts = Watch(), options.bulk_acts
         self.leader = Leader(
-            self._link("leader"),
+            # Chores have statements that take minutes.
+            self._own_link("leader"),
             [
                 repeat,
                 *depths.chores(settings),
@@ -341,6 +352,16 @@ class Loops:
         with self.heartbeat.link.cursor() as cursor:
             self._owner.register(cursor)
 
+    def last_link(self) -> Link:
+        """Return a connection for what is written when the loops have ended."""
+        return self._link("stop")
+
     def _link(self, loop: str, alias: str | None = None, **options: bool) -> Link:
+        is_ours = alias is None or alias == self._options.settings.database
+        if self._shared is not None and is_ours:
+            return self._shared
+        return self._own_link(loop, alias, **options)
+
+    def _own_link(self, loop: str, alias: str | None = None, **options: bool) -> Link:
         alias = alias or self._options.settings.database
         return Link(alias, name=f"pgqueue {loop} {self._name}", **options)

@@ -454,11 +454,12 @@ class Process:
         )
 
     def _forget(self) -> None:
-        link = Link(self._settings.database, name=f"pgqueue stop {self._name}")
+        link = self._loops.last_link()
         try:
-            with link.cursor() as cursor:
-                workers.forget(cursor, [self._name])
-            self._loops.counting.add(link)
+            with link.turn:
+                with link.cursor() as cursor:
+                    workers.forget(cursor, [self._name])
+                self._loops.counting.add(link)
         except Exception as error:
             logger.info("row of worker=%s stays: %s", self._name, str(error).strip())
         finally:
