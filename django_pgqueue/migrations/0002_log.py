@@ -26,7 +26,6 @@ class Migration(migrations.Migration):
             fields=[
                 ('day', models.DateField(primary_key=True, serialize=False, verbose_name='day')),
                 ('last_id', models.BigIntegerField(verbose_name='last id')),
-                ('closed_at', models.DateTimeField(db_default=models.Func(function='clock_timestamp', output_field=models.DateTimeField(), template='%(function)s()'), verbose_name='closed at')),
                 ('topic_bytes', models.JSONField(blank=True, null=True, verbose_name='bytes of topics')),
             ],
             options={

@@ -142,7 +142,6 @@ class LogDay(models.Model):
 
     day = models.DateField(_("day"), primary_key=True)
     last_id = models.BigIntegerField(_("last id"))
-    closed_at = models.DateTimeField(_("closed at"), db_default=CLOCK)
     # Bytes by the id of each topic, estimated once; NULL: not yet.
     topic_bytes: models.JSONField[Any, Any] = models.JSONField(
         _("bytes of topics"), null=True, blank=True

@@ -24,8 +24,7 @@ DECIDE = """
 INSERT INTO pgqueue_ingest_batch AS b (stream, number, run_id)
 VALUES (%(stream)s::uuid, %(number)s, %(run)s)
 ON CONFLICT (stream) DO UPDATE
-   SET number = EXCLUDED.number, run_id = EXCLUDED.run_id,
-       decided_at = clock_timestamp()
+   SET number = EXCLUDED.number, run_id = EXCLUDED.run_id
 """
 
 

@@ -35,7 +35,7 @@ TAKE = f"""
 INSERT INTO pgqueue_ingest_rewrite AS e (target, folder, run_id)
 VALUES (%(target)s, %(folder)s, %(run)s)
 ON CONFLICT (target, folder) DO UPDATE
-   SET run_id = EXCLUDED.run_id, taken_at = clock_timestamp()
+   SET run_id = EXCLUDED.run_id
  WHERE {IS_FREE}
 RETURNING put, replaced
 """

@@ -16,7 +16,7 @@
 -- not PERFORM: what is not a statement costs a third of one. A topic that nobody has
 -- declared gets its row: others of that topic wait until this transaction ends.
 CREATE OR REPLACE FUNCTION pgqueue_begin_publish(
-    topic text, OUT topic_id integer, OUT partitions integer
+    topic text, OUT topic_id integer
 ) LANGUAGE plpgsql AS $$
 DECLARE
     today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
@@ -33,15 +33,13 @@ BEGIN
         END IF;
         PERFORM pgqueue_make_log_day(today);
     END IF;
-    SELECT t.id, t.partitions INTO topic_id, partitions
-      FROM pgqueue_topic t WHERE t.name = topic;
+    SELECT t.id INTO topic_id FROM pgqueue_topic t WHERE t.name = topic;
     IF NOT FOUND THEN
         INSERT INTO pgqueue_topic AS t (name) VALUES (topic)
             ON CONFLICT DO NOTHING
-            RETURNING t.id, t.partitions INTO topic_id, partitions;
+            RETURNING t.id INTO topic_id;
         IF NOT FOUND THEN
-            SELECT t.id, t.partitions INTO topic_id, partitions
-              FROM pgqueue_topic t WHERE t.name = topic;
+            SELECT t.id INTO topic_id FROM pgqueue_topic t WHERE t.name = topic;
         END IF;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the topic % was made by a transaction that this one '

@@ -26,10 +26,10 @@ CREATE OR REPLACE FUNCTION pgqueue_store_messages(
     OUT has_groups boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    begun record;
+    into_topic integer;
     state record;
 BEGIN
-    begun := pgqueue_begin_publish(topic);
+    into_topic := pgqueue_begin_publish(topic);
     SELECT t.first_partition, t.partitions,
            coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
            EXISTS (SELECT FROM pgqueue_subscription s
@@ -40,9 +40,9 @@ BEGIN
                       AND s.full_at IS NOT NULL AND s.backlog_on_full = 'refuse'
                   ) AS may_refuse,
            EXISTS (SELECT FROM pgqueue_consumer_group g
-                    WHERE g.topic_id = begun.topic_id) AS has_groups
+                    WHERE g.topic_id = into_topic) AS has_groups
       INTO state
-      FROM pgqueue_topic t WHERE t.id = begun.topic_id;
+      FROM pgqueue_topic t WHERE t.id = into_topic;
     has_groups := state.has_groups;
     IF state.may_refuse AND pg_trigger_depth() = 0
        AND coalesce(current_setting('pgqueue.admits', true), '') = '' THEN
@@ -66,7 +66,7 @@ BEGIN
         WITH message AS (
         INSERT INTO pgqueue_message
                (epoch, topic_id, partition, name, key, payload, headers)
-        SELECT state.epoch, begun.topic_id,
+        SELECT state.epoch, into_topic,
                state.first_partition + CASE WHEN item.value -> 1 = 'null'
                     THEN floor(random() * state.partitions)::integer
                     ELSE (hashtextextended(item.value ->> 1, 0)
@@ -96,7 +96,7 @@ BEGIN
     ), message AS (
         INSERT INTO pgqueue_message
                (epoch, topic_id, partition, name, key, payload, headers)
-        SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0), begun.topic_id,
+        SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0), into_topic,
                state.first_partition + CASE WHEN item.value -> 1 = 'null'
                     THEN floor(random() * state.partitions)::integer
                     ELSE (hashtextextended(item.value ->> 1, 0)

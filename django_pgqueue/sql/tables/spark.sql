@@ -31,8 +31,7 @@ CREATE INDEX pgqueue_spark_write_started ON pgqueue_spark_write (started_at);
 CREATE TABLE pgqueue_ingest_batch (
     stream uuid PRIMARY KEY,
     number bigint NOT NULL,
-    run_id bigint NOT NULL,
-    decided_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    run_id bigint NOT NULL
 );
 
 -- The id up to which ingest has written each topic to each target.
@@ -53,6 +52,5 @@ CREATE TABLE pgqueue_ingest_rewrite (
     run_id bigint NOT NULL,
     put jsonb NOT NULL DEFAULT '[]',
     replaced jsonb NOT NULL DEFAULT '[]',
-    taken_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (target, folder)
 );

@@ -79,17 +79,21 @@ BROKEN: dict[str, Change] = {
     "lock-late": Change(
         "the lock is taken when the ids are drawn",
         (
-            (STORE, "    begun record;\n", "    begun record; drawn bigint[];\n"),
             (
                 STORE,
-                "    begun := pgqueue",
-                DRAW + "    begun := pgqueue",
+                "    into_topic integer;\n",
+                "    into_topic integer; drawn bigint[];\n",
+            ),
+            (
+                STORE,
+                "    into_topic := pgqueue",
+                DRAW + "    into_topic := pgqueue",
             ),
             (STORE, "(epoch, topic_id, partition", "(id, epoch, topic_id, partition"),
             (
                 STORE,
-                "SELECT state.epoch, begun",
-                "SELECT drawn[item.place], state.epoch, begun",
+                "SELECT state.epoch, into_topic",
+                "SELECT drawn[item.place], state.epoch, into_topic",
             ),
             (ONE, "    made record;\n", "    made record; " + DRAW_ONE),
             (ONE, "(epoch, topic_id, partition", "(id, epoch, topic_id, partition"),
