@@ -49,8 +49,9 @@ def test_old_and_new_run_beside_each_other(versions, database, tmp_path):
     first = old.start_worker()
     old_web, new_web = old.start_web(), new.start_web()
     ids = old_web.enqueue(JOBS) + new_web.enqueue(JOBS)
-    refused = new.manage("pgqueue_worker", status=1)
-    assert "lacks the migrations" in refused
+    if new.migrations() != old.migrations():
+        refused = new.manage("pgqueue_worker", status=1)
+        assert "lacks the migrations" in refused
 
     migrated = threading.Event()
 

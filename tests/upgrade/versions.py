@@ -105,6 +105,7 @@ class Version:
     def __init__(
         self, tree: Path, folder: Path, database: dict[str, Any], the_ledger: Path
     ) -> None:
+        self._tree = tree
         folder.mkdir()
         (folder / "upgrade_settings.py").write_text(SETTINGS)
         self._folder = folder
@@ -124,6 +125,11 @@ class Version:
         for process in self._started:
             process.kill()
             process.communicate(timeout=20)  # Which closes its pipes.
+
+    def migrations(self) -> set[str]:
+        """Return the names of the migrations that it has."""
+        folder = self._tree / "django_pgqueue" / "migrations"
+        return {path.stem for path in folder.glob("0*.py")}
 
     def migrate(self) -> None:
         """Run `manage.py migrate`."""
