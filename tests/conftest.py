@@ -35,12 +35,10 @@ from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests.harness import seeds
-from tests.harness.cut_off import renewed
 from tests.harness.databases import wait_until_left
 from tests.harness.durations import Recorder, longest_first
-from tests.harness.hanging import ENDING_SECONDS, ended_if_it_hangs
+from tests.harness.hanging import ENDING_SECONDS, ended_if_it_hangs, renewed
 from tests.harness.notices import heard_until_now
-from tests.harness.process_state import left_behind, process_state
 from tests.harness.waiting import patience
 from tests.spark.one_session import ONE
 
@@ -117,9 +115,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("whole")
 
 
-# As the file of tests found it that runs.
-PROCESS = process_state()
-
 # Held by every test that runs; a test of times holds it alone.
 CHECKOUT = zlib.crc32(os.fsencode(Path(__file__).resolve()))
 ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}-{CHECKOUT:x}.lock"
@@ -184,19 +179,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that no process waits at the end."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         longest_first(items)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Iterator[None]:
-    """Fail a file that leaves the process changed: else another one fails, at times."""
-    yield
-    if nextitem is not None and nextitem.path == item.path:
-        return
-    left = list(left_behind(PROCESS))
-    PROCESS.update(process_state())
-    assert not left, f"{item.path.name} has left behind: {'; '.join(left)}"
 
 
 def pytest_exception_interact(call: pytest.CallInfo[None]) -> None:

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.bounds import DEAD_REASONS
 from django_pgqueue.conf import (
     DURATION_MAX,
     LIMITS,
@@ -27,7 +26,6 @@ from django_pgqueue.conf import (
     readable_settings,
 )
 from django_pgqueue.exceptions import SettingsError
-from django_pgqueue.models.dead_letter import Reason
 
 DAY = 86_400
 TEN_YEARS = DURATION_MAX.total_seconds()
@@ -50,8 +48,6 @@ NUMBERS = [
 ]
 # Those that may not be None.
 KEYS = [key for key, _, _ in NUMBERS if key.lower() not in OPTIONAL]
-SECONDS_KEYS = [key for key in KEYS if key.endswith("_SECONDS")]
-COUNT_KEYS = [key for key in KEYS if key.endswith("_MAX")]
 
 
 def value_of(key, raw):
@@ -83,20 +79,6 @@ def test_without_settings_the_defaults_hold():
     )
 
 
-def test_the_defaults_are_within_the_limits():
-    """A default that is written out is accepted and changes nothing."""
-    for key, _, _ in NUMBERS:
-        default = getattr(Settings(), key.lower())
-        assert default == value_of(key, default)
-
-
-def test_a_project_that_says_nothing_has_the_defaults(settings):
-    """PGQUEUE need not exist."""
-    del settings.PGQUEUE
-
-    assert Settings() == get_settings()
-
-
 def test_a_changed_setting_is_seen_at_once(settings):
     """As override_settings needs it; an unchanged one is not parsed again."""
     settings.PGQUEUE = {"LEASE_SECONDS": 5}
@@ -104,15 +86,6 @@ def test_a_changed_setting_is_seen_at_once(settings):
     assert get_settings() is get_settings()
 
     settings.PGQUEUE = {"LEASE_SECONDS": 7}
-    assert 7 == get_settings().lease_seconds
-
-
-def test_a_dict_that_is_changed_in_place_is_seen(settings):
-    """The value counts, not the object."""
-    settings.PGQUEUE = {"LEASE_SECONDS": 5}
-    get_settings()
-    settings.PGQUEUE["LEASE_SECONDS"] = 7
-
     assert 7 == get_settings().lease_seconds
 
 
@@ -145,44 +118,7 @@ def test_a_number_beyond_its_limits_is_refused(key, low, high):
             parse({key: value})
 
 
-@pytest.mark.parametrize("key", COUNT_KEYS)
-@pytest.mark.parametrize("value", [True, 5.0, "5", None, float("nan"), [5]])
-def test_a_count_is_a_whole_number(key, value):
-    """Neither a bool, nor a float, nor text."""
-    with pytest.raises(
-        SettingsError, match=re.escape(f"PGQUEUE['{key}'] must be a whole number")
-    ):
-        parse({key: value})
-
-
-@pytest.mark.parametrize("key", SECONDS_KEYS)
-@pytest.mark.parametrize("value", [10, 10.0, timedelta(seconds=10), "10s", "10000ms"])
-def test_seconds_may_be_any_duration(key, value):
-    """A number of seconds, a timedelta, or text."""
-    assert 10.0 == value_of(key, value)
-
-
-@pytest.mark.parametrize("key", SECONDS_KEYS)
-@pytest.mark.parametrize(
-    "value", [True, None, "10", "10 parsecs", "", float("nan"), float("inf"), [1], -1]
-)
-def test_what_is_no_duration_is_refused(key, value):
-    """The error names the key and the value."""
-    with pytest.raises(
-        SettingsError, match=re.escape(f"PGQUEUE['{key}'] is {value!r}")
-    ):
-        parse({key: value})
-
-
 # Other keys --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [None, 1, "False", 0])
-def test_listen_is_a_bool(value):
-    """A text that looks like one is not."""
-    assert value_of("LISTEN", False) is False
-    with pytest.raises(SettingsError, match=r"PGQUEUE\['LISTEN'\] must be True or Fal"):
-        parse({"LISTEN": value})
 
 
 @pytest.mark.parametrize("value", [1, True, ["default"], b"default"])
@@ -197,18 +133,10 @@ def test_a_database_is_the_name_of_an_alias(key, value):
         parse({key: value})
 
 
-def test_jobs_cannot_be_stored_nowhere():
-    """DATABASE has no None."""
-    with pytest.raises(SettingsError, match="must be the name of a database, not None"):
-        parse({"DATABASE": None})
-
-
 @pytest.mark.parametrize(
     "raw,expected",
     [
-        ({}, Retention()),
         ({"archive": "1d"}, Retention(archive=timedelta(days=1))),
-        ({"dead_letters": None}, Retention(dead_letters=None)),
         (
             {"archive": None, "dead_letters": 60},
             Retention(archive=None, dead_letters=timedelta(minutes=1)),
@@ -226,7 +154,6 @@ def test_retention_is_by_table(raw, expected):
         ("7d", r"PGQUEUE\['RETENTION'\] must be a dict, not '7d'"),
         ({"archives": 1}, r"unknown key 'archives'. Did you mean 'archive'\?"),
         ({"archive": "soon"}, r"PGQUEUE\['RETENTION'\]\['archive'\] is 'soon'"),
-        ({"archive": -1}, r"PGQUEUE\['RETENTION'\]\['archive'\] is -1"),
     ],
 )
 def test_a_retention_that_cannot_be_read_is_refused(raw, message):
@@ -262,31 +189,6 @@ def test_options_that_cannot_be_read_are_refused(raw, message):
         parse(raw)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {"DEFAULTS": {"priority": 101}},
-        {"DEFAULTS": {"priority": "high"}},
-        {"DEFAULTS": {"retries": -1}},
-        {"DEFAULTS": {"timeout": "soon"}},
-        {"DEFAULTS": {"settle": "later"}},
-        {"QUEUES": {"mail": {"priority": 101}}},
-        {"QUEUES": {"not a name": {"priority": 1}}},
-    ],
-    ids=str,
-)
-def test_a_wrong_option_is_found_when_the_settings_are_read(raw):
-    """Not by the first request that enqueues a job of that queue."""
-    with pytest.raises(SettingsError):
-        parse(raw)
-
-
-def test_task_modules_are_names():
-    """Any sequence of them; a single text is a mistake."""
-    assert ("tasks", "jobs") == value_of("TASK_MODULES", ["tasks", "jobs"])
-    assert () == value_of("TASK_MODULES", [])
-
-
 @pytest.mark.parametrize("value", ["tasks", [1], 5, None])
 def test_task_modules_that_are_no_names_are_refused(value):
     """The error names the value."""
@@ -304,11 +206,7 @@ def test_task_modules_that_are_no_names_are_refused(value):
     "key,near",
     [
         ("LEASE_SECOND", "LEASE_SECONDS"),
-        ("lease_seconds", "LEASE_SECONDS"),
-        ("Database", "DATABASE"),
         ("POLL_INTERVAL", "POLL_INTERVAL_SECONDS"),
-        ("RETENTIONS", "RETENTION"),
-        ("QUEUE", "QUEUES"),
     ],
 )
 def test_a_key_that_is_nearly_right_is_refused_with_the_right_one(key, near):
@@ -317,22 +215,6 @@ def test_a_key_that_is_nearly_right_is_refused_with_the_right_one(key, near):
         SettingsError, match=rf"unknown key '{key}'. Did you mean '{near}'\?"
     ):
         parse({key: 1})
-
-
-@pytest.mark.parametrize("key", ["XYZZY", 1, None])
-def test_a_key_that_is_like_none_is_refused_without_a_guess(key):
-    """Better none than a wrong one."""
-    with pytest.raises(SettingsError, match=rf"unknown key {key!r}\.$"):
-        parse({key: 1})
-
-
-@pytest.mark.parametrize("raw", [None, [], "LEASE_SECONDS=5", 5])
-def test_the_setting_itself_is_a_dict(raw):
-    """The error names what it is instead."""
-    with pytest.raises(
-        SettingsError, match=f"PGQUEUE must be a dict, not {type(raw).__name__}"
-    ):
-        parse(raw)
 
 
 # Durations ---------------------------------------------------------------------------
@@ -345,15 +227,11 @@ def test_the_setting_itself_is_a_dict(raw):
         (1.5, 1.5),
         (timedelta(minutes=2), 120),
         ("250ms", 0.25),
-        ("90s", 90),
         ("5m", 300),
-        ("24h", DAY),
         ("7d", 7 * DAY),
         ("2w", 14 * DAY),
         ("1.5h", 5_400),
         (" 5 m ", 300),
-        (TEN_YEARS, TEN_YEARS),
-        (timedelta.resolution, 0.000_001),
     ],
 )
 def test_a_duration_is_seconds_a_timedelta_or_text(value, seconds):
@@ -365,17 +243,11 @@ def test_a_duration_is_seconds_a_timedelta_or_text(value, seconds):
     "value",
     [
         "5",
-        "m",
         "5 minutes",
-        "5M",
         "-5m",
         "1h30m",
-        "٣m",
-        "1e3s",
-        "5m\n5m",
         None,
         True,
-        5j,
     ],
 )
 def test_text_that_is_no_duration_is_refused(value):
@@ -386,31 +258,12 @@ def test_text_that_is_no_duration_is_refused(value):
         as_timedelta(value, name="x")
 
 
-@pytest.mark.parametrize("value", [-1, -0.001, timedelta(seconds=-1)])
-def test_a_negative_duration_is_refused(value):
-    """Of whatever type."""
-    with pytest.raises(ValueError, match=r"x is .*; it must be zero or longer than"):
-        as_timedelta(value, name="x")
-
-
-@pytest.mark.parametrize("value", [0, 0.0, "0s", timedelta(0)])
-def test_zero_is_refused_where_it_makes_no_sense(value):
-    """A time-out of zero, say."""
-    assert timedelta(0) == as_timedelta(value, name="x")
-    with pytest.raises(ValueError, match=r"; it must be longer than zero"):
-        as_timedelta(value, name="x", zero=False)
-
-
 @pytest.mark.parametrize(
     "value",
     [
         TEN_YEARS + 1,
         "3654d",
-        "99999999999999999999w",
-        10**400,
         timedelta.max,
-        float("inf"),
-        float("-inf"),
         float("nan"),
     ],
     ids=lambda value: str(value)[:20],
@@ -470,23 +323,13 @@ def test_redact_is_a_list_of_regular_expressions():
     [
         (2_000_000, 2_000_000),
         ("512MB", 512_000_000),
-        ("512 MiB", 536_870_912),
         ("1.5gib", 1_610_612_736),
-        ("2GB", 2_000_000_000),
-        ("2000kB", 2_000_000),
         (None, None),
     ],
 )
 def test_a_size_is_a_number_of_bytes_or_text(value, size):
     """Units of a thousand, or of 1,024; None is no limit."""
     assert size == value_of("RECYCLE_MEMORY_BYTES", value)
-
-
-@pytest.mark.parametrize("value", ["512", "much", "-1GB", "1 PB", "1e9 B", ""])
-def test_a_text_that_is_no_size_is_refused(value):
-    """With what to write."""
-    with pytest.raises(SettingsError, match="is no size: write a number of bytes"):
-        parse({"RECYCLE_MEMORY_BYTES": value})
 
 
 def test_spark_is_read_with_its_defaults():
@@ -506,10 +349,7 @@ def test_spark_is_read_with_its_defaults():
     [
         ("local", "must be a dict"),
         ({"mastr": "yarn"}, "unknown key 'mastr'. Did you mean 'master'?"),
-        ({"master": 2}, "['master'] must be text, not 2"),
-        ({"memory": ""}, "['memory'] must be text"),
         ({"config": {"shuffle": 8}}, "Spark's own configuration"),
-        ({"config": {"spark.x": None}}, "Spark's own configuration"),
     ],
 )
 def test_a_wrong_spark_is_refused(value, problem):
@@ -536,8 +376,6 @@ def test_an_export_is_read_with_its_defaults():
         ("/srv", "must be a dict or None"),
         ({}, "['path'] must be a path that begins with /"),
         ({"path": "jobs"}, "or a URI such as 's3a://bucket/jobs', not 'jobs'"),
-        ({"path": "/"}, "must be a path that begins with /"),
-        ({"path": 7}, "not 7"),
         ({"path": "/" + 900 * "x"}, "has 901 characters; the limit is 900"),
         ({"path": "/a", "format": "csv"}, "is 'csv'; it must be 'parquet' or 'delta'"),
         ({"path": "/a", "fromat": "delta"}, "'fromat'. Did you mean 'format'?"),
@@ -624,11 +462,6 @@ def test_a_wrong_rule_is_refused(value, problem):
         parse({"REPROCESS": value})
 
 
-def test_rules_know_each_reason():
-    """As the table has them."""
-    assert Reason.values == [*DEAD_REASONS]
-
-
 # Depth of a queue ---------------------------------------------------------------------
 
 
@@ -654,18 +487,12 @@ def test_a_queue_may_have_a_limit():
     "options, message",
     [
         ({"depth_max": 0}, r"\['depth_max'\] is 0; it must be from 1 to 1,000,000"),
-        ({"depth_max": 10**6 + 1}, "must be from 1 to 1,000,000"),
-        ({"depth_max": None}, "must be a whole number, not None"),
         ({"depth_max": 1.5}, "must be a whole number, not 1.5"),
         (
             {"depth_max": 1, "on_full": "drop"},
             r"\['on_full'\] is 'drop'; it must be 'refuse' or 'block' or 'signal'",
         ),
         ({"on_full": "refuse"}, "has 'on_full', which needs 'depth_max' beside it"),
-        (
-            {"block_seconds": 1, "on_full": "block"},
-            "has 'on_full', which needs 'depth_max' beside it",
-        ),
         (
             {"depth_max": 1, "block_seconds": 1},
             "has 'block_seconds', which needs 'on_full': 'block' beside it",
@@ -675,7 +502,6 @@ def test_a_queue_may_have_a_limit():
             r"\['block_seconds'\] is 3601.0; it must be from 0 to 3,600",
         ),
         ({"depth_maxx": 1}, r"unknown option 'depth_maxx'.*Did you mean 'depth_max'\?"),
-        ({"depth_limit": 1}, "unknown option 'depth_limit'"),
         (7, "must be a dict of options, not 7"),
     ],
 )
@@ -685,13 +511,6 @@ def test_a_limit_that_cannot_be_is_refused(options, message):
         SettingsError, match=rf"PGQUEUE\['QUEUES'\]\['mail'\].*{message}"
     ):
         parse({"QUEUES": {"mail": options}})
-
-
-@pytest.mark.parametrize("option", [{"depth_max": 5}, {"concurrency": 5}])
-def test_all_queues_together_have_no_limit(option):
-    """It is of one queue, so DEFAULTS does not take it."""
-    with pytest.raises(SettingsError, match=r"\['DEFAULTS'\] has the unknown option"):
-        parse({"DEFAULTS": option})
 
 
 # Limits of a queue's claims -----------------------------------------------------------
@@ -722,15 +541,11 @@ def test_a_queue_may_have_a_concurrency_and_a_rate():
     "options, message",
     [
         ({"concurrency": 0}, r"\['concurrency'\] is 0; it must be from 1 to 100,000"),
-        ({"concurrency": 100_001}, "must be from 1 to 100,000"),
-        ({"concurrency": None}, "must be a whole number, not None"),
         ({"concurrency": True}, "must be a whole number, not True"),
         ({"burst": 2}, "has 'burst', which needs 'rate' beside it"),
         ({"rate": "1/s", "burst": 0}, r"\['burst'\] is 0; it must be from 1 to"),
         ({"rate": "often"}, r"\['rate'\]: rate='often': it must be text 'N/period'"),
-        ({"rate": 5}, r"\['rate'\]: rate=5: it must be text"),
         ({"rate": "1/60d"}, "one each 5.184e.06 s; it must be from"),
-        ({"queue_limit": 1}, "unknown option 'queue_limit'"),
     ],
 )
 def test_a_limit_of_claims_that_cannot_be_is_refused(options, message):

@@ -21,7 +21,6 @@ from django.dispatch import Signal
 
 import django_pgqueue
 from django_pgqueue import conf, exceptions, signals, testing
-from django_pgqueue.backends.declared import OPTIONS
 from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS, actions_of
 from django_pgqueue.management.commands.pgqueue_pipeline import (
     Command as PipelineCommand,
@@ -51,18 +50,13 @@ from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
 from django_pgqueue.models.workflow import StepState, WorkflowState
-from django_pgqueue.operators.human import duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.options.table import OF_SETTINGS
-from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.spark import options
 from django_pgqueue.spark.job import declared_jobs
 from django_pgqueue.spark.option_table import Whole, Word
 from django_pgqueue.spark.write import options as write_options
-from django_pgqueue.spark.write.journal import WriteResult
-from django_pgqueue.spark.write.parts import JOB
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.options import OF_TASK
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.tasks.unique import Unique
@@ -71,20 +65,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 TEXTS = {"", ".html", ".json", ".md", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml"}
 REFERENCE = DOCS / "reference"
-BUILT = DOCS / "_build"
 PACKAGE = ROOT / "django_pgqueue"
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.rglob("*.md"))]
-
-# Of what callers and settings may say, told in words or by another name.
-IN_OTHER_WORDS = {
-    "options.durations.SECONDS_MAX",
-    "bounds.ACCUMULATE_WITHIN_MAX",
-    "bounds.FLOAT_PLAIN_MAX",
-    "bounds.LOG_BYTES_MAX",
-    "bounds.TIME_MAX",
-}
 
 
 def name_of(page: Path) -> str:
@@ -191,27 +175,6 @@ def test_the_contents_have_every_page():
     )
 
 
-def test_nobody_is_told_to_install_another_project():
-    """On PyPI, our name with a hyphen is another: no page, hint or string has it."""
-    other = "django" + "-pgqueue"
-    folders = ["django_pgqueue", "docs", "example_project", "tests", ".ci"]
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
-    files += [path for path in ROOT.iterdir() if path.is_file()]
-    naming = {
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in files
-        # What Sphinx builds turns our underscore into a hyphen, in anchors.
-        if path.is_file() and path.suffix in TEXTS and BUILT not in path.parents
-        for line in path.read_text().splitlines()
-        if other in line
-    }
-
-    warning = (
-        f"README.md: Do not install `{other}`: on PyPI, that name is another project."
-    )
-    assert {warning} == naming
-
-
 def test_files_that_the_pages_name_exist():
     """A path in backticks that looks like one of ours is one."""
     missing = {
@@ -224,19 +187,6 @@ def test_files_that_the_pages_name_exist():
     }
 
     assert set() == missing
-
-
-def test_make_targets_that_the_pages_name_exist():
-    """`make something` is a target of the Makefile."""
-    targets = set(re.findall(r"^([a-z]+):", read(ROOT / "Makefile"), re.MULTILINE))
-    named = {
-        name
-        for page in PAGES
-        for name in re.findall(r"(?:^\$ |`)make ([a-z]+)", read(page), re.MULTILINE)
-    }
-
-    assert named
-    assert set() == named - targets
 
 
 def test_tests_that_a_decision_names_exist():
@@ -303,14 +253,6 @@ def test_every_setting_is_documented_with_its_default_and_limits():
     assert expected == documented
 
 
-def test_redact_is_documented_with_its_defaults():
-    """In their order."""
-    text = section(read(REFERENCE / "settings.md"), "## REDACT")
-    (sentence,) = re.findall(r"^By default: (.*?)\.$", text, re.MULTILINE | re.DOTALL)
-
-    assert list(conf.REDACT_DEFAULT) == names_in(sentence)
-
-
 def test_retention_is_documented_with_its_defaults():
     """Each kind of finished row, and how many days it is kept."""
     text = section(read(REFERENCE / "settings.md"), "## RETENTION")
@@ -341,20 +283,6 @@ def test_email_is_documented_with_its_defaults():
     assert expected == documented
 
 
-def test_reprocess_is_documented_with_its_defaults():
-    """Each key of a rule; durations as people write them."""
-    text = section(read(REFERENCE / "settings.md"), "## REPROCESS")
-    documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
-    expected = {
-        item.name: duration(item.default.total_seconds())
-        if isinstance(item.default, timedelta)
-        else said(item.default)
-        for item in fields(conf.Reprocess)
-    }
-
-    assert expected == documented
-
-
 @pytest.mark.parametrize(
     "page, table",
     [("spark.md", options.READS), ("spark-write.md", write_options.WRITES)],
@@ -371,17 +299,6 @@ def test_options_of_spark_are_documented(page, table):
             assert limits in told[option.name], option.name
         if isinstance(option.read, Word):
             assert {*option.read.words} <= {*names_in(told[option.name])}, option.name
-
-
-def test_columns_and_results_of_writing_with_spark_are_documented():
-    """Every column that is no argument, and every field of a result."""
-    page = read(REFERENCE / "spark-write.md")
-    named = section(page, "## Columns").partition("### ")[0]
-
-    assert JOB.keys() == first_names(named)
-    assert {field.name for field in fields(WriteResult)} == first_names(
-        section(page, "## The result")
-    )
 
 
 def test_options_of_queues_are_documented():
@@ -423,18 +340,6 @@ def test_every_field_of_a_signal_is_documented():
         assert told <= set(names_in(table[name][3])), name
 
 
-def test_what_a_signal_says_of_its_job_exists():
-    """The attributes that events.md names are those of a claimed job."""
-    paragraph = re.search(
-        r"^`job` is the job as it was claimed:(.*?)\n\n",
-        read(REFERENCE / "events.md"),
-        re.MULTILINE | re.DOTALL,
-    )
-
-    assert paragraph
-    assert set(Claimed._fields) - {"expired"} == set(names_in(paragraph[1]))
-
-
 def exception_tree() -> dict[str, tuple[str, str | None]]:
     """Return each exception's parent of ours, and the built-in one that it also is."""
     tree = {}
@@ -459,29 +364,6 @@ def test_the_tree_of_exceptions_is_that_of_the_code():
         documented[found[2]] = (path[depth - 1] if depth else "Exception", found[3])
 
     assert exception_tree() == documented
-
-
-def test_attributes_of_exceptions_are_documented():
-    """Each attribute that an exception sets when it is made."""
-    tree = ast.parse(read(PACKAGE / "exceptions.py"))
-    existing = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            attributes = [
-                target.attr
-                for child in ast.walk(node)
-                if isinstance(child, ast.Assign)
-                for target in child.targets
-                if isinstance(target, ast.Attribute)
-            ]
-            if attributes:
-                existing[node.name] = attributes
-    documented = {
-        names_in(row[0])[0]: names_in(row[1])
-        for row in rows(read(REFERENCE / "exceptions.md"))
-    }
-
-    assert existing == documented
 
 
 # Reference: the API ------------------------------------------------------------------
@@ -545,36 +427,6 @@ def test_every_option_is_documented(page, heading, function):
     existing = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     assert existing == first_names(table + "\n")
-
-
-def test_defaults_of_options_are_documented():
-    """Where it is a value, the last column has that of the code."""
-    table = rows(section(read(REFERENCE / "api.md"), "## task").partition("\n### ")[0])
-    documented = {row[0].strip("`"): row[2].strip('`"') for row in table if row[2:]}
-    existing = {
-        name: str(option.default)
-        for name, option in OF_TASK.items()
-        if isinstance(option.default, (int, str))
-    }
-
-    assert existing == {name: documented[name] for name in existing}
-
-
-def test_options_of_the_backend_are_documented():
-    """OPTIONS takes those of a task, but for its names and for what Django has."""
-    page = read(DOCS / "howto" / "use-django-tasks.md")
-    sentence = re.search(r"do not say otherwise: (.*), as in", page)
-
-    assert sentence
-    assert sorted({*OPTIONS} - {"aliases"}) == sorted(names_in(sentence[1]))
-
-
-def test_both_options_of_spread_are_documented():
-    """The window, which needs no name, and the key."""
-    text = section(read(REFERENCE / "api.md"), "### spread")
-    existing = list(inspect.signature(Task.spread).parameters)[1:]
-
-    assert existing == [names_in(row[0])[0] for row in rows(text)]
 
 
 def test_every_option_of_apply_async_is_documented():
@@ -776,15 +628,6 @@ def test_every_column_of_a_job_is_documented():
     assert columns(Job) == first_names(table)
 
 
-def test_every_rule_of_a_job_is_documented():
-    """schema.md has the names that a refusal can tell, in their order."""
-    rules = re.findall(r"CONSTRAINT = '(\w+)'", read(PACKAGE / "sql/check_job.sql"))
-    text = section(read(REFERENCE / "schema.md"), "### What is refused")
-
-    told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    assert rules == told
-
-
 def test_every_column_of_the_other_tables_is_documented():
     """What archive and dead letters add to a job; queues; workers."""
     text = read(REFERENCE / "schema.md")
@@ -884,19 +727,6 @@ def test_every_state_and_reason_is_documented():
     workflows = section(text, "## Workflows").partition("\n### ")[0]
     assert set(WorkflowState.values) == first_names(workflows)
     assert set(StepState.values) == first_names(section(text, "### Steps"))
-
-
-def test_every_limit_of_what_callers_say_is_documented():
-    """limits.md names each of bounds, settings and durations; of others, some."""
-    declared = re.compile(r"^(?:[A-Z_]+, )?([A-Z_]+_MAX) =", re.MULTILINE)
-    existing = {
-        f"{module}.{name}"
-        for module in ("bounds", "conf", "options.durations")
-        for name in declared.findall(read(PACKAGE / f"{module.replace(*'./')}.py"))
-    }
-    named = {name for name, _ in constants_in_limits_md()}
-
-    assert IN_OTHER_WORDS == existing - named
 
 
 def constants_in_limits_md() -> Iterator[tuple[str, str]]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 import textwrap
-from inspect import signature
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.core.management import CommandError, call_command
 from django.db import connection, connections
 
 from django_pgqueue import publish, queue, task
@@ -46,25 +43,12 @@ def test_using_says_what_a_word_of_celery_is_here(word):
         noop.using(**{word: 5})
 
 
-def test_apply_async_says_what_it_does_not_have():
-    """It knows countdown and eta, as Celery's."""
-    with pytest.raises(InvalidOption, match=r"apply_async\(\) has no time_limit"):
-        noop.apply_async(time_limit=5)
-
-
 def test_a_typo_in_an_option_is_told_with_the_nearest_one():
     """Of @task and of using()."""
     with pytest.raises(DeclarationError, match=r"timout\. Did you mean 'timeout"):
         task(timout=5)(len)
     with pytest.raises(InvalidOption, match=r"itty\. Did you mean 'priority"):
         noop.using(prioritty=5)
-
-
-def test_every_word_of_celery_that_we_have_is_ours():
-    """What is an option here is not translated."""
-    known = {*signature(task).parameters, *signature(noop.using).parameters}
-
-    assert set() == known & set(CELERY)
 
 
 # Async code -----------------------------------------------------------------------
@@ -134,12 +118,6 @@ def test_a_call_in_another_kind_of_database_says_so(elsewhere, call):
         call()
 
 
-def test_a_command_in_another_kind_of_database_says_so(elsewhere):
-    """In place of SQLite's words about our SQL."""
-    with pytest.raises(CommandError, match=r"'lite' is sqlite; jobs need PostgreSQL\."):
-        call_command("pgqueue", "stats")
-
-
 def test_a_call_in_a_database_that_is_not_there_names_those_that_are(settings):
     """By the setting that has the wrong alias."""
     settings.PGQUEUE = {"DATABASE": "nosuch"}
@@ -197,12 +175,3 @@ def test_a_module_with_an_import_error_stops_workers_alone(manage):
     assert 0 != worker.returncode
     assert "no_such_library" in worker.stderr
     assert "shop.tasks cannot be imported" in worker.stderr
-
-
-def test_the_doctor_finds_a_module_with_an_import_error(manage):
-    """It needs no task to run."""
-    told = manage("pgqueue", "doctor", "--json")
-
-    findings = {each["check"]: each for each in json.loads(told.stdout)["findings"]}
-    assert "error" == findings["modules"]["severity"]
-    assert "shop.tasks" in findings["modules"]["what"]

@@ -14,7 +14,6 @@ from django_pgqueue.prometheus.families import ENDS, of_fleet, of_worker
 from django_pgqueue.prometheus.text import answer
 from django_pgqueue.worker.supervise.health_table import State
 from django_pgqueue.worker.tally import Series, Tally
-from tests.harness.dashboards import REFERENCE, alerts, as_asked, panels
 from tests.harness.factories import (
     make_dead_letter,
     make_group,
@@ -22,6 +21,7 @@ from tests.harness.factories import (
     make_position,
     make_topic,
 )
+from tests.harness.prometheus import REFERENCE, alerts, as_asked, panels
 
 SELECTOR = re.compile(r"\b(pgqueue_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r"(\w+)=~?\"")

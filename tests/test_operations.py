@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from django.db import connection, models
-from django.db.migrations import CreateModel, DeleteModel, Migration
+from django.db.migrations import CreateModel, DeleteModel
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.optimizer import MigrationOptimizer
 from django.db.migrations.writer import OperationWriter
 
-from django_pgqueue import DeclarationError, SchemaError, TopicError
+from django_pgqueue import DeclarationError
 from django_pgqueue.log.captures import find_all
 from django_pgqueue.operations import CaptureChanges
 from tests.app.models import Order
@@ -129,12 +129,6 @@ def test_what_cannot_be_is_refused_where_it_is_said(said, message):
         CaptureChanges(said.pop("model", "testapp.Order"), **said)
 
 
-def test_a_topic_has_a_name_of_messages():
-    """As everywhere."""
-    with pytest.raises(TopicError, match="A message cannot be called 'a b'"):
-        CaptureChanges("testapp.Order", topic="a b")
-
-
 @pytest.mark.parametrize(
     "model, fields, message",
     [
@@ -156,15 +150,6 @@ def test_the_condition_is_tried_by_the_migration():
         capture("testapp.Order", when="new.nome = 'x'")
 
 
-@pytest.mark.django_db
-def test_the_migration_of_pgqueue_comes_first():
-    """The error says what to add to the dependencies."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER FUNCTION pgqueue_capture() RENAME TO elsewhere")
-    with pytest.raises(SchemaError, match=r"\('pgqueue', '0002_log'\)"):
-        capture("testapp.Order")
-
-
 @pytest.mark.django_db(databases=["default", "queue"])
 def test_rows_of_another_database_are_refused(settings):
     """Their messages would not commit with them; a copy of the table is left alone."""
@@ -174,12 +159,3 @@ def test_rows_of_another_database_are_refused(settings):
     settings.PGQUEUE = {}
     capture("testapp.Order", using="queue")
     assert [] == captured_on()
-
-
-def test_the_operation_is_reversible():
-    """So is a migration that has it."""
-
-    class Capturing(Migration):
-        operations = [CaptureChanges("testapp.Order")]
-
-    assert all(operation.reversible for operation in Capturing.operations)

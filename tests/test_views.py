@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from django.db import connection
 from django.test import RequestFactory, override_settings
@@ -11,10 +9,8 @@ from django.urls import path
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_pgqueue import views
-from django_pgqueue.exceptions import MissingExtra
 from django_pgqueue.prometheus import families, fleet
-from django_pgqueue.prometheus.families import OTHERS, UNKNOWN, of_fleet
-from django_pgqueue.prometheus.text import answer
+from django_pgqueue.prometheus.families import OTHERS, UNKNOWN
 from tests.app import tasks
 from tests.harness.factories import make_dead_letter, make_job
 
@@ -125,30 +121,3 @@ def test_a_database_that_fails_is_a_number(monkeypatch, caplog):
     assert 200 == response.status_code
     assert {("pgqueue_up",): 0.0} == numbers(response)
     assert "the database was not read" in caplog.text
-
-
-def test_a_database_that_hangs_holds_nobody_up(monkeypatch, cursor):
-    """The answer is that there are no numbers; what was asked comes to its end."""
-    monkeypatch.setattr(fleet, "PATIENCE_SECONDS", 0.0)
-    watched = fleet.Fleet()
-    with connection.cursor() as locking:
-        locking.execute("BEGIN; LOCK TABLE pgqueue_worker")
-        try:
-            assert {("pgqueue_up",): 0.0} == numbers(
-                answer(of_fleet(watched.look()), "")[1]
-            )
-            assert watched.look() is None
-        finally:
-            locking.execute("ROLLBACK")
-    assert watched._latest.is_over.wait(30)
-    assert watched.look() is not None
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch):
-    """It is not loaded before somebody asks."""
-    for name in [name for name in sys.modules if name.startswith("prometheus_client")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-
-    with pytest.raises(MissingExtra, match=r"the extra \[prometheus\]"):
-        views.metrics(RequestFactory().get("/"))

@@ -10,8 +10,7 @@ import pytest
 from django_pgqueue import topic
 from django_pgqueue.pipeline import ingest_positions
 from tests.app import crash_tasks, tasks
-from tests.harness.dashboards import RULES, alerts, as_asked, panels
-from tests.harness.prometheus import Prometheus
+from tests.harness.prometheus import RULES, Prometheus, alerts, as_asked, panels
 from tests.harness.system import require_system
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final

@@ -1,4 +1,4 @@
-"""A test that hangs, and hears no time-out, ends its process and is named."""
+"""Tests that hang or are cut off: each is named, and fails no other."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import faulthandler
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq import TransactionStatus
+
 # How much longer than its time-out a test may take to end, its fixtures included.
 ENDING_SECONDS = 120.0
+
+CANCEL_SECONDS_MAX = 5
 
 
 @contextmanager
@@ -28,3 +33,25 @@ def ended_if_it_hangs(seconds: float, stderr: int) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def renewed(connection: BaseDatabaseWrapper) -> bool:
+    """
+    Give the next test a new connection, where this one is of no more use.
+
+    It is closed where a pooler has taken its server away; and a time-out or Ctrl+C may
+    come within a statement, whose end nobody waits for: all that follow would fail.
+
+    Returns:
+        Whether a statement was under way.
+    """
+    raw = connection.connection
+    if raw is None:
+        return False
+    is_busy = raw.info.transaction_status == TransactionStatus.ACTIVE
+    if is_busy:
+        raw.cancel_safe(timeout=CANCEL_SECONDS_MAX)
+    if is_busy or raw.closed:
+        raw.close()
+        connection.connect()
+    return bool(is_busy)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import socket
-import threading
-
 import psycopg
 import pytest
 from django.db import connections
@@ -19,7 +15,6 @@ from django_pgqueue.postgres.connect import (
     connect,
     connection_params,
 )
-from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,12 +51,6 @@ def kill(cursor, connection):
 
 
 # connect() ---------------------------------------------------------------------------
-
-
-def test_each_statement_is_a_transaction_of_its_own():
-    """A claim that has returned is committed."""
-    with connect("default", name="tests") as connection:
-        assert connection.autocommit is True
 
 
 def test_it_is_the_database_that_django_uses():
@@ -104,55 +93,12 @@ def test_a_server_that_cannot_be_reached_is_an_error():
         connect("default", name="tests")
 
 
-def test_an_attempt_that_timed_out_leaves_no_socket_open(options, monkeypatch):
-    """Not even until the garbage collector comes by: it may be one more session."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        where = connections["default"].settings_dict
-        monkeypatch.setitem(where, "HOST", "127.0.0.1")
-        monkeypatch.setitem(where, "PORT", silent.getsockname()[1])
-        options.update(connect_timeout=2, sslmode="disable", gssencmode="disable")
-        gc.disable()
-        try:
-            with pytest.raises(psycopg.OperationalError, match="timeout"):
-                connect("default", name="tests")
-            accepted, _ = silent.accept()
-            with accepted:
-                accepted.settimeout(5)
-                while accepted.recv(1_000):  # The start-up packet, then the end.
-                    pass
-        finally:
-            gc.enable()
-
-
 def test_the_role_of_django_is_assumed(options, cursor):
     """OPTIONS["assume_role"] holds for the worker's connections too."""
     options["assume_role"] = "pg_monitor"
 
     with connect("default", name="tests") as connection:
         assert ("pg_monitor",) == connection.execute("SELECT current_user").fetchone()
-
-
-def test_a_role_that_cannot_be_assumed_leaves_no_connection_open(options, cursor):
-    """The error is the server's; nothing leaks."""
-    options["assume_role"] = "nobody-of-this-name"
-
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="nobody-of-this"):
-        connect("default", name="tests: leak")
-
-    cursor.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tests: leak'"
-        " AND state <> 'idle'"
-    )
-    assert (0,) == cursor.fetchone()
-
-
-def test_values_are_those_of_psycopg():
-    """jsonb is decoded and times are aware, as storage code expects them."""
-    job = make_job(args=[1])
-    with connect("default", name="tests") as connection:
-        row = connection.execute("SELECT args, visible_at FROM pgqueue_job").fetchone()
-
-    assert ([1], job.visible_at) == row
 
 
 # connection_params() -----------------------------------------------------------------
@@ -209,22 +155,6 @@ def test_nothing_is_prepared_unless_options_say_so(options):
 # Link --------------------------------------------------------------------------------
 
 
-def test_a_link_opens_when_it_is_first_used(link):
-    """Nothing is connected before fork or spawn."""
-    assert link.is_open is False
-
-    assert (1,) == link.cursor().execute("SELECT 1").fetchone()
-
-    assert link.is_open is True
-
-
-def test_a_link_is_one_connection(link):
-    """However often it is used."""
-    first = link.connection.info.backend_pid
-
-    assert first == link.cursor().connection.info.backend_pid
-
-
 def test_a_link_is_reopened_after_it_broke(link, cursor):
     """The statement that finds out fails; the next one runs."""
     first = link.connection.info.backend_pid
@@ -235,37 +165,6 @@ def test_a_link_is_reopened_after_it_broke(link, cursor):
 
     assert (1,) == link.cursor().execute("SELECT 1").fetchone()
     assert first != link.connection.info.backend_pid
-
-
-def test_a_dropped_link_is_reopened_too(link):
-    """Dropping is for a connection that may be half dead; twice does no harm."""
-    first = link.connection
-    link.drop()
-    link.drop()
-
-    assert (True, False) == (first.closed, link.is_open)
-    assert (1,) == link.cursor().execute("SELECT 1").fetchone()
-
-
-@pytest.mark.usefixtures("nobody_listens")
-def test_a_link_that_cannot_open_says_so_each_time(link):
-    """The loop that owns it waits and asks again."""
-    for _ in range(2):
-        with pytest.raises(psycopg.OperationalError):
-            link.cursor()
-    assert link.is_open is False
-
-
-def test_any_thread_may_ask_whether_a_link_is_open(link):
-    """The only thing that is shared."""
-    answers = []
-    link.cursor()
-
-    thread = threading.Thread(target=lambda: answers.append(link.is_open))
-    thread.start()
-    thread.join()
-
-    assert [True] == answers
 
 
 # Steady links ------------------------------------------------------------------------
@@ -295,17 +194,6 @@ def test_a_steady_link_prepares_and_plans_by_index(steady):
     assert STEADY == planner_settings(steady)
 
 
-def test_a_link_in_order_plans_without_bitmaps_and_sorts():
-    """For as long as it is open, where the session is ours alone."""
-    link = Link("default", name="tests: in order", steady=True, in_order=True)
-    try:
-        with link.steady_cursor() as cursor:
-            for name in ("enable_bitmapscan", "enable_sort"):
-                assert "off" == show(cursor.connection, name)
-    finally:
-        link.drop()
-
-
 def test_a_steady_link_is_steady_again_after_it_broke(steady):
     """A new session starts with the server's settings."""
     first = steady.connection.info.backend_pid
@@ -313,11 +201,6 @@ def test_a_steady_link_is_steady_again_after_it_broke(steady):
 
     assert STEADY == planner_settings(steady)
     assert first != steady.connection.info.backend_pid
-
-
-def test_any_other_link_is_as_the_server_says(link):
-    """Statements that run now and then are planned for what the tables hold."""
-    assert AS_EVER == planner_settings(link)
 
 
 def test_nothing_is_prepared_behind_a_pooler(steady, monkeypatch):
@@ -330,42 +213,6 @@ def test_nothing_is_prepared_behind_a_pooler(steady, monkeypatch):
         assert "off" == show(cursor.connection, "enable_nestloop")
         assert "off" == show(cursor.connection, "jit")
     assert AS_EVER == planner_settings(steady)
-
-
-def test_a_steady_statement_that_fails_leaves_no_transaction_behind_a_pooler(
-    steady, monkeypatch
-):
-    """The next statement runs."""
-    monkeypatch.setattr(module, "BACKEND_PID", "SELECT pg_backend_pid() + 1")
-
-    with pytest.raises(psycopg.errors.DivisionByZero), steady.steady_cursor() as cursor:
-        cursor.execute("SELECT 1 / 0")
-
-    assert (1,) == steady.cursor().execute("SELECT 1").fetchone()
-
-
-@pytest.mark.parametrize("said", [None, 0, 5])
-def test_the_project_has_the_last_word_about_preparing(steady, options, said):
-    """prepare_threshold in OPTIONS, whatever it says."""
-    options["prepare_threshold"] = said
-
-    assert ["on", "on", "on", "auto", said] == planner_settings(steady)
-    for binary in [False, True] * 4:
-        with steady.steady_cursor(binary=binary) as cursor:
-            cursor.execute("SELECT 1")
-
-
-def test_a_link_that_could_not_be_made_steady_is_not_used_half_way(steady, monkeypatch):
-    """The next use opens another session, with all of its settings."""
-    assert STEADY == planner_settings(steady)
-    steady.drop()
-    with monkeypatch.context() as broken:
-        broken.setattr(module, "STEADY", f"{module.STEADY}; SELECT 1 / 0")
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            steady.cursor()
-
-    assert not steady.is_open
-    assert STEADY == planner_settings(steady)
 
 
 # Late flushes ------------------------------------------------------------------------
@@ -397,48 +244,12 @@ def test_a_late_flush_puts_all_commits_on_disk(late, link):
     assert TransactionStatus.IDLE == late.connection.info.transaction_status
 
 
-def test_a_late_flush_can_be_repeated(late):
-    """Also when its statement would have been prepared by now."""
-    for _ in range(10):
-        late.flush()
-
-    assert TransactionStatus.IDLE == late.connection.info.transaction_status
-
-
-def test_a_flush_that_is_cancelled_leaves_no_transaction_behind(late, monkeypatch):
-    """Half-way, after the setting: whatever follows would be refused."""
-    assert late.connection
-    assert late.has_late_flush
-    message = "SELECT pg_logical_emit_message"
-    assert module.FLUSH.count(message) == 1
-    slow = module.FLUSH.replace(message, f"SELECT pg_sleep(60); {message}")
-    monkeypatch.setattr(module, "FLUSH", slow)
-    late.connection.execute("SET statement_timeout = '20ms'")
-
-    with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
-        late.flush()
-
-    assert TransactionStatus.IDLE == late.connection.info.transaction_status
-    assert "off" == show(late.connection, "synchronous_commit")
-
-
 def test_a_commit_behind_a_pooler_waits_for_the_disk(late, monkeypatch):
     """The session is lent to others, whose commits must."""
     monkeypatch.setattr(module, "BACKEND_PID", "SELECT pg_backend_pid() + 1")
 
     assert "on" == show(late.connection, "synchronous_commit")
     assert not late.has_late_flush
-    late.flush()
-
-
-def test_a_commit_waits_for_the_disk_where_a_flush_is_refused(late, monkeypatch):
-    """A server may keep its functions to itself."""
-    refused = "DO $$ BEGIN RAISE insufficient_privilege; END $$"
-    monkeypatch.setattr(module, "FLUSH", refused)
-
-    assert STEADY == planner_settings(late)
-    assert "on" == show(late.connection, "synchronous_commit")
-    assert TransactionStatus.IDLE == late.connection.info.transaction_status
     late.flush()
 
 

@@ -14,10 +14,8 @@ from django_pgqueue.log.publish import publish
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.rights import FUNCTIONS, rights
-from django_pgqueue.queues.partitions import drop_partition, make_partitions
-from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.worker.chores import purger
-from tests.harness.factories import make_leased_job, make_message, make_topic
+from tests.harness.factories import make_message, make_topic
 from tests.places.roles import granted, login
 
 DAY = timedelta(days=1)
@@ -64,21 +62,6 @@ def test_it_publishes_into_a_day_that_nobody_has_made(cursor, as_role, log_days)
 
     assert put(as_role()).ids
     assert log_days(0) in LOG.attached(cursor)
-
-
-def test_it_settles_into_a_day_that_nobody_has_made(
-    cursor, as_role, archive_days, log_days
-):
-    """As a worker does, whose settler makes the days that are missing."""
-    drop_partition(cursor, log_days(0))
-    job = make_leased_job("a")
-    mine = as_role()
-
-    with pytest.raises(psycopg.errors.CheckViolation):
-        ack(mine, worker="a", ended=[Ended(job.pk, 1)])
-    with mine.connection.transaction():
-        assert log_days(0) in make_partitions(mine)
-    assert {job.pk} == ack(mine, worker="a", ended=[Ended(job.pk, 1)])
 
 
 def test_it_makes_and_closes_days_as_a_leader(cursor, as_role, log_days):
@@ -148,37 +131,7 @@ def test_a_table_that_an_upgrade_has_made_is_told(cursor, as_role):
         cursor.execute("DROP TABLE pgqueue_later")
 
 
-def test_a_member_of_the_owner_lacks_nothing(cursor, as_role):
-    """As the way out says."""
-    mine = as_role(without_days=True)
-    join = rights(mine).join
-    cursor.execute(join)
-    try:
-        found = rights(mine)
-        assert ("", "") == (found.trouble, found.way_out)
-    finally:
-        cursor.execute(join.replace("GRANT", "REVOKE").replace(" TO ", " FROM "))
-
-
-def test_the_owner_lacks_nothing(cursor):
-    """Whoever migrates."""
-    assert ("", "", True) == (
-        (found := rights(cursor)).trouble,
-        found.way_out,
-        found.owns,
-    )
-
-
 # What it cannot do -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("what", ["log", "archive"])
-def test_it_makes_no_days_but_those_of_the_coming_weeks(as_role, what, log_days):
-    """A thousand tables would slow everybody down."""
-    mine, today = as_role(), log_days(0)
-    for day in (today + 36 * DAY, today - 2 * DAY, "infinity"):
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match="35 ahead"):
-            mine.execute(f"SELECT pgqueue_make_{what}_day(%s)", [day])
 
 
 def test_it_closes_no_day_that_is_not_over(as_role, log_days):
@@ -193,20 +146,3 @@ def test_nobody_has_the_functions_unless_they_are_granted(as_role, log_days):
     for function in ("make_log", "make_archive", "close_log"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match=function):
             mine.execute(f"SELECT pgqueue_{function}_day(%s)", [log_days(0)])
-
-
-def test_a_table_of_its_own_is_not_taken_for_the_log(cursor, as_role, log_days):
-    """Neither a temporary one nor one that has the name of a day."""
-    mine, day = as_role(), log_days(0) + 10 * DAY
-    mine.execute("CREATE TEMPORARY TABLE pgqueue_message (LIKE pgqueue_log_day)")
-    mine.execute("SELECT pgqueue_make_log_day(%s)", [day])
-    assert day in LOG.attached(cursor)
-
-    name = LOG.name_of(day + DAY)
-    cursor.execute(f"CREATE TABLE {name} (LIKE pgqueue_message)")
-    cursor.execute(f"ALTER TABLE {name} OWNER TO {ROLE}")
-    try:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="another role"):
-            mine.execute("SELECT pgqueue_make_log_day(%s)", [day + DAY])
-    finally:
-        cursor.execute(f"DROP TABLE {name}")

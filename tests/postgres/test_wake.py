@@ -5,23 +5,18 @@ from __future__ import annotations
 import logging
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 
 from django_pgqueue.postgres import wake as module
 from django_pgqueue.postgres.wake import (
-    COMMIT_SECONDS,
-    STREAM_SECONDS,
-    STREAM_SECONDS_MAX,
     WAKE_INTERVAL_SECONDS,
     Pace,
     channel,
     listen,
     prove,
-    wake,
     wake_after_commit,
 )
 from tests.harness.notices import heard_until_now
-from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -120,29 +115,6 @@ def test_a_savepoint_that_rolls_back_takes_only_its_own_wake(heard):
     assert ["mail"] == heard()
 
 
-def test_a_savepoint_that_rolls_back_wakes_nobody(heard):
-    """What was stored in it was never there."""
-    with transaction.atomic(), transaction.atomic():
-        wake_after_commit(connection, "mail")
-        transaction.set_rollback(True)
-
-    assert [] == heard()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_robust_hook_that_raises_before_ours_costs_no_wake(heard):
-    """Django logs it and goes on to the next."""
-
-    def raise_error():
-        raise ZeroDivisionError
-
-    with transaction.atomic():
-        transaction.on_commit(raise_error, robust=True)
-        wake_after_commit(connection, "mail")
-
-    assert ["mail"] == heard()
-
-
 def test_a_wake_that_fails_does_not_fail_the_caller(heard, monkeypatch, caplog):
     """The job is committed; a hint is not worth a request. It is logged."""
     monkeypatch.setattr(module, "NOTIFY", "SELECT pg_notify(no_such_channel())")
@@ -172,34 +144,9 @@ def test_inside_a_raw_begin_nothing_is_sent(heard):
     assert [] == heard()
 
 
-def test_after_a_raw_begin_wakes_are_sent_again(heard):
-    """What was left out inside it does not count as sent."""
-    with connection.cursor() as cursor:
-        cursor.execute("BEGIN")
-        wake_after_commit(connection, "mail")
-        cursor.execute("COMMIT")
-    wake_after_commit(connection, "mail")
-
-    assert ["mail"] == heard()
-
-
-def test_with_autocommit_off_an_enqueue_is_not_refused(heard):
-    """Django runs no hooks then; the poll finds the job."""
-    transaction.set_autocommit(False)
-    try:
-        wake_after_commit(connection, "mail")
-        transaction.commit()
-    finally:
-        transaction.rollback()
-        transaction.set_autocommit(True)
-
-    assert [] == heard()
-
-
 # Coalescing --------------------------------------------------------------------------
 
 
-STREAM = int(STREAM_SECONDS / COMMIT_SECONDS)
 MAIL = "default", "mail"
 
 
@@ -212,17 +159,6 @@ def test_commits_that_come_one_by_one_are_each_announced(heard):
         wake_after_commit(connection, "reports")
 
     assert ["mail", "reports"] * 5 == heard()
-
-
-@pytest.mark.usefixtures("a_quick_server")
-def test_a_transaction_that_stores_many_jobs_counts_once(heard):
-    """Its hooks run after one commit, so what follows it is no stream."""
-    for _ in range(3):
-        with transaction.atomic():
-            for _ in range(1_000):
-                wake_after_commit(connection, "mail")
-
-    assert ["mail"] * 3 == heard()
 
 
 @pytest.mark.usefixtures("a_stream")
@@ -240,18 +176,6 @@ def test_a_stream_sends_one_notify_per_queue(heard, monkeypatch):
     now[0] += WAKE_INTERVAL_SECONDS * 0.2
     wake_after_commit(connection, "mail")
     assert ["mail"] == heard()
-
-
-@pytest.mark.usefixtures("a_stream")
-def test_a_quiet_time_is_over_after_ten_milliseconds(heard):
-    """By the real clock, transactions go on waking the workers."""
-
-    def is_heard():
-        wake_after_commit(connection, "mail")
-        return heard()
-
-    for _ in range(3):
-        assert ["mail"] == wait_for(is_heard, timeout=5)
 
 
 def sent(pace, times, took=0.0):
@@ -282,16 +206,6 @@ def test_a_stream_is_more_than_a_thousand_commits_a_second(
     assert least <= len(sent(Pace(), times)) <= most
 
 
-def test_a_stream_that_ended_is_forgotten():
-    """Within a tenth of a second."""
-    pace = Pace()
-    sent(pace, [100 + n / 10_000 for n in range(10_000)])
-    later = 101 + STREAM_SECONDS_MAX
-
-    times = [later + n / 10_000 for n in range(STREAM - 1)]
-    assert times == sent(pace, times)
-
-
 @pytest.mark.parametrize(
     "took, quiet",
     [
@@ -313,52 +227,6 @@ def test_a_busy_server_is_woken_less_often(took, quiet):
     assert pytest.approx(max(quiet, 2), abs=2.1) == (second - first) * 1_000
 
 
-def test_a_busy_server_is_forgotten():
-    """Within a second in which nothing was announced."""
-    pace = Pace()
-    sent(pace, [100.0], 0.0005)
-    sent(pace, [101 + n / 500 for n in range(1_000)], 0.01)
-
-    times = [104.1 + n / 500 for n in range(3)]
-    assert times == sent(pace, times, 0.01)
-
-
-@pytest.mark.parametrize("slow", [1, 2, 3])
-def test_a_few_slow_wakes_put_off_no_other(slow):
-    """Of a trickle: the disk was slow for once, and what had waited for it came."""
-    pace = Pace()
-    times = [100 + n / 500 for n in range(500)]
-    sent(pace, times[:50], 0.0005)
-    assert times[50 : 50 + slow] == sent(pace, times[50 : 50 + slow], 0.05)
-
-    assert times[50 + slow :] == sent(pace, times[50 + slow :], 0.0005)
-
-
-def test_a_wake_that_failed_keeps_nobody_else_quiet(heard, monkeypatch):
-    """The connection died between the commit and its NOTIFY; the next one is sent."""
-    monkeypatch.setattr(module._send, "__defaults__", (lambda: 100.0,))
-    monkeypatch.setattr(module, "STREAM_SECONDS", 0.0)
-    with monkeypatch.context() as broken:
-        broken.setattr(module, "NOTIFY", "SELECT pg_notify(no_such_channel())")
-        wake_after_commit(connection, "mail")
-
-    wake_after_commit(connection, "mail")
-
-    assert ["mail"] == heard()
-
-
-@pytest.mark.django_db(transaction=True, databases=["default", "queue"])
-def test_two_databases_are_woken_apart(heard, monkeypatch):
-    """A wake on one alias does not swallow that of the other in the same moment."""
-    monkeypatch.setattr(module._send, "__defaults__", (lambda: 100.0,))
-    connections["queue"].ensure_connection()
-
-    wake_after_commit(connections["queue"], "mail")
-    wake_after_commit(connection, "mail")
-
-    assert ["mail"] == heard()
-
-
 def test_what_is_remembered_of_queues_is_bounded(heard, monkeypatch):
     """A million queue names do not fill the memory of a web process."""
     monkeypatch.setattr(module, "QUEUES_REMEMBERED_MAX", 3)
@@ -374,13 +242,6 @@ def test_what_is_remembered_of_queues_is_bounded(heard, monkeypatch):
 # The statements ----------------------------------------------------------------------
 
 
-def test_queues_are_woken_on_a_plain_cursor_too(heard, other_cursor):
-    """Workers and operators wake by the same function; a name is data, not SQL."""
-    wake(other_cursor, ["mail", "it's"])
-
-    assert ["mail", "it's"] == heard()
-
-
 def test_a_listener_hears_its_own_token(cursor):
     """The proof that LISTEN works goes through the server and back."""
     name = channel(cursor)
@@ -390,18 +251,6 @@ def test_a_listener_hears_its_own_token(cursor):
 
     heard = list(cursor.connection.notifies(timeout=10, stop_after=1))
     assert [(name, "token-1")] == [(notify.channel, notify.payload) for notify in heard]
-
-
-def test_a_worker_listens_on_several_channels(cursor, other_cursor):
-    """Its schema's and one of its own; a name is quoted, whatever it holds."""
-    names = ["pgqueue_public", 'of "my" own; --']
-    listen(cursor, names)
-
-    for name in names:
-        prove(other_cursor, channel=name, token="token")
-
-    heard = list(cursor.connection.notifies(timeout=10, stop_after=2))
-    assert names == [notify.channel for notify in heard]
 
 
 def test_a_channel_has_the_name_of_its_schema(cursor):

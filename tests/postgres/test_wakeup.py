@@ -47,15 +47,6 @@ def test_it_ends_the_wait_of_another_thread(wakeup, in_thread):
     assert wakeup.is_set()
 
 
-def test_what_is_set_before_the_wait_ends_it_at_once(wakeup):
-    """Nobody has to be waiting for it."""
-    wakeup.set()
-
-    started = time.monotonic()
-    assert not wakeup.wait(FOR_EVER)
-    assert time.monotonic() - started < FOR_EVER / 2
-
-
 def test_who_clears_it_waits(wakeup):
     """Until its time is over; with none, it only looks."""
     wakeup.set()
@@ -68,37 +59,11 @@ def test_who_clears_it_waits(wakeup):
     assert not wakeup.wait(0)
 
 
-def test_what_ended_a_wait_ends_no_other(wakeup, in_thread):
-    """What it wrote is read by the wait that it ended."""
-    waits = []
-
-    def wait():
-        wakeup.wait(FOR_EVER)
-        wakeup.clear()
-        waits.append(wakeup.wait(0.01))
-        waits.append(wakeup.wait(0.01))
-
-    thread = in_thread(wait)
-    wait_for(lambda: wakeup._sleeps, what="the thread waits")
-    wakeup.set()
-    thread.join(10)
-
-    assert [False, False] == waits
-
-
 def test_a_socket_ends_the_wait_too(wakeup, pair):
     """And is told apart from a wakeup."""
     ours, theirs = pair
     assert not wakeup.wait(0.01, ours.fileno())
     theirs.send(b"x")
-
-    assert wakeup.wait(FOR_EVER, ours.fileno())
-
-
-def test_a_socket_whose_other_end_is_gone_ends_the_wait(wakeup, pair):
-    """Reading from it tells what happened."""
-    ours, theirs = pair
-    theirs.close()
 
     assert wakeup.wait(FOR_EVER, ours.fileno())
 
@@ -143,14 +108,3 @@ def test_many_threads_that_wake_and_wait_lose_no_wakeup(wakeup, in_thread):
     listener.join(20)
 
     assert 4 * rounds == seen[-1]
-
-
-def test_a_wakeup_after_the_close_is_heard_by_nobody(wakeup):
-    """And harms nobody: the loop is over, others still call set()."""
-    wakeup.wait(0)
-    wakeup._sleeps = True
-    wakeup.close()
-
-    wakeup.set()
-
-    assert wakeup.is_set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from unittest.mock import ANY
@@ -17,14 +16,12 @@ from django_pgqueue.models import Job
 from django_pgqueue.testing import (
     assert_enqueued,
     assert_not_enqueued,
-    capture,
     drain,
     immediate,
 )
 from tests.app.models import Order
 from tests.app.standard_tasks import multiply, note
 from tests.app.tasks import add, fails_once, noop
-from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
 
@@ -68,22 +65,6 @@ def test_the_jobs_that_match_are_returned(send):
 
     assert [first.id, third.id] == [job.pk for job in found]
     assert all(isinstance(job, Job) for job in found)
-
-
-def test_what_is_not_named_may_be_anything(send):
-    """Other arguments, and every option."""
-    send.using(queue="mail", priority=5).delay(1, "html", force=True)
-
-    assert_enqueued(send)
-    assert_enqueued(send, 1)
-    assert_enqueued(send, force=True)
-
-
-def test_a_default_is_as_good_as_an_argument(send):
-    """The function would have got the same."""
-    send.delay(1)
-
-    assert_enqueued(send, 1, "plain", force=False, items=[])
 
 
 @pytest.mark.parametrize(
@@ -138,16 +119,6 @@ def test_mocks_any_matches_anything(send):
     assert_enqueued(send, {"id": ANY, "at": NOON})
     assert_enqueued(send, items=[ANY, 2])
     assert_not_enqueued(send, items=[ANY, 3])
-
-
-def test_functions_that_take_anything():
-    """*args by their places, **kwargs by their names."""
-    noop.delay(1, 2, colour="red")
-
-    assert_enqueued(noop, 1, colour="red")
-    assert_not_enqueued(noop, 2)
-    assert_not_enqueued(noop, 1, 2, 3)
-    assert_not_enqueued(noop, colour="blue")
 
 
 def test_options_of_the_job(send):
@@ -211,26 +182,6 @@ def test_a_parameter_with_the_name_of_an_option_comes_first():
     assert_not_enqueued(moves, queue="real")
 
 
-def test_a_task_that_takes_a_context_is_asked_without_it():
-    """As it is enqueued without it."""
-
-    @task(name="contextual", takes_context=True)
-    def contextual(ctx, order_id):
-        """Do nothing."""
-
-    contextual.delay(7)
-
-    assert_enqueued(contextual, 7)
-    assert_enqueued(contextual, order_id=7)
-
-
-def test_a_task_may_be_given_by_its_name(send):
-    """Where an import would be a circle."""
-    send.delay(1)
-
-    assert_enqueued("shop.tasks.send", 1)
-
-
 def test_a_task_of_django_is_asked_in_the_same_words():
     """That of django.tasks, whose jobs are ours."""
     note.enqueue("x")
@@ -240,18 +191,6 @@ def test_a_task_of_django_is_asked_in_the_same_words():
     with immediate():
         multiply.enqueue(2, 3)
     assert_enqueued(multiply, left=2, right=3)
-
-
-def test_jobs_under_an_earlier_name_count():
-    """As workers run them."""
-
-    @task(name="new", aliases=["old"])
-    def renamed(order_id):
-        """Do nothing."""
-
-    make_job(task="old", args=[1])
-
-    assert_enqueued(renamed, 1)
 
 
 def test_jobs_that_ran_were_enqueued_too(send):
@@ -325,14 +264,6 @@ of other tasks: tests.app.tasks.noop (1)""" == message(
     )
 
 
-def test_what_is_like_in_its_arguments_is_nearer(send):
-    """What a job is about tells more than its options."""
-    send.using(queue="mail").delay(1)
-    near = send.delay(42)
-
-    assert f"first:\n  job {near.id}:" in message(send, 42, queue="mail")
-
-
 def test_without_any_job_the_message_says_so(send):
     """And without any of this task, which others there were."""
     assert message(send, 1).endswith("send(order_id=1)\n\nnothing was enqueued at all")
@@ -344,38 +275,6 @@ def test_without_any_job_the_message_says_so(send):
         "but jobs of other tasks were: "
         "tests.app.tasks.add (2), tests.app.tasks.noop (1)"
     )
-
-
-def test_differences_of_times_are_told_as_they_were_asked(send):
-    """A duration as one from the enqueue."""
-    send.using(run_after=NOON).delay(1)
-    send.using(run_after="2h").delay(2)
-    send.delay(3)
-
-    said = message(send, run_after__lt="1h")
-    assert re.search(r"run_after is 2:00:00 after the enqueue, not < '1h'", said)
-    assert "run_after is None (at once), not < '1h'" in said
-    said = message(send, run_after=NOON + HOUR)
-    assert "2030-01-01 12:00:00+00:00, not 2030-01-01 13:00:00+00:00" in said
-    assert "expires is None (never), not '1h'" in message(send, expires="1h")
-
-
-def test_dicts_differ_by_their_keys(send):
-    """Those that are missing, and those too many."""
-    send.delay({"a": 1, "b": 2})
-
-    said = message(send, {"a": 1, "c": 3})
-    assert "order_id['c'] is missing; expected 3" in said
-    assert "order_id['b'] is 2, and was not expected" in said
-
-
-def test_arguments_that_no_longer_fit_are_a_difference(send):
-    """A row of an earlier signature, or of SQL."""
-    make_job(task=send.name, args=[1, 2, 3, 4])
-
-    said = message(send, 1)
-    assert "send(1, 2, 3, 4)" in said
-    assert "its arguments do not fit the function: too many positional" in said
 
 
 def test_long_messages_are_cut(send):
@@ -421,17 +320,6 @@ def test_a_job_that_should_not_be_there_is_shown(send):
         assert_not_enqueued()
 
 
-def test_the_message_of_a_captured_list_is_the_same(send):
-    """But for the jobs of the block."""
-    with capture() as jobs:
-        send.delay(1)
-        noop.delay()
-
-    with pytest.raises(AssertionError) as caught:
-        jobs.assert_enqueued(send, 2)
-    assert message(send, 2) == str(caught.value)
-
-
 # What is refused ---------------------------------------------------------------------
 
 
@@ -453,17 +341,3 @@ def test_what_could_never_match_is_an_error(send, args, kwargs, problem):
     for check in (assert_enqueued, assert_not_enqueued):
         with pytest.raises(TypeError, match=problem):
             check(send, *args, **kwargs)
-
-
-def test_what_is_no_task_is_an_error(send):
-    """A function that was not declared, and a name with a typing error."""
-
-    def plain():
-        """Do nothing."""
-
-    with pytest.raises(TypeError, match=r"plain.* is no task: give what @task made"):
-        assert_enqueued(plain)
-    with pytest.raises(LookupError, match=r"'shop.tasks.sent'\. Did you mean 'shop"):
-        assert_enqueued("shop.tasks.sent")
-    with pytest.raises(TypeError, match="arguments only with a task"):
-        assert_not_enqueued(queue="mail")

@@ -6,11 +6,9 @@ import pytest
 from django.db import connection, transaction
 from django.test import TestCase
 
-from django_pgqueue import task
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.tasks import inline
-from django_pgqueue.testing import capture, drain, immediate
+from django_pgqueue.testing import capture, drain
 from tests.app.models import Order
 from tests.app.tasks import add, fails_once, make_order, noop, retries_later
 from tests.harness.factories import LEASE
@@ -80,30 +78,6 @@ def test_capture_leaves_out_what_rolled_back():
     assert [[1], [3]] == [job.args for job in jobs]
 
 
-def test_captures_can_be_nested():
-    """Each has the jobs of its own block."""
-    with capture() as outer:
-        noop.delay(1)
-        with capture() as inner:
-            noop.delay(2)
-        noop.delay(3)
-
-    assert [[[1], [2], [3]], [[2]]] == [
-        [job.args for job in jobs] for jobs in (outer, inner)
-    ]
-
-
-def test_capture_without_an_enqueue_is_empty():
-    """And leaves nothing behind, not even after an exception."""
-    with capture() as jobs:
-        pass
-    with pytest.raises(ZeroDivisionError), capture():
-        raise ZeroDivisionError
-
-    assert [] == jobs
-    assert [] == inline.before_claim
-
-
 def test_a_job_that_ran_inside_the_block_is_as_it_was_enqueued():
     """Whatever became of it, and although its row has changed or moved on."""
     with capture() as jobs:
@@ -120,40 +94,6 @@ def test_a_job_that_ran_inside_the_block_is_as_it_was_enqueued():
     assert [0, 1, 1] == [model.objects.count() for model in (Order, ArchivedJob, Job)]
 
 
-def test_jobs_of_jobs_are_in_it():
-    """In the order of their enqueues."""
-
-    @task(name="parent")
-    def parent():
-        noop.delay("child")
-
-    with capture() as jobs:
-        parent.delay()
-        drain()
-
-    assert ["parent", noop.name] == [job.task for job in jobs]
-
-
-def test_what_immediate_mode_ran_is_in_it():
-    """Also as it was enqueued."""
-    with capture() as jobs, immediate():
-        add.delay(1, 2)
-
-    assert [(add.name, 0)] == [(job.task, job.attempt) for job in jobs]
-
-
-def test_what_ran_and_then_rolled_back_is_not_in_it():
-    """Neither the job nor what it enqueued."""
-    with capture() as jobs:
-        with transaction.atomic():
-            noop.delay(1)
-            drain()
-            transaction.set_rollback(True)
-        noop.delay(2)
-
-    assert [[2]] == [job.args for job in jobs]
-
-
 def test_jobs_enqueued_by_sql_are_in_it():
     """As those of a trigger; nobody sends a signal for them."""
     with capture() as jobs, connection.cursor() as cursor:
@@ -161,17 +101,6 @@ def test_jobs_enqueued_by_sql_are_in_it():
         cursor.execute("SELECT pgqueue_enqueue('function')")
 
     assert ["sql", "function"] == [job.task for job in jobs]
-
-
-def test_jobs_of_a_queryset_are_in_it():
-    """They are enqueued by the database, too."""
-    for name in "ab":
-        Order.objects.create(name=name)
-
-    with capture() as jobs:
-        make_order.from_queryset(Order.objects.order_by("pk"), name="name")
-
-    assert [{"name": "a"}, {"name": "b"}] == [job.kwargs for job in jobs]
 
 
 @pytest.mark.django_db(transaction=True)

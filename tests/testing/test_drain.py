@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
-from django.db import Error, connection, transaction
+from django.db import connection, transaction
 
 from django_pgqueue import (
-    Cancel,
-    Reject,
-    Retry,
-    RetryLater,
     Snooze,
-    WrongDatabase,
     signals,
     task,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
-from django_pgqueue.queues.partitions import partition_name
-from django_pgqueue.testing import DRAIN_JOBS_MAX, Drained, capture, drain
-from django_pgqueue.testing.draining import make_due
+from django_pgqueue.testing import DRAIN_JOBS_MAX, Drained, drain
 from tests.app.models import Order
 from tests.app.tasks import (
     Unlucky,
@@ -31,22 +22,15 @@ from tests.app.tasks import (
     noop,
     rejects,
     retries_later,
-    returns_unserializable,
     snoozes,
-    tells_context,
 )
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
 
 
 def names():
     return sorted(Order.objects.values_list("name", flat=True))
-
-
-def test_an_empty_queue_drains_at_once():
-    """Nothing ran."""
-    assert 0 == drain()
 
 
 def test_jobs_run_in_the_order_of_a_worker():
@@ -134,25 +118,6 @@ def test_each_outcome_is_settled_as_a_worker_does():
     assert "drain" == results["exhausted"].errors[0]["worker"]
 
 
-def test_a_task_sees_its_job_as_in_a_worker():
-    """The attempt, the queue and the idempotency key."""
-    result = tells_context.using(queue="mail").delay()
-    drain()
-
-    assert (result.id, 1, "mail") == tuple(
-        result.result[name] for name in ("id", "attempt", "queue")
-    )
-
-
-def test_a_result_that_cannot_be_stored_costs_the_result_alone():
-    """With a note beside the job."""
-    result = returns_unserializable.delay()
-    drain()
-
-    assert ("succeeded", None) == (result.status, result.result)
-    assert "result" == result.errors[0]["kind"]
-
-
 def test_a_task_that_breaks_the_transaction_is_a_failed_attempt():
     """The test's transaction and what was before it are still there."""
 
@@ -169,24 +134,6 @@ def test_a_task_that_breaks_the_transaction_is_a_failed_attempt():
     assert ("dead", "succeeded") == (broken.status, after.status)
     assert "division by zero" in broken.errors[0]["message"]
     assert ["after", "of the test"] == names()
-
-
-def test_a_task_that_catches_a_database_error_has_succeeded():
-    """As in a worker, where each statement is its own transaction."""
-
-    @task(name="catches")
-    def catches():
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1 / 0")
-        except Error:
-            return "caught"
-
-    result = catches.delay()
-    drain()
-
-    assert ("succeeded", "caught") == (result.status, result.result)
-    assert 0 == Order.objects.count()
 
 
 def test_what_a_task_wrote_before_it_failed_stays():
@@ -226,48 +173,6 @@ def test_hooks_of_a_task_run_after_it():
 
     assert ["plain", "deep"] == ran
     assert ["from a hook"] == names()
-
-
-def test_a_robust_hook_that_raises_is_logged(caplog):
-    """And one that is not robust is the test's to see."""
-
-    def bad():
-        raise ZeroDivisionError
-
-    @task(name="robust")
-    def robust(is_robust):
-        transaction.on_commit(bad, robust=is_robust)
-
-    robust.delay(True)
-    assert 1 == drain()
-    assert "an on_commit hook failed" in caplog.text
-
-    robust.delay(False)
-    with pytest.raises(ZeroDivisionError):
-        drain()
-
-
-@pytest.mark.django_db(databases=["default", "queue"])
-def test_every_database_is_as_without_a_transaction(settings):
-    """Also where jobs are stored in another one than the task writes to."""
-    settings.PGQUEUE = {"DATABASE": "queue"}
-    ran = []
-
-    @task(name="two", retries=0)
-    def two():
-        transaction.on_commit(lambda: ran.append("hook"), using="default")
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
-
-    Order.objects.create(name="of the test")
-    result = two.delay()
-    with transaction.atomic("default"), pytest.raises(WrongDatabase):
-        two.delay()
-
-    assert 1 == drain()
-
-    assert "dead" == result.status
-    assert (["of the test"], ["hook"]) == (names(), ran)
 
 
 def test_signals_are_sent_as_by_a_worker():
@@ -316,14 +221,6 @@ def test_an_endless_chain_of_jobs_is_an_error(monkeypatch):
         drain()
 
 
-def test_as_many_jobs_as_the_limit_are_no_endless_chain(monkeypatch):
-    """One more would be."""
-    monkeypatch.setattr("django_pgqueue.testing.draining.DRAIN_JOBS_MAX", 20)
-    make_jobs(20, task=noop.name)
-
-    assert 20 == drain()
-
-
 def test_ctrl_c_ends_the_test_not_the_task():
     """Everything else that a task raises is an outcome of its job."""
 
@@ -359,18 +256,6 @@ def test_a_receiver_that_raises_fails_the_test():
         signals.job_succeeded.disconnect(receiver, sender=noop)
 
 
-def test_a_missing_day_of_the_archive_is_made():
-    """A test database that is kept for weeks has no leader that would."""
-    with connection.cursor() as ours:
-        ours.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
-        (today,) = ours.fetchone()
-        ours.execute(f"DROP TABLE {partition_name(today)}")
-    result = noop.delay()
-
-    assert 1 == drain()
-    assert "succeeded" == result.status
-
-
 @pytest.mark.django_db(transaction=True)
 def test_outside_of_a_transaction_it_works_too(cursor):
     """What it does is committed."""
@@ -382,42 +267,6 @@ def test_outside_of_a_transaction_it_works_too(cursor):
     cursor.execute("SELECT name FROM testapp_order")
     assert [("committed",)] == cursor.fetchall()
     assert 1 == DeadLetter.objects.count()
-
-
-def test_nothing_that_django_deprecates_is_used():
-    """Every warning is an error here, as in the whole suite."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with capture() as jobs:
-            noop.delay()
-        drain()
-
-    assert 1 == len(jobs)
-
-
-@pytest.mark.parametrize(
-    "error, status",
-    [
-        (Reject("x"), "dead"),
-        (Snooze(seconds=0), "succeeded"),
-        (RetryLater(0), "succeeded"),
-    ],
-    ids=["reject", "snooze", "retry"],
-)
-def test_what_is_due_again_at_once_is_drained_too(error, status):
-    """Its next attempt is due."""
-    raised = []
-
-    @task(name="again")
-    def again():
-        if not raised:
-            raised.append(1)
-            raise error
-
-    result = again.delay()
-    drain()
-
-    assert status == result.status
 
 
 # What it runs ------------------------------------------------------------------------
@@ -448,15 +297,6 @@ def test_retries_run_at_once_when_they_are_asked_for():
     ]
 
 
-def test_retries_of_an_earlier_drain_run_too():
-    """They are the same jobs."""
-    fails.delay()
-
-    assert 1 == drain()
-    assert 4 == drain(retries=True)
-    assert 1 == DeadLetter.objects.count()
-
-
 def test_what_waits_for_something_else_is_no_retry():
     """Scheduled jobs, snoozes, also after a failure, and those of a paused queue."""
     noop.using(run_after="1h").delay()
@@ -477,38 +317,6 @@ def test_what_waits_for_something_else_is_no_retry():
     assert 3 == drain(retries=True)
     assert 0 == drain(retries=True)
     assert 4 == Job.objects.count()
-
-
-def test_a_retry_that_falls_due_between_two_looks_runs(monkeypatch):
-    """It waits for nothing any more, and the look for what is due was before."""
-
-    @task(name="in an hour", retries=Retry(max_attempts=2, base="1h", jitter="none"))
-    def fails_for_an_hour():
-        raise Unlucky
-
-    failed = fails_for_an_hour.delay()
-    drain()
-    look = "django_pgqueue.testing.draining._next_call"
-    monkeypatch.setattr(look, lambda queue: make_due(failed.id))
-
-    assert 1 == drain(retries=True)
-
-
-def test_retries_of_one_queue_leave_the_others():
-    """As drain(queue) does."""
-    fails_once.using(queue="mail", retries=1).delay()
-    fails.delay()
-
-    assert 2 == drain("mail", retries=True)
-    assert 1 == drain()
-
-
-def test_a_paused_queue_is_left_also_by_its_name():
-    """No worker would run it."""
-    Queue.objects.create(name="paused", paused_at="2026-11-20T00:00:00Z")
-    make_job(queue="paused")
-
-    assert 0 == drain("paused")
 
 
 def test_it_stops_after_as_many_runs_as_are_asked_for():
@@ -594,83 +402,6 @@ def test_ack_policies_hold():
     assert "too late" == results[0].errors[0]["message"]
 
 
-def test_a_task_that_cancels_itself_is_archived_as_cancelled():
-    """And a receiver hears of it."""
-    heard = []
-
-    @task(name="stops")
-    def stops():
-        raise Cancel
-
-    def receiver(sender, **fields):
-        heard.append(sender)
-
-    signals.job_cancelled.connect(receiver)
-    try:
-        result = stops.delay()
-        drained = drain(raise_errors=True)
-    finally:
-        signals.job_cancelled.disconnect(receiver)
-
-    assert ("cancelled", [stops]) == (result.status, heard)
-    assert {"cancelled": 1} == drained.statuses
-    assert [] == drained.errors
-
-
-def test_progress_is_kept():
-    """What a task said last about itself."""
-
-    @task(name="reports", takes_context=True)
-    def reports(ctx):
-        ctx.progress(1, total=3)
-        ctx.extend("1h")
-        ctx.progress(3, total=3, note="done")
-
-    reports.delay()
-    drain()
-
-    assert {"done": 3, "total": 3, "note": "done"} == ArchivedJob.objects.get().progress
-
-
-def test_middleware_is_around_the_task():
-    """As in a worker."""
-    passed = []
-
-    def around(context, call_next):
-        passed.append(context.id)
-        return f"<{call_next()}>"
-
-    @task(name="wrapped", middleware=[around])
-    def wrapped():
-        return "inside"
-
-    result = wrapped.delay()
-    drain()
-
-    assert ([result.id], "<inside>") == (passed, result.result)
-
-
-def test_a_row_that_a_task_has_deleted_is_stale():
-    """Nothing is written for it, and that is told as by a worker."""
-    heard = []
-
-    @task(name="deletes its row")
-    def deletes():
-        Job.objects.all().delete()
-
-    def receiver(sender, job_id, kind, **fields):
-        heard.append((sender, job_id, kind))
-
-    signals.settle_stale.connect(receiver)
-    try:
-        result = deletes.delay()
-        assert 1 == drain()
-    finally:
-        signals.settle_stale.disconnect(receiver)
-
-    assert [(deletes, result.id, "ack")] == heard
-
-
 def test_an_atomic_task_that_loses_its_lease_writes_nothing():
     """Its ack is in its transaction, which rolls back when there is nothing to ack."""
     heard = []
@@ -692,34 +423,6 @@ def test_an_atomic_task_that_loses_its_lease_writes_nothing():
 
     told = [(loses, result.id, "ack")]
     assert ([], told, "running") == (names(), heard, result.status)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_atomic_task_without_an_archive_has_succeeded_whatever_its_hooks_raise():
-    """Their error has no row to be noted in, and is no settle that came too late."""
-    heard = []
-
-    @task(name="raises after its commit", atomic=True, archive=False)
-    def raises():
-        def hook():
-            raise ValueError("late")
-
-        transaction.on_commit(hook)
-
-    def receiver(sender, signal, **fields):
-        heard.append(signal)
-
-    told = (signals.job_succeeded, signals.settle_stale)
-    for signal in told:
-        signal.connect(receiver)
-    try:
-        raises.delay()
-        assert 1 == drain()
-    finally:
-        for signal in told:
-            signal.disconnect(receiver)
-
-    assert [signals.job_succeeded] == heard
 
 
 # What it answers ---------------------------------------------------------------------
@@ -751,17 +454,3 @@ def test_errors_are_raised_when_they_are_asked_for():
 
     assert ["retrying", "ready"] == [result.status for result in (bad, after)]
     assert 1 == drain(raise_errors=True)
-
-
-def test_words_are_no_errors():
-    """But a Reject is, and so is a task that nobody knows."""
-    snoozes.delay()
-    retries_later.delay()
-    assert 2 == drain(raise_errors=True)
-
-    rejects.delay()
-    with pytest.raises(Reject, match="never"):
-        drain(raise_errors=True)
-    make_job(task="no.such.task")
-    with pytest.raises(LookupError, match=r"unknown task 'no\.such\.task'"):
-        drain(raise_errors=True)

@@ -17,10 +17,10 @@ from django_pgqueue import Retry, Snooze, task
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.postgres.clock import with_moment
 from django_pgqueue.postgres.connect import connect
-from django_pgqueue.testing import assert_enqueued, capture, drain, freeze, immediate
+from django_pgqueue.testing import assert_enqueued, drain, freeze
 from django_pgqueue.topics.captured import Captured
 from tests.app.models import Order
-from tests.app.tasks import fails, make_order, noop
+from tests.app.tasks import make_order, noop
 from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
@@ -76,16 +76,6 @@ def test_time_does_not_pass():
     assert server_now() > clock.now
 
 
-def test_it_begins_at_the_servers_time_or_at_any():
-    """A datetime, its text, or now."""
-    before = server_now()
-    with freeze() as clock:
-        assert before <= clock.now <= before + HOUR
-    for at in (LEAP_DAY, "2028-02-29T12:00Z", LEAP_DAY.replace(tzinfo=None)):
-        with freeze(at) as clock:
-            assert LEAP_DAY == clock.now == timezone.now() == server_now()
-
-
 def test_it_is_moved_by_hand():
     """By a duration, or to a moment, earlier or later."""
     with freeze(LEAP_DAY) as clock:
@@ -98,22 +88,6 @@ def test_it_is_moved_by_hand():
         with pytest.raises(ValueError, match="Invalid isoformat"):
             clock.move_to("soon")
         assert LONG_AGO == clock.now
-
-
-def test_what_django_knows_of_datetimes_goes_on():
-    """Its templates and localtime() still tell datetimes from other things."""
-    with freeze(LEAP_DAY):
-        assert isinstance(LEAP_DAY, timezone.datetime)
-        assert LEAP_DAY == timezone.template_localtime(LEAP_DAY)
-        assert timezone.is_aware(timezone.localtime(LEAP_DAY))
-
-
-def test_without_time_zones_it_is_naive(settings):
-    """As timezone.now() is."""
-    settings.USE_TZ = False
-    with freeze(LEAP_DAY) as clock:
-        assert timezone.now() == clock.now
-        assert clock.now.tzinfo is None
 
 
 def test_other_processes_have_their_own_time(transactional_db):
@@ -141,26 +115,6 @@ def test_connections_opened_meanwhile_are_told_too():
     assert [LONG_AGO, LONG_AGO] == found
     assert [Captured] == [*map(type, connection.execute_wrappers)]
     assert server_now() > LONG_AGO
-
-
-def test_two_clocks_are_one_too_many():
-    """The one that is there can be moved."""
-    with freeze():
-        second = freeze()
-        with pytest.raises(RuntimeError, match=r"frozen already.*move_to"):
-            second.__enter__()
-    with freeze():
-        pass
-
-
-def test_it_ends_with_an_exception():
-    """Nothing of it stays."""
-    with pytest.raises(ZeroDivisionError), freeze(LONG_AGO):
-        raise ZeroDivisionError
-
-    assert timezone.now() > LONG_AGO
-    assert timezone.datetime is datetime
-    assert [Captured] == [*map(type, connection.execute_wrappers)]
 
 
 # Jobs --------------------------------------------------------------------------------
@@ -200,19 +154,6 @@ def test_times_are_kept_to_the_microsecond(at):
             noop, run_after=clock.now + HOUR, expires=clock.now + 2 * HOUR, count=3
         )
         assert [0, 3] == [drain(), clock.advance("1h") and drain()]
-
-
-def test_jobs_enqueued_before_it_go_on():
-    """What was due is due; what was scheduled keeps its time."""
-    due, later = noop.delay(), noop.using(run_after="1h").delay()
-    with freeze() as clock:
-        assert 1 == drain()
-        clock.advance("59m")
-        assert 0 == drain()
-        clock.advance("2m")
-        assert 1 == drain()
-
-    assert ["succeeded"] * 2 == [due.status, later.status]
 
 
 @pytest.mark.parametrize("at", [None, LONG_AGO, LEAP_DAY], ids=["now", "ago", "ahead"])
@@ -283,39 +224,6 @@ def test_snoozes_and_expiry_go_by_it():
     assert [timedelta(days=1)] == [ran[1] - ran[0]]
 
 
-def test_it_works_with_immediate_mode():
-    """What is not due stays stored, and runs when it is."""
-    with freeze() as clock, immediate():
-        now, later = noop.delay(), noop.using(run_after="1h").delay()
-        assert ["succeeded", "scheduled"] == [now.status, later.status]
-        clock.advance("1h")
-        assert 1 == drain()
-
-
-def test_it_works_with_capture():
-    """Captured jobs have its times."""
-    with freeze() as clock, capture() as jobs:
-        noop.delay()
-        drain()
-
-    assert [clock.now] == [job.enqueued_at for job in jobs]
-
-
-def test_a_task_may_let_time_pass():
-    """As a slow one does."""
-    with freeze() as clock:
-
-        @task(name="slow")
-        def slow():
-            clock.advance("2h")
-            make_order.using(run_after="1h").delay("x")
-
-        slow.delay()
-        start = clock.now
-        drain()
-        assert_enqueued(make_order, run_after=start + 3 * HOUR)
-
-
 def test_a_rollback_does_not_turn_it_back():
     """Only what was written goes."""
     with freeze() as clock:
@@ -341,22 +249,6 @@ def test_jobs_in_another_database_go_by_it(settings):
         assert 1 == drain()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_it_works_where_everything_is_committed(archive_days):
-    """A day without a partition of the archive gets one."""
-    with freeze(LONG_AGO) as clock:
-        fails.delay()
-        drain()
-        clock.advance("1h")
-        assert {"retrying": 3, "dead": 1} == drain(retries=True).statuses
-        make_order.delay("x")
-        drain()
-
-    assert [LONG_AGO + HOUR] == list(
-        ArchivedJob.objects.values_list("finished_at", flat=True)
-    )
-
-
 # What is sent ------------------------------------------------------------------------
 
 
@@ -376,13 +268,6 @@ def test_statements_are_told_the_moment(sql):
     asks = sql.replace("{", "").replace("}", "")
 
     assert re.sub(r"\{.*?\}", LITERAL, sql) == with_moment(asks, MOMENT)
-
-
-def test_a_date_is_that_of_the_moment():
-    """In the zone of the session, as the server would say it."""
-    sql = with_moment("SELECT * FROM t WHERE d = current_date", MOMENT)
-
-    assert f"SELECT * FROM t WHERE d = {LITERAL}::date" == sql
 
 
 @pytest.mark.parametrize(

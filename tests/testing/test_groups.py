@@ -47,18 +47,6 @@ def test_a_group_gets_what_its_test_has_published(atomic):
     assert (1, 4) == (drain_group(handler), Effect.objects.count())
 
 
-def test_a_repartition_can_be_tried():
-    """What came before it is read first."""
-    handler = consume("clicks", group="g", batch=10)(count)
-    clicks = topic("clicks")
-    for n, partitions in enumerate((3, 5, 2)):
-        clicks.publish_many([n, n], key=lambda _: "k")
-        assert clicks.repartition(partitions)
-    clicks.publish(3, key="k")
-
-    assert (7, [[0, 0], [1, 1], [2, 2], [3]]) == (drain_group(handler), SEEN)
-
-
 def test_what_a_handler_raises_is_raised():
     """Its position has not moved, so the next call gets the same."""
     handler = consume("clicks", group="g", atomic=True)(count)
@@ -96,36 +84,6 @@ def test_a_group_that_does_not_skip_stops(on_error, halted):
             "halted_for", flat=True
         )
     )
-
-
-def test_acked_first_is_acked():
-    """Whatever comes of it."""
-    handler = consume("clicks", group="g", ack_policy="first")(count)
-    publish("clicks", "bad")
-    with pytest.raises(ValueError, match="bad"):
-        drain_group(handler)
-    publish("clicks", 1)
-
-    assert (1, [["bad"], [1]]) == (drain_group(handler), SEEN)
-
-
-def test_what_is_no_consumer_is_refused():
-    """The error says what it takes."""
-    with pytest.raises(TypeError, match="takes a function of @consume"):
-        drain_group(count)
-
-
-def test_a_dead_letter_of_a_group_can_be_redriven():
-    """As a job, whose argument is a list of that one message."""
-    handler = consume("clicks", group="g", retries=0)(count)
-    topic("clicks").publish_many(["bad"], key=lambda _: "k")
-    drain_group(handler, raise_errors=False)
-    (dead,) = DeadLetter.objects.values_list("pk", flat=True)
-
-    with connection.cursor() as cursor:
-        redrive(cursor, [dead])
-    assert {"dead": 1} == drain(retries=True).statuses
-    assert [["bad"], ["bad"]] == SEEN
 
 
 def test_what_is_acked_by_hand_is_done_and_the_rest_comes_again():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import TestCase, override_settings
 
-from django_pgqueue import signals, task
-from django_pgqueue.models import Job, Queue
-from django_pgqueue.testing import drain, immediate
+from django_pgqueue import task
+from django_pgqueue.models import Job
+from django_pgqueue.testing import immediate
 from tests.app.models import Order
 from tests.app.tasks import (
     Unlucky,
@@ -81,18 +81,6 @@ def test_every_way_to_enqueue_runs():
     assert 0 == Job.objects.count()
 
 
-def test_a_failure_is_settled_by_its_policy():
-    """The exception stays in the job, as with a worker."""
-    with immediate():
-        retried, dead = fails.delay(), fails_once.delay()
-
-    assert [("retrying", 1), ("dead", 1)] == [
-        (result.status, result.attempt) for result in (retried, dead)
-    ]
-    assert "bad luck" == dead.errors[0]["message"]
-    assert 4 == drain(retries=True)
-
-
 def test_a_failure_can_come_out_of_delay():
     """Once it is settled; a snooze is none."""
     with immediate(raise_errors=True):
@@ -103,16 +91,6 @@ def test_a_failure_can_come_out_of_delay():
     assert {0, 1} == set(Job.objects.values_list("attempt", flat=True))
     with override_settings(PGQUEUE={"MODE": "immediate"}):
         fails.delay()
-
-
-def test_what_is_not_due_stays_stored():
-    """Scheduled for later, or in a paused queue."""
-    Queue.objects.create(name="paused", paused_at="2026-11-20T00:00:00Z")
-    with immediate():
-        later = noop.using(run_after="1h").delay()
-        paused = noop.using(queue="paused").delay()
-
-    assert ["scheduled", "ready"] == [later.status, paused.status]
 
 
 def test_other_jobs_are_left_alone():
@@ -166,21 +144,6 @@ def test_it_belongs_to_the_callers_transaction():
     assert 0 == Order.objects.count()
 
 
-def test_a_job_that_breaks_the_transaction_breaks_only_its_own():
-    """The caller goes on, as with a worker."""
-
-    @task(name="breaks", retries=0)
-    def breaks():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
-
-    with immediate(), transaction.atomic():
-        Order.objects.create(name="kept")
-        assert "dead" == breaks.delay().status
-
-    assert 1 == Order.objects.count()
-
-
 def test_on_commit_waits_for_the_commit(django_capture_on_commit_callbacks):
     """The job is not even stored before."""
     with immediate():
@@ -188,21 +151,6 @@ def test_on_commit_waits_for_the_commit(django_capture_on_commit_callbacks):
             make_order.on_commit().delay("x")
             assert 0 == Order.objects.count()
         assert 1 == Order.objects.count()
-
-
-def test_the_callers_hooks_are_left_to_its_commit():
-    """Those of the job run after it, those of the caller do not."""
-    ran = []
-
-    @task(name="hooks")
-    def hooks():
-        transaction.on_commit(lambda: ran.append("job"))
-
-    with immediate():
-        transaction.on_commit(lambda: ran.append("caller"))
-        hooks.delay()
-
-    assert ["job"] == ran
 
 
 @pytest.mark.django_db(transaction=True)
@@ -218,37 +166,3 @@ def test_without_a_transaction_everything_is_committed(cursor):
         "       (SELECT count(*) FROM pgqueue_dead_letter)"
     )
     assert (1, 1, 1) == cursor.fetchone()
-
-
-def test_jobs_of_a_drain_run_in_it():
-    """Also those of a queue that is not drained, since they would run at once."""
-
-    @task(name="elsewhere")
-    def elsewhere():
-        make_order.using(queue="other").delay("x")
-
-    elsewhere.delay()
-    with immediate():
-        assert 1 == drain("default")
-
-    assert 1 == Order.objects.count()
-
-
-def test_signals_are_sent_in_their_order():
-    """From the enqueue to the ack."""
-    heard = []
-
-    def receiver(sender, signal, **fields):
-        heard.append(signal)
-
-    sent = [signals.job_enqueued, signals.job_started, signals.job_succeeded]
-    for signal in sent:
-        signal.connect(receiver)
-    try:
-        with immediate():
-            noop.delay()
-    finally:
-        for signal in sent:
-            signal.disconnect(receiver)
-
-    assert sent == heard

@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import timedelta
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from django.db import connection
-from django.utils import timezone
 
-from django_pgqueue.models import Job
-from django_pgqueue.testing import Drained, assert_enqueued
-from django_pgqueue.topics.captured import Captured
-from tests.app.tasks import Unlucky, add, fails, fails_once, make_order, noop
+from django_pgqueue.testing import Drained
+from tests.app.tasks import add, fails, fails_once, make_order, noop
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,32 +55,6 @@ def test_the_fixture_is_the_whole_kit(pgqueue):
     assert [1, 1] == [pgqueue.drain(max_jobs=1) or 1, len(pgqueue.enqueued)]
 
 
-def test_its_clock_stops_until_the_end_of_the_test(pgqueue):
-    """Without a block."""
-    clock = pgqueue.freeze("2001-01-01T00:00Z")
-
-    assert 2001 == timezone.now().year
-    with pytest.raises(RuntimeError, match="frozen already"):
-        pgqueue.freeze()
-    assert clock.now + timedelta(hours=1) == clock.advance("1h")
-
-
-def test_the_clock_of_another_test_goes_on(pgqueue):
-    """Whichever test ran before."""
-    assert timezone.now().year > 2025
-    assert [Captured] == [*map(type, connection.execute_wrappers)]
-
-
-def test_it_repeats_jobs(pgqueue):
-    """As crash_once and redeliver do, which it has too."""
-    assert [3, 3] == pgqueue.redeliver(add, 1, 2)
-    assert 3 == pgqueue.crash_once(add, 1, 2)
-    with pgqueue.capture() as jobs, pgqueue.immediate():
-        add.delay(1, 2)
-
-    assert [1, 3] == [len(jobs), len(pgqueue.enqueued)]
-
-
 def test_it_knows_the_jobs_of_its_test_alone(pgqueue):
     """Nothing was enqueued yet."""
     assert [] == pgqueue.enqueued
@@ -125,14 +94,6 @@ def test_the_mark_sets_the_mode():
     assert 3 == add.delay(1, 2).result
 
 
-@pytest.mark.pgqueue(mode="immediate", raise_errors=True)
-def test_the_mark_lets_errors_out(pgqueue):
-    """As immediate(raise_errors=True)."""
-    with pytest.raises(Unlucky, match="bad luck"):
-        fails_once.delay()
-    pgqueue.assert_enqueued(fails_once)
-
-
 @pytest.mark.pgqueue(mode="immediate")
 class TestOfAClass:
     """The nearest mark counts."""
@@ -145,21 +106,6 @@ class TestOfAClass:
     def test_unlike_the_class(self):
         """Normal again."""
         assert "ready" == noop.delay().status
-
-
-@pytest.mark.pgqueue
-def test_the_mark_alone_lets_the_test_use_the_database():
-    """In the mode of the settings."""
-    assert "ready" == noop.delay().status
-    assert_enqueued(noop)
-
-
-@pytest.mark.django_db
-def test_the_mark_of_another_test_is_forgotten():
-    """Whichever test ran before."""
-    noop.delay()
-
-    assert 1 == Job.objects.count()
 
 
 # Those who use neither ---------------------------------------------------------------

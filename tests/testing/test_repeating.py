@@ -6,12 +6,12 @@ import pytest
 from django.db import connection, transaction
 from django.test import TestCase
 
-from django_pgqueue import JobFailed, Reject, Snooze, signals, task
+from django_pgqueue import Reject, Snooze, signals, task
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
-from django_pgqueue.testing import crash_once, drain, freeze, immediate, redeliver
+from django_pgqueue.testing import crash_once, drain, freeze, redeliver
 from django_pgqueue.topics.captured import Captured
 from tests.app.models import Order
-from tests.app.tasks import Unlucky, make_order, noop
+from tests.app.tasks import Unlucky, noop
 
 pytestmark = pytest.mark.django_db
 
@@ -142,131 +142,6 @@ def test_a_dead_process_has_no_last_words_in_the_database():
     assert ["caught", "refused", "finally", "finally"] == words
 
 
-def test_hooks_of_what_was_committed_ran_before_the_crash():
-    """Those of what was open never do."""
-    ran = []
-
-    @task(name="hooks")
-    def hooks():
-        with transaction.atomic():
-            transaction.on_commit(lambda: ran.append("committed"))
-        with transaction.atomic():
-            transaction.on_commit(lambda: ran.append("open"))
-            charge("x")
-
-    crash_once(hooks, at="after:tests.testing.test_repeating.charge")
-
-    assert ["committed", "committed", "open"] == ran
-
-
-def test_an_async_task_crashes_too():
-    """At its end, and around a coroutine."""
-
-    @task(name="async")
-    async def asynchronous(name):
-        await acharge(name)
-        return await Order.objects.acount()
-
-    assert 2 == crash_once(asynchronous, "x")
-    path = "after:tests.testing.test_repeating.acharge"
-    assert 4 == crash_once(asynchronous, "y", at=path)
-
-
-def test_a_job_that_is_there_can_be_given():
-    """What delay() returned, its id, or its row."""
-    assert crash_once(make_order.delay("x")) is not None
-    crash_once(make_order.delay("x").id)
-    crash_once(Job.objects.get(pk=make_order.delay("x").id))
-
-    assert ["x"] * 6 == names()
-
-
-def test_jobs_that_it_enqueues_are_kept_by_what_was_committed():
-    """Each run enqueues its own, which is what the test wants to see."""
-
-    @task(name="parent")
-    def parent():
-        noop.delay()
-
-    crash_once(parent)
-    assert 2 == Job.objects.count()
-    with immediate():
-        crash_once(parent)
-    assert 2 == Job.objects.count()
-    assert 2 == drain()
-
-
-def test_signals_tell_of_two_starts_and_one_end():
-    """As with workers: the dead one cannot tell its end."""
-    heard = []
-
-    def receiver(signal, job, **fields):
-        heard.append((signal, job.delivery))
-
-    for signal in (signals.job_started, signals.job_succeeded):
-        signal.connect(receiver, sender=noop)
-    try:
-        crash_once(noop)
-    finally:
-        for signal in (signals.job_started, signals.job_succeeded):
-            signal.disconnect(receiver, sender=noop)
-
-    assert [
-        (signals.job_started, 1),
-        (signals.job_started, 2),
-        (signals.job_succeeded, 2),
-    ] == heard
-
-
-def test_what_was_acked_before_the_crash_does_not_run_again():
-    """At most once is what such a task has asked for."""
-    ran = []
-
-    @task(name="first", ack_policy="first")
-    def first():
-        ran.append("first")
-
-    @task(name="manual", ack_policy="manual", takes_context=True)
-    def manual(ctx):
-        ctx.ack()
-        ran.append("manual")
-
-    assert crash_once(first) is None
-    assert crash_once(manual) is None
-
-    assert ["first", "manual"] == ran
-    assert 2 == ArchivedJob.objects.filter(state="succeeded").count()
-
-
-def test_what_the_second_run_fails_with_comes_out():
-    """With a note which run it was; the job is settled by its policy."""
-
-    @task(name="not idempotent")
-    def not_idempotent(name):
-        if Order.objects.filter(name=name).exists():
-            raise Unlucky("twice")
-        Order.objects.create(name=name)
-
-    with pytest.raises(Unlucky, match="twice") as caught:
-        crash_once(not_idempotent, "x")
-
-    job = Job.objects.get()
-    assert [
-        f"This was run 2 of job {job.pk}, not idempotent."
-    ] == caught.value.__notes__
-    assert (1, 1) == (job.attempt, job.crashes)
-
-
-def test_a_job_that_has_crashed_too_often_is_dead(settings):
-    """With CRASHES_MAX of 1, the next worker does not even try."""
-    settings.PGQUEUE = {"CRASHES_MAX": 1}
-
-    with pytest.raises(JobFailed, match=r"is dead \(worker_lost\)\. This was run 2"):
-        crash_once(noop)
-
-    assert "worker_lost" == DeadLetter.objects.get().reason
-
-
 def test_a_point_that_is_never_reached_fails_the_test():
     """It would prove nothing."""
     point = "after:tests.testing.test_repeating.charge"
@@ -361,33 +236,6 @@ def test_what_a_run_fails_with_comes_out():
         redeliver(sleepy)
 
 
-@pytest.mark.parametrize("policy", ["first", "manual"])
-def test_what_is_acked_before_its_end_is_not_delivered_again(policy):
-    """So there is nothing to test, and the test should say so."""
-
-    @task(name="acked", ack_policy=policy, takes_context=True)
-    def acked(ctx):
-        if policy == "manual":
-            ctx.ack()
-
-    with pytest.raises(AssertionError, match="acked is not delivered again: its"):
-        redeliver(acked)
-    assert 1 == ArchivedJob.objects.count()
-
-
-@pytest.mark.parametrize("times", [-1, 0, 1, 101])
-def test_the_number_of_runs_has_limits(times):
-    """One run is no repeat; a hundred deliveries make a dead letter."""
-    with pytest.raises(ValueError, match=rf"times={times}: it must be from 2 to 100"):
-        redeliver(noop, times=times)
-    assert 0 == Job.objects.count()
-
-
-def test_as_many_runs_as_the_limit_are_possible():
-    """Before the deliveries of the job are used up."""
-    assert 100 == len(redeliver(noop, times=100))
-
-
 # Both --------------------------------------------------------------------------------
 
 
@@ -410,32 +258,6 @@ def test_a_job_that_cannot_run_is_an_error(again):
     with freeze() as clock:
         clock.advance("1h")
         again(later)
-
-
-@pytest.mark.parametrize("again", [crash_once, redeliver])
-def test_other_jobs_are_left_alone(again):
-    """Also those that would be claimed before it."""
-    other = noop.using(priority=100).delay()
-    again(noop)
-
-    assert [other.id] == list(Job.objects.values_list("pk", flat=True))
-
-
-@pytest.mark.parametrize(
-    "again, name, value", [(crash_once, "at", "start"), (redeliver, "times", 3)]
-)
-def test_a_keyword_that_means_two_things_is_refused(again, name, value):
-    """With the way out."""
-
-    @task(name="clashes")
-    def clashes(at=0, times=0):
-        """Do nothing."""
-
-    with pytest.raises(TypeError, match=f"both have an argument '{name}': enqueue"):
-        again(clashes, **{name: value})
-    with pytest.raises(TypeError, match="arguments only with a task"):
-        again(clashes.delay(), 1)
-    again(clashes.delay(**{name: value}))
 
 
 @pytest.mark.parametrize("again", [crash_once, redeliver])
