@@ -1,13 +1,12 @@
 """
-Run what other versions of Python, Django and PostgreSQL may change: `make versions`.
+Run the tests of what other versions of Python, Django and PostgreSQL change.
 
-    versions.py [--short] [ARGUMENT…]
+    versions.py [--short] [ARGUMENT…]        (`make versions`)
 
-All that talks to Django, psycopg or PostgreSQL is tested on more than one version; what
-is named here is not. Of the tests that start real workers, those of the mark `smoke`:
-how Python starts, forks, signals, awaits and ends a process, what connections are, and
-what Django and other libraries do within a job. What workers agree on among themselves
-is SQL, which is tested by itself. Arguments are pytest's.
+Each version gets everything that talks to Django, psycopg or PostgreSQL, and the tests
+with the mark `smoke` of those that start workers: how Python starts, forks, signals,
+awaits and ends a process, and what Django and other libraries do within a job. Workers
+agree among themselves in SQL, which is tested by itself. Arguments are pytest's.
 """
 
 from __future__ import annotations
@@ -18,58 +17,45 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Times are compared once; and of Spark there is `make smoke`.
 MARKS = "not slow and not timing and not spark and (smoke or not whole)"
 
-LEFT_OUT = [
-    # Pages.
-    "tests/docs",
-    "tests/test_docs.py",
-    "tests/test_first_steps.py",
-    # Measures, and bounds at size.
-    "tests/benchmarks",
-    "tests/management/test_bench.py",
-    "tests/scale",
-    "tests/admin/test_costs.py",
-    # Arithmetic, and decisions of values alone.
-    "tests/timetable",
-    "tests/redaction",
-    "tests/options",
-    "tests/tasks/test_outcome.py",
-    "tests/worker/claim/test_fair_share.py",
-    "tests/worker/claim/test_poller_never_stalls.py",
-    # Text of our sources, and what tests are run by.
-    "tests/test_layout.py",
-    "tests/harness/test_fork_server.py",
-    "tests/harness/test_seeds.py",
-    "tests/harness/test_servers.py",
-    "tests/faults",
-    # A server of its own, of one version.
-    "tests/testing/test_embedded.py",
-]
-
-# What a version of Django or of PostgreSQL has changed before, in a few minutes.
+# SQL, models, migrations, and the parts of Django that change most.
 SHORT = [
     "tests/models",
     "tests/queues",
     "tests/log",
     "tests/postgres",
-    "tests/admin/test_jobs.py",
-    "tests/admin/test_queues.py",
-    "tests/admin/test_dead_letters.py",
-    "tests/admin/test_schedules.py",
+    "tests/admin",
     "tests/acceptance/test_transactions.py",
     "tests/acceptance/test_retries.py",
+]
+CHOSEN = [
+    *("tests/models", "tests/queues", "tests/log", "tests/postgres", "tests/admin"),
+    *("tests/acceptance", "tests/crashes", "tests/worker", "tests/tasks"),
+    *("tests/topics", "tests/pull", "tests/schedules", "tests/workflows"),
+    *("tests/operators", "tests/backends", "tests/places", "tests/testing"),
+    "tests/management/test_doctor.py",
+    "tests/test_checks.py",
+    "tests/test_operations.py",
+    "tests/test_public_api.py",
+    "tests/test_start_up.py",
+    "tests/test_views.py",
+]
+# They measure, decide without a database, or have a server of one version.
+LEFT_OUT = [
+    "tests/admin/test_costs.py",
+    "tests/testing/test_embedded.py",
+    "tests/worker/claim/test_fair_share.py",
+    "tests/worker/claim/test_poller_never_stalls.py",
 ]
 
 
 def main(*arguments: str) -> int:
-    chosen = []
+    chosen = CHOSEN
     if arguments[:1] == ("--short",):
         chosen, arguments = SHORT, arguments[1:]
-    ignored = [f"--ignore={name}" for name in LEFT_OUT]
-    command = [sys.executable, "-m", "pytest", "-m", MARKS, *ignored]
-    command += [*arguments, *chosen]
+    command = [sys.executable, "-m", "pytest", "-m", MARKS, *arguments]
+    command += [f"--ignore={name}" for name in LEFT_OUT] + chosen
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

@@ -26,6 +26,7 @@ from django_pgqueue.tasks.options import pull_queues
 from django_pgqueue.topics import consume as consume_module
 from django_pgqueue.topics import subscribe as subscribe_module
 from tests.app.models import Order
+from tests.app.tasks import noop
 from tests.harness.captures import capture, migrations
 from tests.harness.mail_server import EMAIL, mail_settings
 
@@ -277,6 +278,16 @@ def test_options_that_do_not_go_together(settings, own_registry):
     settings.PGQUEUE = {"QUEUES": {"plain": {"middleware": [async_middleware]}}}
 
     assert "checks.plain" in found("E008")
+
+
+def test_schedules_go_by_a_time_zone(settings, monkeypatch):
+    """An old name in TIME_ZONE matters where a schedule has no zone of its own."""
+    monkeypatch.setattr(declare, "_declared", {})
+    settings.TIME_ZONE = "EST5EDT"
+    cron("@daily", name="own zone", tz="UTC")(noop)
+    assert "" == found()
+    cron("@daily", name="without a zone")(noop)
+    assert "'EST5EDT' is an old name" in found("E010")
 
 
 @pytest.fixture

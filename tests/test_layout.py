@@ -85,7 +85,7 @@ def test_every_storage_package_is_kept_from_models_and_settings():
 def test_what_other_versions_get_is_there():
     """Each file and folder that .ci/versions.py names exists."""
     chosen = runpy.run_path(str(ROOT / ".ci" / "versions.py"))
-    named = [*chosen["LEFT_OUT"], *chosen["SHORT"]]
+    named = [*chosen["CHOSEN"], *chosen["LEFT_OUT"], *chosen["SHORT"]]
 
     assert [] == [name for name in named if not (ROOT / name).exists()]
 

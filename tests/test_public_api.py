@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import django_pgqueue
-from django_pgqueue import exceptions
+from django_pgqueue import exceptions, testing
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "django_pgqueue"
@@ -47,23 +47,22 @@ def run(program):
     return done.stdout.strip()
 
 
-def test_the_table_the_stub_and_a_star_import_agree():
+@pytest.mark.parametrize("module", [django_pgqueue, testing], ids=["package", "kit"])
+def test_the_table_the_stub_and_a_star_import_agree(module):
     """Type checkers see the names that exist, each from the module that has it."""
-    stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text("utf-8"))
     imported = {
         alias.asname: node.module
         for node in stub.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    table = django_pgqueue._MODULES.items()
-    assert imported == {name: f"django_pgqueue.{module}" for name, module in table}
-    names = sorted(imported)
-    assert [getattr(django_pgqueue, name).__name__ for name in names] == names
-    assert set(names) <= set(dir(django_pgqueue))
+    table = module._MODULES.items()
+    assert imported == {name: f"{module.__name__}.{path}" for name, path in table}
+    assert set(imported) <= set(dir(module))
     starred: dict[str, object] = {}
-    exec("from django_pgqueue import *", starred)  # noqa: S102
-    assert sorted(starred.keys() - {"__builtins__"}) == names
+    exec(f"from {module.__name__} import *", starred)  # noqa: S102
+    assert starred.keys() - {"__builtins__"} == imported.keys()
 
 
 def test_every_exception_is_public_and_in_one_tree():

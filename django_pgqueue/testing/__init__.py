@@ -14,29 +14,18 @@ Everything runs in the test's own connection and thread, so that a TestCase roll
 back. The statements are those of the worker. With pytest there is a fixture besides,
 ``pgqueue``; see pytest_plugin.py.
 
-The names are loaded when they are first used, since pytest imports the plugin before
+The names are imported when they are first used: pytest imports the plugin before
 Django is set up.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from django_pgqueue.testing.asserting import assert_enqueued, assert_not_enqueued
-    from django_pgqueue.testing.capturing import Captured, capture
-    from django_pgqueue.testing.draining import DRAIN_JOBS_MAX, Drained, Ran, drain
-    from django_pgqueue.testing.frozen import Clock, freeze
-    from django_pgqueue.testing.groups import drain_group
-    from django_pgqueue.testing.mode import immediate
-    from django_pgqueue.testing.repeating import crash_once, redeliver
-
-# Where each name lives.
-_HOMES = {
+# The module of each name. Type checkers read __init__.pyi instead.
+_MODULES = {
+    "DRAIN_JOBS_MAX": "draining",
     "Captured": "capturing",
     "Clock": "frozen",
-    "DRAIN_JOBS_MAX": "draining",
     "Drained": "draining",
     "Ran": "draining",
     "assert_enqueued": "asserting",
@@ -46,35 +35,20 @@ _HOMES = {
     "drain": "draining",
     "drain_group": "groups",
     "freeze": "frozen",
-    "immediate": "mode",
+    "immediate": "draining",
     "redeliver": "repeating",
 }
 
-__all__ = [
-    "DRAIN_JOBS_MAX",
-    "Captured",
-    "Clock",
-    "Drained",
-    "Ran",
-    "assert_enqueued",
-    "assert_not_enqueued",
-    "capture",
-    "crash_once",
-    "drain",
-    "drain_group",
-    "freeze",
-    "immediate",
-    "redeliver",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})

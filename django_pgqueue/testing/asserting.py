@@ -18,7 +18,7 @@ from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing import frozen
-from django_pgqueue.testing.access import explained
+from django_pgqueue.testing.access import MODELS, as_enqueued, explained
 from django_pgqueue.testing.matching import (
     Differences,
     Expectation,
@@ -26,7 +26,6 @@ from django_pgqueue.testing.matching import (
     call_of,
     specialties,
 )
-from django_pgqueue.testing.rows import MODELS, as_enqueued
 
 # A task, a task of django.tasks, or the name of one.
 Subject = Task[Any, Any] | str | Any

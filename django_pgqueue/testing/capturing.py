@@ -10,9 +10,8 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import inline
 from django_pgqueue.testing import frozen
-from django_pgqueue.testing.access import explained
+from django_pgqueue.testing.access import MODELS, as_enqueued, explained, latest_id
 from django_pgqueue.testing.asserting import Subject, check_absent, check_present
-from django_pgqueue.testing.rows import MODELS, as_enqueued, latest_id
 
 
 class Captured(list[Job]):

@@ -28,8 +28,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.clock import server_now, with_moment
 from django_pgqueue.tasks import inline
-from django_pgqueue.testing.access import explained
-from django_pgqueue.testing.rows import latest_id
+from django_pgqueue.testing.access import explained, latest_id
 
 # A job without a time becomes visible when it is enqueued; the two columns are filled
 # in within microseconds.

@@ -101,7 +101,7 @@ def pgqueue(request: pytest.FixtureRequest) -> Iterator[PgQueue]:
     """The testing kit of django_pgqueue; lets the test use the database."""
     mode, raise_errors = _marked(request)
     _use_database(request)
-    from django_pgqueue.testing.mode import moded
+    from django_pgqueue.testing.draining import moded
 
     with ExitStack() as stack:
         stack.enter_context(moded(mode, raise_errors=raise_errors))
