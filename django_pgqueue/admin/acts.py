@@ -31,7 +31,12 @@ from django_pgqueue.operators.pausable import PERMISSION, Pausable, Turn
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
 
 if TYPE_CHECKING:
-    from django_pgqueue.operators.pausable import Counted
+    from django.utils.functional import _StrPromise
+
+    from django_pgqueue.operators.pausable import Plural
+
+    # A text with %(count)d.
+    Counted = str | _StrPromise | Plural
 
 Text = str | Promise
 

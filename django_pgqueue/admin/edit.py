@@ -1,10 +1,10 @@
 """
 Edit: other arguments for a job that waits or gave up.
 
-The form shows the stored JSON without its secrets; what is left as it was stays as it
-was, secrets too. Two people who edit the same job, or a worker that takes it meanwhile,
-cannot overwrite each other: the row is locked, and what the form was made from must
-still be what is stored.
+The form shows the stored JSON, secrets too, so it is for those who may see payloads and
+edit. Arguments that nobody changed stay as they are stored. Two people who
+edit the same job, or a worker that takes it meanwhile, cannot overwrite each other: the
+row is locked, and what the form was made from must still be what is stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.mail import may_see_arguments
 from django_pgqueue.admin.model_references import refused_model
-from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.bounds import PULL_TASK
@@ -47,8 +46,12 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.tasks import operate, registry
 
-# The form shows what the job carries.
-PERMISSIONS = ("edit", "view_payload")
+PERMISSION, VIEW_PAYLOAD = "edit", "view_payload"
+
+NEEDS_PAYLOAD = gettext_lazy(
+    "The form shows all arguments, secrets too, so editing needs the permission "
+    "pgqueue.view_payload as well."
+)
 
 # Names of changed arguments in a log entry.
 CHANGED_NAMES_MAX = 20
@@ -79,15 +82,12 @@ class ArgumentsForm(forms.Form):
 
     def __init__(self, row: Any, data: Any = None) -> None:
         self._task = row.task
-        args = redact_json(row.args_text, task=row.task, numbered_from=1)
-        kwargs = redact_json(row.kwargs_text, numbered_from=1 + len(args.secrets))
-        self.secrets = args.secrets | kwargs.secrets
         self._seen = salted_hmac(
             __name__, f"{row.args_text}\n{row.kwargs_text}", algorithm="sha256"
         ).hexdigest()
         initial = {
-            "args": payload.laid_out(args.text),
-            "kwargs": payload.laid_out(kwargs.text),
+            "args": payload.laid_out(row.args_text),
+            "kwargs": payload.laid_out(row.kwargs_text),
             "seen": self._seen,
         }
         super().__init__(data, initial=initial)
@@ -97,7 +97,7 @@ class ArgumentsForm(forms.Form):
             self.fields[name].widget.attrs["rows"] = rows
 
     def clean_args(self) -> list[Any]:
-        """Return the positional arguments, with the secrets that were left alone."""
+        """Return the positional arguments."""
         value = self._value("args")
         if not isinstance(value, list):
             raise ValidationError(_("This must be a JSON array: [ … ]"))
@@ -128,12 +128,7 @@ class ArgumentsForm(forms.Form):
 
     def _value(self, name: str) -> Any:
         try:
-            return restore(
-                read_json(self.cleaned_data[name]),
-                self.secrets,
-                task=self._task,
-                is_args=name == "args",
-            )
+            return read_json(self.cleaned_data[name])
         except ValueError as error:
             raise ValidationError("%(error)s", params={"error": error}) from None
 
@@ -171,12 +166,14 @@ class EditableAdmin(JobAdminColumns):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the form."""
-        return [self.own_url("edit", self._edit, PERMISSIONS), *super().get_urls()]
+        return [self.own_url("edit", self._edit, (PERMISSION,)), *super().get_urls()]
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
         """Offer the form."""
         offered = super().buttons(request, row)
-        is_permitted = may(request, *PERMISSIONS) and may_see_arguments(request, row)
+        is_permitted = may(request, PERMISSION, VIEW_PAYLOAD) and may_see_arguments(
+            request, row
+        )
         if is_permitted and self.is_editable(row):
             edit = Button(
                 url=self.act_url(request, "edit", row),
@@ -195,6 +192,9 @@ class EditableAdmin(JobAdminColumns):
         }
         asked = next((name for name in self.edit_submits if name in request.POST), SAVE)
         self.require(request, asked in submits)
+        if not may(request, VIEW_PAYLOAD):
+            messages.error(request, NEEDS_PAYLOAD)
+            return HttpResponseRedirect(self._url(self.model, "change", object_id))
         try:
             with limited():
                 return self._edit_row(request, object_id, asked, submits)
@@ -234,7 +234,6 @@ class EditableAdmin(JobAdminColumns):
             "original": row,
             "form": form,
             "hint": signature_of(row.task),
-            "has_secrets": bool(form.secrets),
             "submits": list(submits.items()),
             "back": self._url(self.model, "change", quote(row.pk)),
         }

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.cells import Difference
-from django_pgqueue.admin.edit import signature_of
+from django_pgqueue.admin.edit import NEEDS_PAYLOAD, VIEW_PAYLOAD, signature_of
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
@@ -36,8 +36,8 @@ from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.timetable.zones import zone_names
 
 ADD = ("add_schedule",)
-# The form shows what the schedule carries.
-CHANGE = ("change_schedule", "view_payload")
+# The form shows what the schedule carries, secrets too.
+CHANGE = ("change_schedule", VIEW_PAYLOAD)
 
 SAVE, PREVIEW = "save", "preview"
 SUBMITS = [(SAVE, gettext_lazy("Save")), (PREVIEW, gettext_lazy("Preview"))]
@@ -51,7 +51,7 @@ class ScheduleForms(ActingAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Add the forms; that of a new one before whatever takes any text for an id."""
         new = self.own_url("new", self._new, ADD, of_row=False)
-        return [new, self.own_url("edit", self._edit, CHANGE), *super().get_urls()]
+        return [new, self.own_url("edit", self._edit, CHANGE[:1]), *super().get_urls()]
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
         """Offer to edit it."""
@@ -111,6 +111,9 @@ class ScheduleForms(ActingAdmin):
     # Edit --------------------------------------------------------------------------
 
     def _edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        if not may(request, VIEW_PAYLOAD):
+            messages.error(request, NEEDS_PAYLOAD)
+            return HttpResponseRedirect(self._url(self.model, "change", object_id))
         with limited():
             return self._edit_row(request, object_id)
 
@@ -148,7 +151,6 @@ class ScheduleForms(ActingAdmin):
             ),
             "original": row,
             "hint": None if row.message_name else signature_of(row.task) or None,
-            "has_secrets": bool(form.secrets),
             "back": self._url(self.model, "change", row.pk),
         }
         return TemplateResponse(request, "admin/pgqueue/schedule_form.html", context)

@@ -1,8 +1,7 @@
 """
 The form of a schedule: all that code can declare, for one that a user makes or changes.
 
-define() checks it, and what it refuses is shown at the field that it is about. Secrets
-among the arguments are hidden, and stay as they are where they are left alone.
+define() checks it, and what it refuses is shown at the field that it is about.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.edit import read_json
-from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.schedule_times import Preview, preview
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import EnqueueError, ScheduleError, TopicError
@@ -147,7 +145,6 @@ class ScheduleForm(forms.Form):
     def __init__(self, row: Any = None, data: Any = None) -> None:
         """Make the form of a new schedule, or of *row*, read with its arguments."""
         self._row = row
-        self.secrets: dict[str, str] = {}
         # Set by clean(), where all is right.
         self.definition: Definition | None = None
         initial = self._initial(row)
@@ -170,14 +167,12 @@ class ScheduleForm(forms.Form):
         is_args = row.kwargs_text == "{}" and row.args_text != "[]"
         text = row.args_text if is_args else row.kwargs_text
         if row.message_name is not None:
-            is_args, text = False, row.message_text or "null"
-        shown = redact_json(text, task=row.task if is_args else None, numbered_from=1)
-        self.secrets = dict(shown.secrets)
+            text = row.message_text or "null"
         return {
             "task": row.task,
             "message": row.message_name or "",
             "key": row.message_key or "",
-            "args": payload.laid_out(shown.text),
+            "args": payload.laid_out(text),
             "expression": row.expression or "",
             "every": duration(row.every_seconds),
             "tz": row.tz,
@@ -190,7 +185,7 @@ class ScheduleForm(forms.Form):
         }
 
     def clean_args(self) -> Any:
-        """Return the arguments, with the secrets that were left alone."""
+        """Return the arguments."""
         try:
             value = read_json(self.cleaned_data["args"])
             is_message = bool(self.cleaned_data.get("message"))
@@ -198,12 +193,7 @@ class ScheduleForm(forms.Form):
                 raise ValidationError(
                     _("This must be a JSON object or array: { … } or [ … ]")
                 )
-            return restore(
-                value,
-                self.secrets,
-                task=self.cleaned_data.get("task", ""),
-                is_args=isinstance(value, list) and not is_message,
-            )
+            return value
         except ValueError as error:
             raise ValidationError("%(error)s", params={"error": error}) from None
 

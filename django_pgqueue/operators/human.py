@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.redaction.text import redact_text
@@ -47,9 +46,9 @@ def distance(moment: datetime | None, clock: datetime) -> str:
         return ""
     seconds = (moment - clock).total_seconds()
     if abs(seconds) < 1:
-        return _("now")
-    text = _("in %(distance)s") if seconds > 0 else _("%(distance)s ago")
-    return text % {"distance": age(abs(seconds))}
+        return "now"
+    length = age(abs(seconds))
+    return f"in {length}" if seconds > 0 else f"{length} ago"
 
 
 def timetable(row: Any) -> str:
@@ -92,7 +91,7 @@ def size(count: int) -> str:
 def share(number: int, most: int) -> str:
     """Return how much there is of what there may be: "82,113 of 100,000"."""
     there_is = count(min(number, most), is_more=number > most)
-    return _("%(number)s of %(most)s") % {"number": there_is, "most": f"{most:,}"}
+    return f"{there_is} of {most:,}"
 
 
 def shown(value: object) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from django.contrib.humanize.templatetags.humanize import ordinal
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN, PULL_TASK
 from django_pgqueue.operators.human import age, count
@@ -35,21 +33,18 @@ def kind(
 ) -> str:
     """Return what a lane is, by its jobs: "group", "limit of 5", "rate of 100/min"."""
     if is_task:
-        return _("task")
+        return "task"
     if policy == FAIR:
-        text = _("in turn with others")
+        text = "in turn with others"
         return text if weight is None else f"{text}, {_weight(weight)}"
     if capacity is None and policy is not None:
-        text = (
-            _("%(kind)s that goes on without what fails")
-            if policy == "skip"
-            else _("%(kind)s in which what fails is a dead letter")
-        )
-        return text % {"kind": kind(capacity, spacing)}
-    told = {"jobs": count(capacity or 1), "rate": rate(spacing)}
+        how = "that goes on without what fails"
+        if policy != "skip":
+            how = "in which what fails is a dead letter"
+        return f"{kind(capacity, spacing)} {how}"
     if spacing is not None and capacity == LANE_CAPACITY_MAX:
-        return _("rate of %(rate)s") % told
-    text = _("group") if capacity is None else _("limit of %(jobs)s") % told
+        return f"rate of {rate(spacing)}"
+    text = "group" if capacity is None else f"limit of {count(capacity)}"
     return text if spacing is None else f"{text}, {rate(spacing)}"
 
 
@@ -75,16 +70,16 @@ def kind_word(lane: LaneStats) -> str:
     if not lane.waiting:
         return weight or ""
     if lane.is_fair:
-        return ", ".join(filter(None, [_("fair"), weight]))
+        return ", ".join(filter(None, ["fair", weight]))
     if lane.is_task:
-        return _("task")
+        return "task"
     if lane.is_rate:
-        return _("rate")
-    return _("group") if lane.capacity is None else _("limit")
+        return "rate"
+    return "group" if lane.capacity is None else "limit"
 
 
 def _weight(weight: int) -> str:
-    return _("weight %(jobs)d") % {"jobs": weight}
+    return f"weight {weight}"
 
 
 def rate(spacing: float | None) -> str:
@@ -107,8 +102,7 @@ def taken(lane: LaneStats) -> str:
     says_none = lane.is_task or not lane.waiting
     if lane.is_rate or lane.is_fair or (says_none and lane.own_capacity is None):
         return through
-    told = {"through": through, "takes": count(lane.takes)}
-    text = _("%(through)s of %(takes)s") % told
+    text = f"{through} of {count(lane.takes)}"
     # In brackets what would hold if nobody had said otherwise.
     by_jobs = lane.capacity or lane.takes
     return text if lane.takes == by_jobs else f"{text} ({count(by_jobs)})"
@@ -132,43 +126,35 @@ def paused(lane: LaneStats) -> str:
         pause.reason,
         has_breaker=pause.breaker_trips > 0,
     )
-    return _("task %(task)s is %(paused)s") % {"task": pause.task, "paused": told}
+    return f"task {pause.task} is {told}"
 
 
 def _paused(
     seconds: float | None, by: str | None, reason: str | None, *, has_breaker: bool
 ) -> str:
     if has_breaker and seconds is not None and seconds <= 0:
-        text = _("half-open: its circuit breaker waits for a probe")
+        text = "half-open: its circuit breaker waits for a probe"
         return f"{text}: {reason}" if reason else text
     return paused_for(seconds, by, reason)
 
 
 def does(head: Head) -> str:
     """Return what a job does, or waits for: "running for 4 min"."""
-    told = {
-        "time": age(abs(head.seconds)),
-        "next": head.attempt + 1,
-        "max": head.max_attempts,
-        "queue": head.queue,
-    }
+    time = age(abs(head.seconds))
     if head.state == "running":
-        return _("running for %(time)s") % told
+        return f"running for {time}"
     if head.state == "retrying":
-        return _("attempt %(next)d of %(max)d in %(time)s") % told
+        return f"attempt {head.attempt + 1} of {head.max_attempts} in {time}"
     if head.seconds < 0:
-        return _("due in %(time)s") % told
-    if head.state == "parked" and head.is_fair:
-        if head.is_paused:
-            return _("due for %(time)s, in the paused queue %(queue)s") % told
-        return _("due for %(time)s, waits for its turn") % told
-    if head.state == "parked" and head.task == PULL_TASK:
-        return _("due for %(time)s, not received") % told
-    if head.state == "parked":
-        return _("due for %(time)s, not let through") % told
-    if head.is_paused:
-        return _("ready for %(time)s, in the paused queue %(queue)s") % told
-    return _("ready for %(time)s") % told
+        return f"due in {time}"
+    in_paused_queue = f", in the paused queue {head.queue}" if head.is_paused else ""
+    if head.state != "parked":
+        return f"ready for {time}{in_paused_queue}"
+    if head.is_fair:
+        return f"due for {time}{in_paused_queue or ', waits for its turn'}"
+    if head.task == PULL_TASK:
+        return f"due for {time}, not received"
+    return f"due for {time}, not let through"
 
 
 def waits_for(lane: LaneStats) -> str:
@@ -178,40 +164,36 @@ def waits_for(lane: LaneStats) -> str:
         return ""
     if head.state != "parked" or head.seconds < 0:
         return does(head)
-    told = {"time": age(head.seconds), "turn": _turn(lane)}
     if lane.is_paused or lane.task_pause is not None:
-        return _("due for %(time)s") % told
+        return f"due for {age(head.seconds)}"
     if lane.turn_seconds > 0 and not lane.is_fair and lane.let_through < lane.takes:
-        return _("due for %(time)s, let through in %(turn)s") % told
+        return f"due for {age(head.seconds)}, let through in {_turn(lane)}"
     return does(head)
 
 
 def _turn(lane: LaneStats) -> str:
     """Return in which time a rate lets the next one through; never "0 s"."""
-    return age(lane.turn_seconds) if lane.turn_seconds >= 1 else _("1 s")
+    return age(lane.turn_seconds) if lane.turn_seconds >= 1 else "1 s"
 
 
 def release_told(released: Released, lane: LaneStats | None) -> str:
     """Return what came of a release, and why nothing did; *lane* is as it is now."""
-    told = {"job": released.job, "other": released.put_off, "next": released.next_id}
     if released.put_off is not None:
-        text = _(
-            "job %(job)d was let through; job %(other)d waits for its next attempt, "
-            "and is let through after that."
+        return (
+            f"job {released.job} was let through; job {released.put_off} waits for its "
+            f"next attempt, and is let through after that."
         )
-        return text % told
     if released.job is not None:
-        return _("job %(job)d was let through.") % told
+        return f"job {released.job} was let through."
     head = None if lane is None else lane.head
     if released.next_id is None or head is None:
-        return _("nothing was let through: no job of it is due.")
+        return "nothing was let through: no job of it is due."
     if head.id == released.next_id:
-        return _("nothing was let through: somebody works on job %(next)d.") % told
-    text = _(
-        "nothing was let through: a group never has more at once than it takes. It "
-        "waits for job %(head)d, %(does)s."
+        return f"nothing was let through: somebody works on job {released.next_id}."
+    return (
+        f"nothing was let through: a group never has more at once than it takes. It "
+        f"waits for job {head.id}, {does(head)}."
     )
-    return text % {"head": head.id, "does": does(head)}
 
 
 def why_it_waits(cursor: Cursor, job: int, *, is_named: bool = True) -> str | None:
@@ -230,75 +212,63 @@ def why_it_waits(cursor: Cursor, job: int, *, is_named: bool = True) -> str | No
 def sentence(place: Place, *, is_named: bool = True) -> str:
     """Return why the job at *place* waits; as why_it_waits()."""
     lane, head = place.lane, place.lane.head
-    told = {
-        "where": _where(lane, is_named=is_named),
-        "place": _ordinal(place),
-        "time": age(abs(place.due_seconds)),
-    }
+    where = _where(lane, is_named=is_named)
     if lane.capacity is not None and place.due_seconds < 0:
-        return _("due in %(time)s, then in line for %(where)s") % told
-    if lane.capacity is not None:
-        start = _("%(place)s in line for %(where)s") % told
-    else:
-        start = _("%(place)s in %(where)s") % told
+        return f"due in {age(abs(place.due_seconds))}, then in line for {where}"
+    line = "in" if lane.capacity is None else "in line for"
+    start = f"{_ordinal(place)} {line} {where}"
     if lane.is_paused:
-        end = _("which is %(paused)s") % {"paused": paused(lane)}
+        end = f"which is {paused(lane)}"
     elif lane.task_pause is not None:
         end = paused(lane)
     elif lane.is_fair:
         end = _turns(place)
     elif lane.turn_seconds > 0 and lane.let_through < lane.takes:
-        told["turn"] = _turn(lane)
-        end = _("which lets the next through in %(turn)s") % told
+        end = f"which lets the next through in {_turn(lane)}"
     elif lane.capacity is not None and lane.has_room:
-        end = _("which has room: not let through")
+        end = "which has room: not let through"
     elif head is None:
         return start
     elif head.id == place.id:
         end = does(head)
     else:
-        end = _("behind job %(id)d, %(does)s") % {"id": head.id, "does": does(head)}
+        end = f"behind job {head.id}, {does(head)}"
     return f"{start}, {end}"
 
 
 def _where(lane: LaneStats, *, is_named: bool) -> str:
-    told = {"name": lane.name, "jobs": count(lane.takes), "rate": rate(lane.spacing)}
     if lane.is_fair:
-        text = _("lane %(name)s") % told if is_named else _("its lane")
+        text = f"lane {lane.name}" if is_named else "its lane"
         return text if lane.weight is None else f"{text} ({_weight(lane.weight)})"
     if lane.is_task:
-        return _("task %(name)s") % told if is_named else _("its task")
+        return f"task {lane.name}" if is_named else "its task"
     if lane.is_rate:
-        if not is_named:
-            return _("its rate of %(rate)s") % told
-        return _("rate %(name)s (%(rate)s)") % told
+        each = rate(lane.spacing)
+        return f"rate {lane.name} ({each})" if is_named else f"its rate of {each}"
     if lane.capacity is not None:
+        jobs = count(lane.takes)
         if not is_named:
-            return _("its limit of %(jobs)s") % told
-        return _("limit %(name)s (%(jobs)s at a time)") % told
-    return _("group %(name)s") % told if is_named else _("its group")
+            return f"its limit of {jobs}"
+        return f"limit {lane.name} ({jobs} at a time)"
+    return f"group {lane.name}" if is_named else "its group"
 
 
 def _turns(place: Place) -> str:
     """Return with how many other lanes its own takes turns, or why none is taken."""
     head, others = place.lane.head, place.others
     if head is not None and head.is_paused:
-        return _("in the paused queue %(queue)s") % {"queue": head.queue}
+        return f"in the paused queue {head.queue}"
     if not others:
-        return _("which has all turns: no other lane waits")
-    text = ngettext(
-        "which takes turns with %(lanes)s other",
-        "which takes turns with %(lanes)s others",
-        others,
-    )
-    return text % {"lanes": count(others, is_more=others >= LANES_COUNTED)}
+        return "which has all turns: no other lane waits"
+    lanes = count(others, is_more=others >= LANES_COUNTED)
+    return f"which takes turns with {lanes} other{'' if others == 1 else 's'}"
 
 
 def _ordinal(place: Place) -> str:
     """Return which of its lane a job is; of a limit, which of those that wait."""
     before, lane = place.before, place.lane
     if lane.is_more(before):
-        return _("after %(jobs)s others") % {"jobs": count(before, is_more=True)}
+        return f"after {count(before, is_more=True)} others"
     # A group's first is the one that it has let through.
     ahead = before + (lane.let_through if lane.capacity is None else 0)
     return str(ordinal(ahead + 1))

@@ -7,13 +7,10 @@ and *enabled*. The acts of the admin and the commands are made of these rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
-
-from django.utils.functional import Promise
-from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
+from typing import Any, Protocol
 
 from django_pgqueue.operators.human import age
 from django_pgqueue.schedules import operate as schedules
@@ -22,13 +19,17 @@ from django_pgqueue.tasks import operate_lanes as lanes
 from django_pgqueue.topics import operate_groups as groups
 from django_pgqueue.topics import operate_subscriptions as subscriptions
 
-if TYPE_CHECKING:
-    from django.utils.functional import _StrPromise
 
-    # A text with %(count)d.
-    Counted = str | _StrPromise
+@dataclass(frozen=True, slots=True)
+class Plural:
+    """A text with %(count)d, for one row and for several."""
 
-Text = str | Promise
+    one: str
+    several: str
+
+    def __mod__(self, values: Mapping[str, Any]) -> str:
+        return (self.one if values["count"] == 1 else self.several) % values
+
 
 # Who may do either.
 PERMISSION = "pause"
@@ -53,13 +54,13 @@ class Turn:
     """
 
     name: str
-    label: Text
+    label: str
     run: Callable[..., bool]
-    done: Counted
-    left: Counted
-    entry: Text
-    help: Text
-    warning: Text = ""
+    done: Plural
+    left: Plural
+    entry: str
+    help: str
+    warning: str = ""
     line: str = ""
 
 
@@ -115,47 +116,40 @@ def paused(row: Paused) -> str:
 
 def paused_for(seconds: float | None, by: str | None, reason: str | None) -> str:
     """Return the same of what is paused; *seconds*: until that ends by itself."""
-    told = {"time": age(seconds), "by": by}
-    text = gettext("paused")
-    if seconds is not None:
-        text = gettext("paused for another %(time)s") % told
+    text = "paused" if seconds is None else f"paused for another {age(seconds)}"
     if by:
-        text = gettext("%(text)s by %(by)s") % {**told, "text": text}
+        text += f" by {by}"
     return f"{text}: {reason}" if reason else text
 
 
 _pause = partial(
     Turn,
     name="pause",
-    label=gettext_lazy("Pause"),
-    entry=gettext_lazy("Paused: %(reason)s"),
-    left=ngettext_lazy(
+    label="Pause",
+    entry="Paused: %(reason)s",
+    left=Plural(
         "%(count)d was paused already; its reason stays.",
         "%(count)d were paused already; their reasons stay.",
-        "count",
     ),
 )
 _resume = partial(
     Turn,
     name="resume",
-    label=gettext_lazy("Resume"),
-    entry=gettext_lazy("Resumed; it was paused by %(by)s: %(reason)s"),
-    left=ngettext_lazy(
-        "%(count)d was not paused.", "%(count)d were not paused.", "count"
-    ),
+    label="Resume",
+    entry="Resumed; it was paused by %(by)s: %(reason)s",
+    left=Plural("%(count)d was not paused.", "%(count)d were not paused."),
 )
 
 QUEUE = Pausable(
     kind="queue",
     begin=_pause(
         run=lambda row, **why: queues.pause(row.name, **why),
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d queue is paused; running jobs go on.",
             "%(count)d queues are paused; running jobs go on.",
-            "count",
         ),
-        help=gettext_lazy("Workers take no jobs from it; those that run go on."),
-        warning=gettext_lazy(
+        help="Workers take no jobs from it; those that run go on.",
+        warning=(
             "Workers take no more jobs from it until it is resumed, or the pause ends. "
             "What runs goes on, and jobs can still be enqueued."
         ),
@@ -163,12 +157,10 @@ QUEUE = Pausable(
     ),
     end=_resume(
         run=lambda row: queues.resume(row.name),
-        done=ngettext_lazy(
-            "%(count)d queue is open again.",
-            "%(count)d queues are open again.",
-            "count",
+        done=Plural(
+            "%(count)d queue is open again.", "%(count)d queues are open again."
         ),
-        help=gettext_lazy("Workers take jobs from it again, at once."),
+        help="Workers take jobs from it again, at once.",
         line="goes on.",
     ),
     can_end=True,
@@ -178,13 +170,12 @@ LANE = Pausable(
     kind="lane",
     begin=_pause(
         run=lambda row, **why: lanes.pause(row.name, **why),
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d lane is paused; what it has let through goes on.",
             "%(count)d lanes are paused; what they have let through goes on.",
-            "count",
         ),
-        help=gettext_lazy("It lets no job through; what it has let through goes on."),
-        warning=gettext_lazy(
+        help="It lets no job through; what it has let through goes on.",
+        warning=(
             "It lets no job through until it is resumed, or the pause ends. What it "
             "has let through goes on, and jobs can still be enqueued."
         ),
@@ -192,12 +183,11 @@ LANE = Pausable(
     ),
     end=_resume(
         run=lambda row: lanes.resume(row.name),
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d lane lets jobs through again.",
             "%(count)d lanes let jobs through again.",
-            "count",
         ),
-        help=gettext_lazy("It lets jobs through again, at once."),
+        help="It lets jobs through again, at once.",
         line="lets jobs through again.",
     ),
     order="name",
@@ -218,13 +208,12 @@ SCHEDULE = Pausable(
     kind="schedule",
     begin=_pause(
         run=lambda row, **why: schedules.pause(row.name, **why),
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d schedule is paused; jobs that it has enqueued go on.",
             "%(count)d schedules are paused; jobs that they have enqueued go on.",
-            "count",
         ),
-        help=gettext_lazy("It has no ticks until it is resumed."),
-        warning=gettext_lazy(
+        help="It has no ticks until it is resumed.",
+        warning=(
             "It has no ticks until it is resumed, and those that are left out are not "
             "made up for. Jobs that it has enqueued go on."
         ),
@@ -232,12 +221,11 @@ SCHEDULE = Pausable(
     ),
     end=_resume(
         run=lambda row: schedules.resume(row.name),
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d schedule has ticks again, from now on.",
             "%(count)d schedules have ticks again, from now on.",
-            "count",
         ),
-        help=gettext_lazy("It has ticks again, from now on."),
+        help="It has ticks again, from now on.",
         line="goes on, from now.",
     ),
     order="name",
@@ -247,13 +235,12 @@ GROUP = Pausable(
     kind="group",
     begin=_pause(
         run=groups.pause,
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d group is paused; what is being read is finished.",
             "%(count)d groups are paused; what is being read is finished.",
-            "count",
         ),
-        help=gettext_lazy("Nobody reads for it until it is resumed."),
-        warning=gettext_lazy(
+        help="Nobody reads for it until it is resumed.",
+        warning=(
             "Nobody reads for it until it is resumed; what is being read is finished. "
             "It reads on from where it was, as long as retention has not removed that."
         ),
@@ -261,12 +248,11 @@ GROUP = Pausable(
     ),
     end=_resume(
         run=groups.resume,
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d group reads on, from where it was.",
             "%(count)d groups read on, from where they were.",
-            "count",
         ),
-        help=gettext_lazy("It reads on, at once, from where it was."),
+        help="It reads on, at once, from where it was.",
         line="reads on, from where it was.",
     ),
 )
@@ -276,38 +262,33 @@ SUBSCRIPTION = Pausable(
     columns=("disabled_at", "disabled_by", "disabled_reason"),
     begin=Turn(
         name="disable",
-        label=gettext_lazy("Disable"),
-        entry=gettext_lazy("Disabled: %(reason)s"),
-        left=ngettext_lazy(
+        label="Disable",
+        entry="Disabled: %(reason)s",
+        left=Plural(
             "%(count)d was disabled already; its reason stays.",
             "%(count)d were disabled already; their reasons stay.",
-            "count",
         ),
         run=lambda row, **why: subscriptions.disable(row.pk, **why),
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d subscription makes no more jobs; those that are there stay.",
             "%(count)d subscriptions make no more jobs; those that are there stay.",
-            "count",
         ),
-        help=gettext_lazy("Messages make no jobs of it until it is enabled."),
-        warning=gettext_lazy(
+        help="Messages make no jobs of it until it is enabled.",
+        warning=(
             "Messages that are published from now on make no job of it, and none is "
             "made up for when it is enabled again. Jobs that are there go on."
         ),
     ),
     end=Turn(
         name="enable",
-        label=gettext_lazy("Enable"),
-        entry=gettext_lazy("Enabled; it was disabled by %(by)s: %(reason)s"),
-        left=ngettext_lazy(
-            "%(count)d was not disabled.", "%(count)d were not disabled.", "count"
-        ),
+        label="Enable",
+        entry="Enabled; it was disabled by %(by)s: %(reason)s",
+        left=Plural("%(count)d was not disabled.", "%(count)d were not disabled."),
         run=lambda row: subscriptions.enable(row.pk),
-        done=ngettext_lazy(
+        done=Plural(
             "%(count)d subscription makes jobs again, of what is published now.",
             "%(count)d subscriptions make jobs again, of what is published now.",
-            "count",
         ),
-        help=gettext_lazy("What is published from now on makes jobs again."),
+        help="What is published from now on makes jobs again.",
     ),
 )

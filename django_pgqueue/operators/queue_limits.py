@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from django.utils.translation import gettext as _
-
 from django_pgqueue.bounds import RATE_JOBS_MAX
 from django_pgqueue.conf import QueueLimit
 from django_pgqueue.operators.human import count
@@ -49,8 +47,7 @@ def taken(stats: QueueStats, said: Mapping[str, QueueLimit]) -> str:
     limit, parts = in_force(stats, said), []
     if limit.concurrency is not None:
         running = count(stats.running, is_more=stats.is_more("running"))
-        told = {"running": running, "most": count(limit.concurrency)}
-        parts.append(_("%(running)s of %(most)s run") % told)
+        parts.append(f"{running} of {count(limit.concurrency)} run")
     if limit.spacing is not None:
         parts.append(rate(limit.spacing))
     return ", ".join(parts)

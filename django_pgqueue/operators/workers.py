@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.db.models.functions import Now
-from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Worker
@@ -60,22 +59,21 @@ def leads(worker: Any) -> bool:
 def state_word(worker: Any) -> str:
     """Return whether a worker was heard of lately, and whether it leads."""
     if is_silent(worker):
-        return _("silent")
-    return _("alive, leads") if leads(worker) else _("alive")
+        return "silent"
+    return "alive, leads" if leads(worker) else "alive"
 
 
 def queues(worker: Any) -> str:
     """Return which queues a worker takes jobs from: "mail, slow"."""
     names = worker.queues if isinstance(worker.queues, list) else []
-    return ", ".join(map(str, names)) or _("all")
+    return ", ".join(map(str, names)) or "all"
 
 
 def slots(worker: Any) -> str:
     """Return how many jobs a worker runs at once: "8 + 100 async"."""
     if not worker.async_slots:
         return str(worker.threads)
-    told = {"threads": worker.threads, "slots": worker.async_slots}
-    return _("%(threads)d + %(slots)d async") % told
+    return f"{worker.threads} + {worker.async_slots} async"
 
 
 def held(cursor: Cursor, names: Sequence[str], *, limit: int) -> list[Leased]:

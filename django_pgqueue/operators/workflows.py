@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
-
 from django_pgqueue.conf import get_settings
 from django_pgqueue.live_states import LIVE_WORKFLOWS, UNNEEDED
 from django_pgqueue.models.workflow import StepState, Workflow
@@ -37,14 +34,14 @@ STEPS: Mapping[str, Meaning] = {
 
 # Steps that start when the others have ended, and when each of these does.
 CALLBACKS = {
-    "on_success": gettext_lazy("if it succeeds"),
-    "on_error": gettext_lazy("if it fails"),
-    "on_complete": gettext_lazy("in the end"),
+    "on_success": "if it succeeds",
+    "on_error": "if it fails",
+    "on_complete": "in the end",
 }
-KINDS = {**CALLBACKS, "compensation": gettext_lazy("undo")}
+KINDS = {**CALLBACKS, "compensation": "undo"}
 
 # How people read UNNEEDED.
-NOT_NEEDED = gettext_lazy("not needed")
+NOT_NEEDED = "not needed"
 
 # What the list of either reads: not what a job will be, and not what a step returned.
 WORKFLOW_COLUMNS = (
@@ -103,14 +100,13 @@ def ended(row: Any) -> int:
 
 def progress(row: Any) -> str:
     """Return how far a workflow is: "990 of 1,000"."""
-    numbers = {"ended": f"{ended(row):,}", "steps": f"{row.steps:,}"}
-    return _("%(ended)s of %(steps)s") % numbers
+    return f"{ended(row):,} of {row.steps:,}"
 
 
 def label_of(state: str) -> str:
     """Return the word for a step's *state*."""
     if state == UNNEEDED:
-        return str(NOT_NEEDED)
+        return NOT_NEEDED
     return str(StepState(state).label) if state in StepState.values else state
 
 
