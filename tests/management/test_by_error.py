@@ -56,7 +56,7 @@ def test_jobs_that_retry_are_listed_by_error():
 
 def test_more_than_are_read_are_told_of(monkeypatch):
     """So that nobody takes the counts for all."""
-    monkeypatch.setattr("django_pgqueue.management.cli.by_error.ROWS_MAX", 2)
+    monkeypatch.setattr("django_pgqueue.management.cli.jobs.ROWS_MAX", 2)
     for _ in range(3):
         make_dead_letter(errors=[failed()])
 

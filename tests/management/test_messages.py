@@ -79,7 +79,7 @@ def test_given_back_often_enough_or_rejected_it_is_dead():
 
 def test_lines_of_standard_input_are_all_sent_or_none_is(monkeypatch):
     """More of them than a statement takes; a wrong one is named by its number."""
-    monkeypatch.setattr("django_pgqueue.management.cli.send.BATCH_MESSAGES", 2)
+    monkeypatch.setattr("django_pgqueue.management.cli.pull.BATCH_MESSAGES", 2)
     monkeypatch.setattr(sys, "stdin", io.StringIO('1\n\n{"a": 2}\nno\n'))
     status, _, err = run("send", "thumbs")
     assert USAGE == status

@@ -18,9 +18,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.management.cli import acting, stats
-from django_pgqueue.management.cli.output import Column, Output
-from django_pgqueue.management.cli.text import cut, cut_in_middle, padded, width
+from django_pgqueue.management.cli import acting, queues
+from django_pgqueue.management.cli.output import (
+    Column,
+    Output,
+    cut,
+    cut_in_middle,
+    padded,
+    width,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Lane, Queue
 from django_pgqueue.operators import paging
 from django_pgqueue.operators.human import shown
@@ -200,7 +206,7 @@ def test_stats_are_printed_again_until_somebody_interrupts(
             raise KeyboardInterrupt
         make_job(queue="mail")
 
-    monkeypatch.setattr(stats.time, "sleep", sleep)
+    monkeypatch.setattr(queues.time, "sleep", sleep)
 
     status, out, _ = run("stats", "--watch", "5")
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.log import browse
-from django_pgqueue.management.cli import peek, places
+from django_pgqueue.management.cli import messages, words
 from django_pgqueue.models import BulkAct, ConsumerGroup, Message, Position, Topic
 from django_pgqueue.operators import bulk_acts
 from tests.harness.minutes import in_minutes
@@ -241,14 +241,14 @@ def test_a_topic_that_is_not_there_cannot_be_peeked_at():
 
 def test_a_page_of_large_messages_is_cut(monkeypatch):
     """It says where to go on; one message is shown however large it is."""
-    monkeypatch.setattr(peek, "PAGE_BYTES_MAX", 60)
-    monkeypatch.setattr(peek, "READ_TOGETHER", 2)
+    monkeypatch.setattr(messages, "PAGE_BYTES_MAX", 60)
+    monkeypatch.setattr(messages, "READ_TOGETHER", 2)
     ids = [make_message(payload="x" * 25).pk for _ in range(5)]
 
     assert (DONE, ids[:2], ids[2]) == peeked("--from", "earliest")
     assert (DONE, ids[3:], None) == peeked()
     assert "The newest 2 have 60 B of text." in run("peek", "orders")[2]
-    monkeypatch.setattr(peek, "PAGE_BYTES_MAX", 1)
+    monkeypatch.setattr(messages, "PAGE_BYTES_MAX", 1)
     assert (DONE, ids[:1], ids[0] + 1) == peeked("--from", "earliest")
 
 
@@ -526,19 +526,19 @@ def test_a_place_that_cannot_be_is_told():
 @pytest.mark.parametrize(
     "read, text",
     [
-        (places.place, "yesterday"),
-        (places.place, "9" * 19),
-        (places.place, "9" * 30),
-        (places.place, "0001-01-01T00:00+14:00"),
-        (places.place, "3 parsecs ago"),
-        (places.place, ""),
-        (places.group_name, "orders"),
-        (places.group_name, "/stats"),
-        (places.group_name, "orders/"),
-        (places.topic_name, "orders.paid"),
-        (places.partition, "-1"),
-        (places.partition, "32767"),
-        (places.partition, "\u0661"),
+        (words.place, "yesterday"),
+        (words.place, "9" * 19),
+        (words.place, "9" * 30),
+        (words.place, "0001-01-01T00:00+14:00"),
+        (words.place, "3 parsecs ago"),
+        (words.place, ""),
+        (words.group_name, "orders"),
+        (words.group_name, "/stats"),
+        (words.group_name, "orders/"),
+        (words.topic_name, "orders.paid"),
+        (words.partition, "-1"),
+        (words.partition, "32767"),
+        (words.partition, "\u0661"),
     ],
 )
 def test_words_that_mean_nothing_are_refused(read, text):

@@ -1,4 +1,4 @@
-"""pgqueue doctor: look at everything that keeps jobs from running."""
+"""pgqueue doctor and watch: look at everything that keeps jobs from running."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import django.db
@@ -14,28 +15,31 @@ import psycopg
 
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.management.cli import (
-    examine_captures,
-    examine_conservation,
-    examine_counters,
-    examine_depths,
-    examine_export,
-    examine_groups,
     examine_jobs,
     examine_lanes,
-    examine_schedules,
+    examine_pipeline,
     examine_server,
-    examine_subscriptions,
     examine_topics,
 )
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    Column,
+    Output,
+    Subcommand,
+)
 from django_pgqueue.operators.findings import SEVERITIES, Finding
-from django_pgqueue.operators.human import shown
+from django_pgqueue.operators.human import distance, in_utc, shown
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues import watch
+from django_pgqueue.queues.watch import Alert
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.first_steps import check_engine
 
-HELP = "Examine server, schema, workers and jobs; say what is wrong and what to do."
+# Doctor -------------------------------------------------------------------------------
+
 
 # One examination may take so long.
 STATEMENT_SECONDS_MAX = 10
@@ -48,14 +52,14 @@ CHECK_COLUMNS = 14
 Examination = Callable[[Any, Settings], Iterator[Finding]]
 
 
-def add_arguments(parser: Any) -> None:
+def _add_doctor(parser: Any) -> None:
     """Declare how much is told."""
     parser.add_argument(
         "--quiet", "-q", action="store_true", help="Leave out what is as it should be."
     )
 
 
-def run(options: dict[str, Any], out: Output) -> int:
+def _doctor(options: dict[str, Any], out: Output) -> int:
     """Examine, and print what was found, the worst last."""
     findings = _examine(get_settings())
     counts = Counter(finding.severity for finding in findings)
@@ -73,7 +77,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         names = [len(finding.check) for finding in findings]
         checks = max([CHECK_COLUMNS, *names])
         for finding in findings:
-            _print(finding, out, checks)
+            _print_finding(finding, out, checks)
         out.line(
             f"{_plural(counts['error'], 'error')}, "
             f"{_plural(counts['warning'], 'warning')}, "
@@ -98,17 +102,11 @@ def _examine(settings: Settings) -> list[Finding]:
             return found  # The rest would fail for the same reason.
         for examination in (
             *examine_server.EXAMINATIONS,
-            examine_counters.sequences,
             *examine_jobs.EXAMINATIONS,
-            examine_depths.queue_depth,
             *examine_lanes.EXAMINATIONS,
-            examine_schedules.schedules,
-            examine_topics.topics,
-            examine_groups.groups,
-            examine_subscriptions.subscriptions,
-            examine_captures.captures,
-            examine_export.export,
-            examine_conservation.conservation,
+            examine_jobs.schedules,
+            *examine_topics.EXAMINATIONS,
+            *examine_pipeline.EXAMINATIONS,
         ):
             found += _try(examination, cursor, settings)
     return found
@@ -137,7 +135,7 @@ def _try(examination: Examination, cursor: Cursor, settings: Settings) -> list[F
         ]
 
 
-def _print(finding: Finding, out: Output, checks: int) -> None:
+def _print_finding(finding: Finding, out: Output, checks: int) -> None:
     columns = min(shutil.get_terminal_size().columns, LINE_COLUMNS_MAX)
     indent = " " * (checks + 10)
     room = max(columns - len(indent), 30)
@@ -159,3 +157,71 @@ def _print(finding: Finding, out: Output, checks: int) -> None:
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+# Watch --------------------------------------------------------------------------------
+
+
+WATCH_COLUMNS = (
+    Column("kind"),
+    Column("subject", may_cut=True, keeps_end=True),
+    Column("change"),
+    Column("since"),
+    Column("detail", may_cut=True),
+)
+
+
+def _add_watch(parser: Any) -> None:
+    """Declare how much is told."""
+    parser.add_argument(
+        "--quiet",
+        "-q",
+        action="store_true",
+        help="Print nothing where nothing has changed: cron then sends no mail.",
+    )
+
+
+def _watch(options: dict[str, Any], out: Output) -> int:
+    """Look, and print what is wrong, and what is not any more."""
+    with database.cursor() as cursor:
+        changed = watch.look(cursor)
+        standing = watch.standing(cursor)
+        clock = watch.now(cursor)
+    said = {(alert.kind, alert.subject) for alert in changed}
+    others = [each for each in standing if (each.kind, each.subject) not in said]
+    if out.as_json:
+        out.json({"alerts": [_alert_as_json(each) for each in (*changed, *others)]})
+    elif changed or (others and not options["quiet"]):
+        out.table(
+            WATCH_COLUMNS, [_alert_row(each, clock) for each in (*changed, *others)]
+        )
+    elif not options["quiet"]:
+        out.line("Nothing is wrong that the watch looks for.")
+    return EXIT_NOTHING if standing else EXIT_DONE
+
+
+def _alert_row(alert: Alert, clock: datetime) -> list[object]:
+    return [
+        alert.kind,
+        alert.subject,
+        alert.change,
+        distance(alert.since, clock),
+        alert.detail,
+    ]
+
+
+def _alert_as_json(alert: Alert) -> dict[str, Any]:
+    return {**alert._asdict(), "since": in_utc(alert.since)}
+
+
+DOCTOR = Subcommand(
+    "Examine server, schema, workers and jobs; say what is wrong and what to do.",
+    _add_doctor,
+    _doctor,
+)
+
+WATCH = Subcommand(
+    "Look for what is wrong, and say what has changed since the last look.",
+    _add_watch,
+    _watch,
+)

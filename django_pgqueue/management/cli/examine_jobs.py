@@ -1,4 +1,4 @@
-"""What the doctor asks of jobs and workers."""
+"""What the doctor asks of jobs, workers, depths and schedules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.conf import Settings
-from django_pgqueue.operators.findings import NAMES_MAX, Finding, finding, named
-from django_pgqueue.operators.human import age, duration
+from django_pgqueue.operators.findings import (
+    NAMES_MAX,
+    START_FOR,
+    Finding,
+    finding,
+    named,
+)
+from django_pgqueue.operators.human import age, duration, share
 from django_pgqueue.operators.job_findings import (
     DEAD_LETTERS_MAX,
     DEAD_LETTERS_PERIOD,
@@ -22,11 +28,15 @@ from django_pgqueue.operators.saga_findings import (
     of_sagas,
     of_versions,
 )
+from django_pgqueue.operators.schedule_findings import of_schedules
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import doctor
+from django_pgqueue.queues.depth import COUNT_SECONDS_MAX, latest
 from django_pgqueue.queues.reprocess import gave_up_again
 from django_pgqueue.queues.stats import queue_stats
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.worker.serving import WORKERS_MAX, plans_of
@@ -138,6 +148,76 @@ def reprocessed(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
 
 
+# From here on somebody should look, while there is room still.
+NEARLY_FULL = 0.8
+
+# What a queue that is full does.
+DOES = {
+    "refuse": "refuses jobs",
+    "block": "lets those wait who enqueue, and then refuses jobs",
+    "signal": "takes jobs all the same",
+}
+
+
+def queue_depth(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Does a queue hold as many jobs as it may, or soon?"""
+    limits = settings.depths_max
+    if not limits:
+        return
+    limit(cursor, seconds=COUNT_SECONDS_MAX, plans=Plans.IN_ORDER)
+    depths = latest(cursor, limits)
+    near = [name for name in limits if depths[name] >= NEARLY_FULL * limits[name]]
+    near.sort(key=lambda name: limits[name] / (1 + depths[name]))
+    worst = near[0] if near else ""
+    found = settings.depth_limit(worst)
+    yield finding(
+        check="queue_depth",
+        wrong=near,
+        what="Queues hold nearly as many jobs as they may, or as many: "
+        + named([f"{name} {share(depths[name], limits[name])}" for name in near])
+        + ("" if found is None else f". {worst}, when full, {DOES[found.on_full]}."),
+        right="Every queue with a limit has room.",
+        value={name: depths[name] for name in near},
+        limit={name: limits[name] for name in near},
+        way_out=f"Run more workers for it, such as {START_FOR}{worst}; or raise "
+        f"PGQUEUE['QUEUES'][{worst!r}]['depth_max'].",
+    )
+
+
+def schedules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Are ticks issued, and is every schedule what somebody wants?"""
+    rows, now = find_all(cursor), database_now(cursor)
+    yield from of_schedules(rows, now)
+    yield _withdrawn([row.name for row in rows if row.withdrawn_at is not None])
+    yield _hidden(rows)
+
+
+def _withdrawn(names: list[str]) -> Finding:
+    return finding(
+        check="withdrawn",
+        wrong=names,
+        what=f"Schedules are declared no longer, and rest: {named(names)}.",
+        right="Every schedule of code is declared.",
+        value=names,
+        way_out="Delete them in the admin, if they are not to come back.",
+    )
+
+
+def _hidden(rows: list[ScheduleRow]) -> Finding:
+    ours = {each.name for each in declared()}
+    names = [row.name for row in rows if row.source == "user" and row.name in ours]
+    return finding(
+        check="hidden",
+        wrong=names,
+        what="Code declares schedules under names that users have taken: "
+        f"{named(names)}.",
+        right="No schedule of a user hides one of code.",
+        value=names,
+        way_out="Those of users hold. Delete them in the admin, then migrate.",
+    )
+
+
 EXAMINATIONS = (
     *(workers, leases, tasks, dead_letters, reprocessed, sagas, saga_versions),
+    queue_depth,
 )

@@ -10,7 +10,7 @@ from datetime import datetime
 from django.utils.dateparse import parse_datetime
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.management.cli.text import by_whom
+from django_pgqueue.management.cli.output import by_whom
 from django_pgqueue.operators.findings import START, Finding, finding
 from django_pgqueue.operators.human import age, shown
 from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX

@@ -1,12 +1,30 @@
-"""What the doctor asks of topics: the log's days, its horizon, and the groups."""
+"""What the doctor asks of topics: days, groups, subscriptions and captures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
+
+from django.apps import apps
 
 from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import doctor
+from django_pgqueue.log.backlogs import FullOne, find_full
+from django_pgqueue.log.captures import find_all as find_captures
 from django_pgqueue.log.days import reopen_sql
+from django_pgqueue.log.groups import GroupRow
+from django_pgqueue.log.groups import find_all as find_groups
+from django_pgqueue.log.lag import lags
+from django_pgqueue.log.names import Pattern
+from django_pgqueue.log.retain_backfills import (
+    BackfillBehind,
+    behind_backfills,
+    lost_lately,
+)
+from django_pgqueue.log.subscriptions import STALE_AFTER, SubscriptionRow
+from django_pgqueue.log.subscriptions import find_all as find_subscriptions
+from django_pgqueue.operations import declared_captures
 from django_pgqueue.operators.findings import (
     PUBLISHING_SECONDS_MAX,
     START,
@@ -15,13 +33,20 @@ from django_pgqueue.operators.findings import (
     finding,
     named,
 )
-from django_pgqueue.operators.group_findings import of_halted
-from django_pgqueue.operators.human import age, duration, shown, size
+from django_pgqueue.operators.group_findings import of_halted, of_unserved
+from django_pgqueue.operators.human import age, duration, share, shown, size
 from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
+from django_pgqueue.operators.states import has_reader
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.schedules.states import OVERDUE
+from django_pgqueue.tasks import registry
+from django_pgqueue.topics.consume import declared
+from django_pgqueue.worker.serving import living_plans
+
+# Topics -------------------------------------------------------------------------------
+
 
 # A group whose oldest unread message has outlived so much of its retention.
 RETENTION_SHARE_MAX = 0.8
@@ -42,10 +67,10 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     yield _horizon(doctor.held_back(cursor, seconds=PUBLISHING_SECONDS_MAX))
     kept, share = settings.retention, RETENTION_SHARE_MAX
     bounds = doctor.bounds(cursor, bytes_max=kept.log_bytes, share=share)
-    yield _full(bounds.full)
+    yield _log_full(bounds.full)
     limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
     behind = doctor.behind(cursor, default=kept.log, share=share, firsts=bounds.firsts)
-    yield _behind(behind)
+    yield _groups_behind(behind)
     uningested = doctor.uningested(cursor, default=kept.log, wait=kept.wait_for_ingest)
     yield _uningested(uningested)
     yield _stalled_ingest(doctor.stalled_ingest(cursor))
@@ -122,7 +147,7 @@ def _horizon(found: list[doctor.HeldBack]) -> Finding:
     )
 
 
-def _full(found: list[doctor.Full]) -> Finding:
+def _log_full(found: list[doctor.Full]) -> Finding:
     told = [
         f"{each.topic or 'the log of all topics'} has {size(each.bytes)} of "
         f"{size(each.bytes_max)}"
@@ -140,7 +165,7 @@ def _full(found: list[doctor.Full]) -> Finding:
     )
 
 
-def _behind(found: list[doctor.Behind]) -> Finding:
+def _groups_behind(found: list[doctor.Behind]) -> Finding:
     told = [
         f"{each.topic}/{each.group} (its oldest unread message is "
         f"{age(each.seconds)} old, kept {_how_long(each)})"
@@ -269,3 +294,238 @@ def _former(found: list[doctor.Former]) -> Finding:
         "some looks for each batch. Resume these groups, read halted partitions on, or "
         "forget a group; and end transactions that are older than the change.",
     )
+
+
+# Groups -------------------------------------------------------------------------------
+
+
+# Messages counted of each partition of a group that nobody reads for.
+UNREAD_MESSAGES_MAX = 1_000
+
+
+def groups(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Does a living worker read for every group, and does code still declare it?"""
+    rows = find_groups(cursor)
+    # What the code here declares is not without code, however long no worker ran.
+    here = {(each.topic, each.group) for each in declared()}
+    stale = [row for row in rows if row.is_stale and (row.topic, row.name) not in here]
+    # More workers do not help one that has no code.
+    yield from _unserved(cursor, [row for row in rows if row not in stale])
+    yield _stale_groups(stale)
+
+
+def _unserved(cursor: Cursor, rows: list[GroupRow]) -> Iterator[Finding]:
+    plans = living_plans(cursor)
+    unserved = [
+        row for row in rows if row.paused_at is None and not has_reader(row, plans)
+    ]
+    limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
+    found = lags(cursor, [row.id for row in unserved], limit=UNREAD_MESSAGES_MAX)
+    yield from of_unserved(
+        {row: found[row.id] for row in unserved}, limit=UNREAD_MESSAGES_MAX
+    )
+
+
+def _stale_groups(rows: list[GroupRow]) -> Finding:
+    return finding(
+        check="groups_stale",
+        wrong=rows,
+        what=f"Groups were not declared for {STALE_AFTER.days} days, and nobody reads "
+        f"for them: {named(list(map(str, rows)))}.",
+        right="Every group is declared.",
+        value=[str(row) for row in rows],
+        limit=STALE_AFTER.total_seconds(),
+        way_out="Unless their code comes back: manage.py pgqueue groups pause "
+        "TOPIC/GROUP, then manage.py pgqueue groups forget TOPIC/GROUP",
+    )
+
+
+# Subscriptions ------------------------------------------------------------------------
+
+
+# What one that is full does; None: its code says no bound any more.
+DOES = {
+    "pause": "its messages stay in the log",
+    "drop_oldest": "its oldest jobs are cancelled",
+    "refuse": "its messages are refused",
+    None: "it is let go",
+}
+
+# A loss is told for so long.
+LOST_LATELY = timedelta(days=7)
+
+
+def subscriptions(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Does somebody want what every subscription routes, and can it run?"""
+    rows = find_subscriptions(cursor)
+    yield _stale_subscriptions([row for row in rows if row.is_stale])
+    yield _subscribed_tasks(
+        [row for row in rows if row.disabled_at is None and not row.is_stale]
+    )
+    yield _patterns([row for row in rows if row.disabled_at is None])
+    yield _backlogs_full(find_full(cursor))
+    default = settings.retention.log
+    yield _backfills_behind(
+        behind_backfills(cursor, default=default, share=RETENTION_SHARE_MAX)
+    )
+    yield _lost(lost_lately(cursor, period=LOST_LATELY))
+
+
+def _backlogs_full(found: list[FullOne]) -> Finding:
+    told = [
+        f"{each} ({share(each.jobs or 0, each.depth_max or 0)}, {DOES[each.on_full]}, "
+        f"for {age(each.seconds)})"
+        for each in found
+    ]
+    return finding(
+        check="backlogs",
+        wrong=found,
+        what=f"Subscriptions have as many jobs as may wait: {named(told)}.",
+        right="Every subscription with a backlog has room.",
+        value=[str(each) for each in found],
+        way_out="Run more workers for their queues, or allow more: "
+        "@subscribe(…, backlog=…). What stays in the log goes with its retention.",
+    )
+
+
+def _backfills_behind(found: list[BackfillBehind]) -> Finding:
+    told = [
+        f"{each}{' (disabled)' if each.is_disabled else ''}: a message of {each.topic} "
+        f"is {age(each.seconds)} old, kept for {duration(each.keep_seconds)}"
+        for each in found
+    ]
+    return finding(
+        check="backfills_behind",
+        wrong=found,
+        what=f"Back-fills are about to lose messages: {named(told)}.",
+        right="No back-fill is about to lose messages that have no job yet.",
+        value=[str(each) for each in found],
+        limit=RETENTION_SHARE_MAX,
+        way_out="Enable the subscription, delete it, or keep its topic's messages for "
+        "longer: topic(…, retain=…).",
+    )
+
+
+def _lost(found: list[tuple[str, str, str]]) -> Finding:
+    told = [f"{pattern} → {queue}: {message}" for pattern, queue, message in found]
+    return finding(
+        check="backfills_lost",
+        wrong=found,
+        what=f"Back-fills lost messages in the last {LOST_LATELY.days} days. "
+        f"{named(told)}",
+        right=f"No back-fill lost messages in the last {LOST_LATELY.days} days.",
+        value=[f"{pattern} → {queue}" for pattern, queue, _message in found],
+        way_out="They are gone, and have no job. It is told for "
+        f"{LOST_LATELY.days} days.",
+    )
+
+
+def _stale_subscriptions(rows: list[SubscriptionRow]) -> Finding:
+    return finding(
+        check="stale",
+        wrong=rows,
+        what=f"Subscriptions were not declared for {STALE_AFTER.days} days, and still "
+        f"make a job of each message: {named(list(map(str, rows)))}.",
+        right="Every subscription of code is declared.",
+        value=[str(row) for row in rows],
+        limit=STALE_AFTER.total_seconds(),
+        way_out="Disable or delete them in the admin, unless their code comes back.",
+    )
+
+
+def _subscribed_tasks(rows: list[SubscriptionRow]) -> Finding:
+    unknown = [row for row in rows if row.task not in registry.tasks]
+    return finding(
+        check="subscribed_tasks",
+        wrong=unknown,
+        what=f"Subscriptions have a task that is not declared here: "
+        f"{named(list(map(str, unknown)))}.",
+        right="The task of every subscription is declared.",
+        value=[str(row) for row in unknown],
+        way_out="Deploy the code that has it, or disable them; their jobs wait, and "
+        "then are dead.",
+    )
+
+
+def _patterns(rows: list[SubscriptionRow]) -> Finding:
+    wrong = [row for row in rows if not _is_sound(row)]
+    return finding(
+        check="patterns",
+        wrong=wrong,
+        what=f"Subscriptions have a topic or an expression that their pattern does not "
+        f"mean; the pattern counts, and what is none selects nothing: "
+        f"{named(list(map(str, wrong)))}.",
+        right="Every subscription has a pattern that means its topic.",
+        severity="error",
+        value=[str(row) for row in wrong],
+        way_out="Delete them, and declare with @subscribe what was meant.",
+    )
+
+
+def _is_sound(row: SubscriptionRow) -> bool:
+    try:
+        meant = Pattern.parse(row.pattern)
+    except TopicError:
+        return False
+    return row.topic == meant.topic and row.regex in (None, meant.regex)
+
+
+# Captures -----------------------------------------------------------------------------
+
+
+def captures(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Does every trigger fire that migrations made, and find its columns?"""
+    installed = find_captures(cursor)
+    silent = [
+        f"{each} (no trigger of {act})" for each in installed for act in each.missing_on
+    ]
+    silent += [
+        f"{each} (its trigger of {act} is disabled)"
+        for each in installed
+        for act in sorted(each.disabled_on)
+    ]
+    there = {(each.table, each.capture.name) for each in installed}
+    silent += [
+        f"{table} to {topic} (no trigger at all)"
+        for table, topic in _declared()
+        if (table, topic) not in there
+    ]
+    yield finding(
+        check="captures",
+        wrong=silent,
+        what=f"Changes are not captured, though migrations say so: {named(silent)}.",
+        right="Every capture has its triggers, which fire.",
+        severity="error",
+        value=silent,
+        way_out="Run manage.py migrate; or ALTER TABLE … ENABLE TRIGGER …; one that "
+        "was dropped is made again by a migration with the same CaptureChanges(). What "
+        "was written meanwhile is not published.",
+    )
+    gone = [
+        f"{each}: {', '.join(each.gone_columns)}"
+        for each in installed
+        if each.gone_columns
+    ]
+    yield finding(
+        check="captured_columns",
+        wrong=gone,
+        what=f"Captures name columns that their tables do not have: {named(gone)}.",
+        right="Every column that a capture names is there.",
+        value=gone,
+        way_out="Say in a migration what is captured now, with a CaptureChanges() of "
+        "the same topic.",
+    )
+
+
+def _declared() -> Iterator[tuple[str, str]]:
+    """Yield the table and the topic of what migrations capture."""
+    for label, found in declared_captures().items():
+        try:
+            table = apps.get_model(label)._meta.db_table
+        except LookupError:
+            continue  # Of a model that is no more in the code.
+        for topic in found:
+            yield table, topic
+
+
+EXAMINATIONS = (topics, groups, subscriptions, captures)

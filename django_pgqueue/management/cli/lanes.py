@@ -12,7 +12,7 @@ from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
-from django_pgqueue.management.cli.pausing import pause, resume
+from django_pgqueue.management.cli.queues import pause, resume
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import (
     add_actions,

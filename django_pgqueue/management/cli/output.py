@@ -1,9 +1,9 @@
-"""
-Output: tables and lines for people, one JSON object for machines.
+"""Output: tables and lines for people, one JSON object for machines.
 
-What was asked for goes to standard output; progress and notes go to standard error.
-Tables are plain text. On a terminal they are as wide as that, and with rich installed
-(the extra [cli]) in colours; into a pipe nothing is cut off.
+Results go to standard output; progress and notes go to standard error. Tables are plain
+text. On a terminal they are as wide as that, and with rich installed (the extra [cli])
+in colours; into a pipe nothing is cut off. Widths are columns of a terminal: 世 takes
+two of them, a combining accent none.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,14 +20,65 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import did_you_mean
-from django_pgqueue.management.cli.text import (
-    cut,
-    cut_in_middle,
-    padded,
-    shown_lines,
-    width,
-)
 from django_pgqueue.operators.human import shown
+
+ELLIPSIS = "…"
+
+
+def shown_lines(text: str) -> list[str]:
+    """Return the lines of *text*, each printable; tabs become four spaces."""
+    return [shown(line.replace("\t", "    ")) for line in text.split("\n")]
+
+
+def by_whom(row: Any) -> str:
+    """Return who has paused *row* and why, as " by ada: rebuilt"; "" if nobody said."""
+    by = f" by {shown(row.paused_by)}" if row.paused_by else ""
+    return by + (f": {shown(row.pause_reason)}" if row.pause_reason else "")
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal the printable *text* takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(char) for char in text)
+
+
+def cut(text: str, columns: int) -> str:
+    """Return *text*, shortened to *columns*, an ellipsis included."""
+    if width(text) <= columns:
+        return text
+    kept, left = [], columns - 1
+    for char in text:
+        left -= _char_width(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return "".join(kept) + ELLIPSIS if columns > 0 else ""
+
+
+def cut_in_middle(text: str, columns: int) -> str:
+    """Return *text*, shortened as by cut(), but in its middle."""
+    if width(text) <= columns:
+        return text
+    end = ""
+    for char in reversed(text):
+        if width(end) + _char_width(char) > columns // 2:
+            break
+        end = char + end
+    return cut(text, columns - width(end)) + end
+
+
+def padded(text: str, columns: int, *, right: bool = False) -> str:
+    """Return *text* with spaces up to *columns*, behind it or before it."""
+    spaces = " " * (columns - width(text))
+    return spaces + text if right else text + spaces
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+
 
 EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
 

@@ -10,7 +10,7 @@ from typing import Any
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.management.cli.acting import operator_name
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
-from django_pgqueue.management.cli.pausing import pause, resume
+from django_pgqueue.management.cli.queues import pause, resume
 from django_pgqueue.management.cli.words import (
     add_actions,
     add_limit,

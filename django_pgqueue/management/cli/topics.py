@@ -1,31 +1,57 @@
-"""pgqueue topics: who listens to what, and how much is there."""
+"""pgqueue topics, repartition and replay: who listens to what, and how much."""
 
 from __future__ import annotations
 
+import argparse
 from datetime import UTC, timedelta
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import groups, subscriptions
 from django_pgqueue.log.first_id import first_id
-from django_pgqueue.log.generations import spans
+from django_pgqueue.log.generations import former_numbers, spans
 from django_pgqueue.log.groups import GroupRow
-from django_pgqueue.log.lag import Holder, holders, lag
+from django_pgqueue.log.lag import Holder, holders, lag, lags
+from django_pgqueue.log.names import check_partitions
 from django_pgqueue.log.overview import COUNTED_MESSAGES_MAX, count_since
+from django_pgqueue.log.replay_plan import Plan
 from django_pgqueue.log.subscriptions import SubscriptionRow
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
-from django_pgqueue.management.cli.places import topic_name
+from django_pgqueue.management.cli.acting import add_pace, operator_name
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Column,
+    Output,
+    Subcommand,
+)
+from django_pgqueue.management.cli.words import (
+    add_reason,
+    job_id,
+    json_object,
+    place,
+    resolved,
+    topic_name,
+)
 from django_pgqueue.models import Topic
+from django_pgqueue.operators import human
 from django_pgqueue.operators.human import age, count, duration, in_utc, shown, size
 from django_pgqueue.operators.paging import in_order
-from django_pgqueue.operators.states import behind_of, subscription_state
+from django_pgqueue.operators.states import Behind, behind_of, subscription_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database
+from django_pgqueue.topics import operate_topics as operate
+from django_pgqueue.topics import replay as replays
+from django_pgqueue.topics.replay import Replay
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import living_plans
 
-HELP = "List topics: messages, retention, and who listens."
+# Topics -------------------------------------------------------------------------------
+
 
 LATELY = timedelta(days=1)
 
@@ -48,7 +74,7 @@ LISTENERS = (
 )
 
 
-def add_arguments(parser: Any) -> None:
+def _add_topics(parser: Any) -> None:
     """Declare which topic."""
     parser.add_argument(
         "topic",
@@ -59,7 +85,7 @@ def add_arguments(parser: Any) -> None:
     )
 
 
-def run(options: dict[str, Any], out: Output) -> int:
+def _topics(options: dict[str, Any], out: Output) -> int:
     """List topics, or the listeners of one."""
     name = options["topic"]
     topics = list(Topic.objects.using(get_settings().database).order_by("name"))
@@ -75,9 +101,9 @@ def run(options: dict[str, Any], out: Output) -> int:
     elif not rows:
         out.missing("topic", name, [row.name for row in topics], None)
     elif name is None:
-        out.table(LIST, [_row(each) for each in told])
+        out.table(LIST, [_topic_row(each) for each in told])
     else:
-        _print(told[0], out)
+        _print_topic(told[0], out)
     return EXIT_DONE if rows or name is None else EXIT_NOTHING
 
 
@@ -165,7 +191,7 @@ def _group(
     return told
 
 
-def _row(told: dict[str, Any]) -> list[object]:
+def _topic_row(told: dict[str, Any]) -> list[object]:
     return [
         told["topic"],
         told["partitions"],
@@ -174,13 +200,13 @@ def _row(told: dict[str, Any]) -> list[object]:
         _count(told),
         len(told["subscriptions"]),
         len(told["groups"]),
-        _held(told),
+        _held_back(told),
     ]
 
 
-def _print(told: dict[str, Any], out: Output) -> None:
+def _print_topic(told: dict[str, Any], out: Output) -> None:
     out.line(f"Topic {shown(told['topic'])}")
-    held = _held(told)
+    held = _held_back(told)
     out.facts(
         {
             "partitions": _partitions(told),
@@ -235,8 +261,266 @@ def _count(told: dict[str, Any]) -> str:
     return count(told["messages_24h"], is_more=told["is_partial"])
 
 
-def _held(told: dict[str, Any]) -> str:
+def _held_back(told: dict[str, Any]) -> str:
     if told["held_back_by_pid"] is None and told["held_back_seconds"] is None:
         return ""
     seconds = told["held_back_seconds"]
     return age(seconds) or "?"
+
+
+# Repartition --------------------------------------------------------------------------
+
+
+READER_COLUMNS = (
+    Column("group", may_cut=True),
+    Column("state"),
+    Column("lag", right=True),
+    Column("partitions", right=True),
+    Column("halted", right=True),
+)
+
+
+def _add_repartition(parser: Any) -> None:
+    """Declare which topic, and how many."""
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
+    parser.add_argument("partitions", type=_partition_count, metavar="PARTITIONS")
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="Do not ask before doing it."
+    )
+
+
+def _repartition(options: dict[str, Any], out: Output) -> int:
+    """Tell who reads the topic, ask, and change the count."""
+    name, partitions = options["topic"], options["partitions"]
+    topics = Topic.objects.using(get_settings().database)
+    row = topics.filter(name=name).first()
+    if row is None:
+        names = list(topics.values_list("name", flat=True))
+        return out.missing("topic", name, names, {"topic": None})
+    if row.partitions != partitions and not options["yes"]:
+        _preview(row, partitions, out)
+        what = f"{name} would have {partitions} instead of {row.partitions} partitions"
+        if not out.confirms(what, f"{what}. Repartition {name}?"):
+            out.note("Nothing was done.")
+            return EXIT_NOTHING
+    try:
+        is_done = operate.repartition(name, partitions)
+    except TopicError as error:
+        raise CommandError(str(error), returncode=EXIT_USAGE) from error
+    row.refresh_from_db()
+    with database.cursor() as cursor:
+        former = former_numbers(cursor, row.pk)
+    numbers = range(row.first_partition, row.first_partition + row.partitions)
+    if not out.as_json and is_done and former:
+        out.note(
+            f"Partitions {spans(former)} are read to their end beside them. Say the "
+            f"new count where the topic is declared, too: topic({name!r}, "
+            f"partitions={partitions})"
+        )
+    return out.answer(
+        {
+            "topic": name,
+            "partitions": row.partitions,
+            "first_partition": row.first_partition,
+            "repartitioned": is_done,
+        },
+        is_done,
+        f"Topic {name} has {partitions} partitions: {spans(numbers)}.",
+        f"Topic {name} has {partitions} partitions already.",
+    )
+
+
+def _preview(row: Any, partitions: int, out: Output) -> None:
+    """Print who reads the topic, and how far they are behind."""
+    with in_order(), database.cursor() as cursor:
+        reading = [each for each in groups.find_all(cursor) if each.topic_id == row.pk]
+        found = lags(cursor, [each.id for each in reading])
+        plans = living_plans(cursor)
+    if reading and not out.as_json:
+        lines = [(each, behind_of(each, found[each.id], plans)) for each in reading]
+        out.table(READER_COLUMNS, [_line(each, behind) for each, behind in lines])
+
+
+def _line(row: groups.GroupRow, behind: Behind) -> list[object]:
+    return [
+        shown(row.name),
+        behind.state,
+        behind.shown,
+        behind.partitions,
+        len(behind.halted) or "",
+    ]
+
+
+def _partition_count(text: str) -> int:
+    try:
+        number = int(text) if text.isascii() and text.isdecimal() else None
+        return check_partitions(number, repr(text))
+    except TopicError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+# Replay -------------------------------------------------------------------------------
+
+
+def _add_replay(parser: Any) -> None:
+    """Declare of which messages, and for whom; or which replay is meant."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "topic", nargs="?", type=topic_name, metavar="TOPIC", help="Whose messages."
+    )
+    which.add_argument(
+        "--show", type=job_id, metavar="ID", help="Say how far this replay is."
+    )
+    which.add_argument(
+        "--stop", type=job_id, metavar="ID", help="End this replay; what is done stays."
+    )
+    parser.add_argument(
+        "--to",
+        metavar="RECEIVER",
+        help="Who gets them: subscription:QUEUE/PATTERN, group:NAME or queue:NAME.",
+    )
+    parser.add_argument(
+        "--since",
+        type=place,
+        metavar="PLACE",
+        help="The first one: earliest, its id, a time, or how long ago.",
+    )
+    parser.add_argument(
+        "--until",
+        type=place,
+        metavar="PLACE",
+        help="The last one by its id, or a time before which it was published.",
+    )
+    parser.add_argument(
+        "--where",
+        type=json_object,
+        metavar="JSON",
+        help="Only those whose payload contains this object.",
+    )
+    add_pace(parser)
+    add_reason(parser, "replay")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Count them, and do nothing."
+    )
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="Do not ask before doing it."
+    )
+
+
+def _run_replay(options: dict[str, Any], out: Output) -> int:
+    """Count what is meant, and have it done if that is confirmed."""
+    try:
+        if options["show"] is not None:
+            return _show_replay(Replay(options["show"]), out)
+        if options["stop"] is not None:
+            return _stop_replay(Replay(options["stop"]), out)
+        return _replay(options, out)
+    except MessagesLost as error:
+        if out.as_json:
+            out.json({"replay": None, "lost": str(error)})
+        out.note(f"Nothing was done. {shown(error)}")
+        return EXIT_NOTHING
+    except TopicError as error:
+        raise CommandError(str(error), returncode=EXIT_USAGE) from error
+
+
+def _replay(options: dict[str, Any], out: Output) -> int:
+    if options["to"] is None or options["since"] is None:
+        raise CommandError(
+            "Say who gets them, with --to, and from where on, with --since.",
+            returncode=EXIT_USAGE,
+        )
+    replays.check_rate(options["per_second"])
+    with database.cursor() as cursor:
+        since = resolved(cursor, options["since"])
+        until = options["until"] and resolved(cursor, options["until"])
+    plan = replays.plan(
+        options["topic"], options["to"], since=since, until=until,
+        where=options["where"],
+    )  # fmt: skip
+    count = f"{human.count(plan.messages, is_more=plan.is_more)} message"
+    count += "" if count == "1 message" else "s"
+    what = f"{count} would be replayed into {shown(plan.into)}"
+    told = {
+        "topic": options["topic"],
+        "into": plan.into,
+        "messages": plan.messages,
+        "is_partial": plan.is_more,
+        "first": plan.first,
+        "last": plan.last,
+    }
+    if options["dry_run"] or not (plan.messages or plan.is_more):
+        if out.as_json:
+            out.json({**told, "replay": None})
+        else:
+            out.line(f"{what}{_when(plan)}.")
+        return EXIT_DONE if plan.messages else EXIT_NOTHING
+    if not options["yes"]:
+        question = f"{what}{_when(plan)}. Replay them?"
+        if not out.confirms(what, question):
+            out.note("Nothing was done.")
+            return EXIT_NOTHING
+    asked = replays.begin(
+        plan,
+        by=operator_name(),
+        reason=options["reason"],
+        per_second=options["per_second"],
+    )
+    return out.answer(
+        {**told, "replay": asked.id},
+        True,
+        f"Replay {asked.id} is asked for: {count} into {shown(plan.into)}. The worker "
+        f"that leads does it; see how far it is: manage.py pgqueue replay --show "
+        f"{asked.id}",
+        "",
+    )
+
+
+def _when(plan: Plan) -> str:
+    if plan.first is None or plan.last is None:
+        return ""
+    first, last = (human.in_utc(each) for each in (plan.first, plan.last))
+    return f", published from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _show_replay(asked: Replay, out: Output) -> int:
+    told = asked.progress()
+    if out.as_json:
+        out.json({"replay": asked.id, **told._asdict()})
+        return EXIT_DONE
+    out.line(
+        f"Replay {asked.id} is {told.state}: {told.done:,} of {told.counted:,} "
+        f"messages, up to the id {told.position:,} of {told.top:,}."
+    )
+    if told.error:
+        out.line(shown(told.error))
+    return EXIT_DONE
+
+
+def _stop_replay(asked: Replay, out: Output) -> int:
+    is_done = asked.stop(by=operator_name())
+    return out.answer(
+        {"replay": asked.id, "stopped": is_done},
+        is_done,
+        f"Replay {asked.id} is stopped; what is done stays done.",
+        f"Replay {asked.id} had ended, or there is none.",
+    )
+
+
+TOPICS = Subcommand(
+    "List topics: messages, retention, and who listens.",
+    _add_topics,
+    _topics,
+)
+
+REPARTITION = Subcommand(
+    "Give a topic another count of partitions, while it is published to and read.",
+    _add_repartition,
+    _repartition,
+)
+
+REPLAY = Subcommand(
+    "Have messages of a log once more, as jobs of a subscription or a group.",
+    _add_replay,
+    _run_replay,
+)

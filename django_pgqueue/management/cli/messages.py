@@ -1,38 +1,70 @@
-"""
-pgqueue peek: messages of a topic, the newest ones or those from a place on.
+"""pgqueue peek, publish and scheduled: messages of topics.
 
-Nothing is consumed, and nobody's position moves. Payloads are fetched as text, since
-PostgreSQL stores JSON that Python cannot read.
+A peek consumes nothing, and nobody's position moves. Payloads are fetched as text,
+since PostgreSQL stores JSON that Python cannot read.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from datetime import datetime
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    TopicError,
+    did_you_mean,
+)
+from django_pgqueue.log import scheduled
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
 from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.generations import numbers_of, spans
+from django_pgqueue.log.names import topic_of
 from django_pgqueue.log.seek import EARLIEST, LATEST
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
-from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Column,
+    Output,
+    Subcommand,
+)
 from django_pgqueue.management.cli.show import UNREADABLE
-from django_pgqueue.management.cli.words import add_limit, plain_text
-from django_pgqueue.models import Message, Topic
+from django_pgqueue.management.cli.words import (
+    add_actions,
+    add_limit,
+    json_object,
+    json_value,
+    moment_or_length,
+    partition,
+    place,
+    plain_text,
+    resolved,
+    topic_name,
+)
+from django_pgqueue.models import Message, ScheduledMessage, Topic
 from django_pgqueue.operators.human import distance, shown, size
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks import database
+from django_pgqueue.topics.publish import publish
+from django_pgqueue.topics.registry import declared, find
+from django_pgqueue.topics.scheduled import check_id
 
-HELP = "Show messages of a topic: the newest ones, or those from a place on."
+# Peek ---------------------------------------------------------------------------------
 
-LIMIT_DEFAULT = 10
+
+PEEK_DEFAULT = 10
 
 # Characters of a payload in a table; --json has all of it.
 PAYLOAD_CHARACTERS_MAX = 500
@@ -41,7 +73,7 @@ PAYLOAD_CHARACTERS_MAX = 500
 PAGE_BYTES_MAX = 16_777_216
 READ_TOGETHER = 10
 
-COLUMNS = (
+PEEK_COLUMNS = (
     Column("id", right=True),
     Column("published"),
     Column("name", may_cut=True),
@@ -51,7 +83,7 @@ COLUMNS = (
 )
 
 
-def add_arguments(parser: Any) -> None:
+def _add_peek(parser: Any) -> None:
     """Declare which messages, and how much of them."""
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument(
@@ -68,7 +100,7 @@ def add_arguments(parser: Any) -> None:
         metavar="PLACE",
         help="From there on, the oldest first: an id, a time, how long ago, earliest.",
     )
-    add_limit(parser, LIMIT_DEFAULT)
+    add_limit(parser, PEEK_DEFAULT)
     parser.add_argument(
         "--show-payload",
         action="store_true",
@@ -76,7 +108,7 @@ def add_arguments(parser: Any) -> None:
     )
 
 
-def run(options: dict[str, Any], out: Output) -> int:
+def _peek(options: dict[str, Any], out: Output) -> int:
     """Print one line for each message."""
     topics = Topic.objects.using(get_settings().database)
     topic = topics.only("name").filter(name=options["topic"]).first()
@@ -94,7 +126,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         return EXIT_NOTHING
     start = None if options["start"] == LATEST else options["start"]
     found = _find(topic, numbers, start, options)
-    rows = _read(found.ids, is_oldest_first=start is not None)
+    rows = _read_messages(found.ids, is_oldest_first=start is not None)
     for row in rows:
         decode(row, in_full=options["show_payload"])
     is_cut = 0 < len(rows) < len(found.ids)
@@ -111,7 +143,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         )
         return EXIT_DONE if rows else EXIT_NOTHING
     if rows:
-        out.table(COLUMNS, list(map(_row, rows)))
+        out.table(PEEK_COLUMNS, list(map(_message_row, rows)))
     else:
         out.line("No message matches.")
     if is_cut and start is None:
@@ -170,7 +202,7 @@ def _first(cursor: Cursor, start: int | str | datetime) -> int:
     return first_id(cursor, start) if isinstance(start, datetime) else int(start)
 
 
-def _read(ids: list[int], *, is_oldest_first: bool) -> list[dict[str, Any]]:
+def _read_messages(ids: list[int], *, is_oldest_first: bool) -> list[dict[str, Any]]:
     """Return messages by id: the first ones asked for, up to PAGE_BYTES_MAX of text."""
     ordered = sorted(ids, reverse=not is_oldest_first)
     rows: list[dict[str, Any]] = []
@@ -228,7 +260,7 @@ def payload_shown(row: dict[str, Any]) -> str:
     return text
 
 
-def _row(row: dict[str, Any]) -> list[object]:
+def _message_row(row: dict[str, Any]) -> list[object]:
     return [
         row["id"],
         distance(row["published_at"], row["clock"]),
@@ -241,3 +273,198 @@ def _row(row: dict[str, Any]) -> list[object]:
 
 def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "clock"}
+
+
+# Publish ------------------------------------------------------------------------------
+
+
+def _add_publish(parser: Any) -> None:
+    """Declare what publish() takes."""
+    parser.add_argument(
+        "name",
+        type=plain_text,
+        metavar="NAME",
+        help="What it is called, such as orders.created: its topic is before the dot.",
+    )
+    parser.add_argument(
+        "payload",
+        type=json_value,
+        metavar="PAYLOAD",
+        help="""A JSON value, such as '{"id": 42}'.""",
+    )
+    parser.add_argument(
+        "--key",
+        type=plain_text,
+        metavar="KEY",
+        help="Messages of one key keep their order.",
+    )
+    parser.add_argument(
+        "--headers",
+        type=json_object,
+        metavar="JSON",
+        help="""Published along, an object, such as '{"by": "Ann"}'.""",
+    )
+    parser.add_argument(
+        "--run-after",
+        type=moment_or_length,
+        metavar="TIME",
+        help="Not before: 2026-01-31T12:00+01:00, or after so long: 90m, 2h, 1d.",
+    )
+
+
+def _publish(options: dict[str, Any], out: Output) -> int:
+    """Publish it; say which id it has."""
+    name = options["name"]
+    topic = topic_of(name)
+    rows = Topic.objects.using(get_settings().database)
+    is_known = find(topic) is not None or rows.filter(name=topic).exists()
+    try:
+        message_id = publish(
+            name,
+            options["payload"],
+            key=options["key"],
+            headers=options["headers"],
+            run_after=options["run_after"],
+        )
+    except (InvalidArgument, InvalidOption, PayloadTooLarge, TopicError) as error:
+        raise CommandError(shown(error), returncode=EXIT_USAGE) from error
+    if out.as_json:
+        out.json({"id": message_id, "name": name})
+    else:
+        # Below zero is one of `pgqueue scheduled`.
+        when = "is published" if message_id > 0 else "is published later"
+        out.line(f"Message {message_id} of {shown(name)} {when}.")
+    if not is_known:
+        near = did_you_mean(topic, [each.name for each in declared()])
+        out.note(f"Topic {shown(topic)} is new: no code declares it.{shown(near)}")
+    return EXIT_DONE
+
+
+# Scheduled ----------------------------------------------------------------------------
+
+
+SCHEDULED_DEFAULT = 50
+
+SCHEDULED_COLUMNS = (
+    Column("id", right=True),
+    Column("due"),
+    Column("name", may_cut=True),
+    Column("key", may_cut=True),
+    Column("payload", may_cut=True),
+    Column("error", may_cut=True),
+)
+
+
+def _add_scheduled(parser: Any) -> None:
+    """Declare what is listed, or which are cancelled."""
+    actions = add_actions(
+        parser,
+        {"cancel": "Cancel messages that have not been published, by their ids."},
+    )
+    actions["cancel"].add_argument("ids", nargs="+", type=message_id, metavar="ID")
+    parser.add_argument(
+        "--topic", type=topic_name, metavar="TOPIC", help="Of this topic."
+    )
+    add_limit(parser, SCHEDULED_DEFAULT)
+    parser.add_argument(
+        "--show-payload",
+        action="store_true",
+        help="Show values that PGQUEUE['REDACT'] hides, as they are stored.",
+    )
+
+
+def message_id(text: str) -> int:
+    """Read the id of a message that is published later."""
+    is_number = text.startswith("-") and text[1:].isascii() and text[1:].isdecimal()
+    try:
+        return check_id(int(text[:30]) if is_number else text)
+    except InvalidArgument:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no id of a message that is published later, such as -42"
+        ) from None
+
+
+def _scheduled(options: dict[str, Any], out: Output) -> int:
+    """List messages, or cancel some."""
+    if options["action"] == "cancel":
+        return _cancel(options["ids"], out)
+    rows = _read_scheduled(options)
+    is_more = len(rows) > options["limit"]
+    rows = rows[: options["limit"]]
+    for row in rows:
+        decode(row, in_full=options["show_payload"])
+        if row["error"] is not None and not options["show_payload"]:
+            row["error"] = redact_text(row["error"], get_settings().redact)
+    if out.as_json:
+        told = [{name: row[name] for name in row if name != "clock"} for row in rows]
+        out.json({"scheduled": told, "is_more": is_more})
+    elif rows:
+        out.table(SCHEDULED_COLUMNS, list(map(_scheduled_row, rows)))
+    else:
+        out.line("No message is published later.")
+    if is_more and not out.as_json:
+        out.note("There are more: --limit")
+    return EXIT_DONE
+
+
+def _read_scheduled(options: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = ScheduledMessage.objects.using(get_settings().database)
+    if options["topic"] is not None:
+        rows = rows.filter(topic=options["topic"])
+    with in_order():
+        return list(
+            rows.order_by("due_at", "-id")
+            .annotate(
+                clock=Now(),
+                payload_text=Cast("payload", TextField()),
+                headers_text=Cast("headers", TextField()),
+            )
+            .values(
+                *("id", "run_after", "due_at", "topic", "name", "key", "failures"),
+                *("error", "created_at", "clock", "payload_text", "headers_text"),
+            )[: options["limit"] + 1]
+        )
+
+
+def _scheduled_row(row: dict[str, Any]) -> list[object]:
+    return [
+        row["id"],
+        distance(row["due_at"], row["clock"]),
+        row["name"],
+        row["key"],
+        payload_shown(row),
+        row["error"],
+    ]
+
+
+def _cancel(ids: list[int], out: Output) -> int:
+    with database.transaction() as (_connection, cursor):
+        done = scheduled.cancel(cursor, ids)
+    left = [each for each in ids if each not in done]
+    if out.as_json:
+        out.json({"cancelled": done, "left": left})
+    else:
+        for each in done:
+            out.line(f"Message {each} was cancelled.")
+        for each in left:
+            out.line(f"Message {each} is not there: published, or cancelled.")
+    return EXIT_NOTHING if left else EXIT_DONE
+
+
+PEEK = Subcommand(
+    "Show messages of a topic: the newest ones, or those from a place on.",
+    _add_peek,
+    _peek,
+)
+
+PUBLISH = Subcommand(
+    "Publish one message to its topic.",
+    _add_publish,
+    _publish,
+)
+
+SCHEDULED = Subcommand(
+    "List messages that are published later, the next first; or cancel some.",
+    _add_scheduled,
+    _scheduled,
+)
