@@ -109,7 +109,7 @@ def secrets(**columns):
 
 @pytest.mark.django_db
 def test_no_page_shows_a_secret(admin_client):
-    """Lists, rows, forms, history, groups: to a superuser, in all three tables."""
+    """Lists, rows, history, groups: to a superuser, in all three tables."""
     admin = "/admin/pgqueue"
     job, letter = make_job(**secrets()), make_dead_letter(**secrets())
     archived = make_archived_job(**secrets(result={"token": "s3cret-result"}))
@@ -118,9 +118,7 @@ def test_no_page_shows_a_secret(admin_client):
         *(f"{admin}/{page}/" for page, _ in rows),
         *(f"{admin}/{page}/{row.pk}/change/" for page, row in rows),
         *(f"{admin}/{page}/{row.pk}/history/" for page, row in rows),
-        f"{admin}/job/{job.pk}/edit/",
         f"{admin}/job/{job.pk}/cancel/",
-        f"{admin}/deadletter/{letter.pk}/edit/",
         f"{admin}/deadletter/groups/",
         f"{admin}/job/groups/",
     ]
@@ -136,7 +134,7 @@ def test_no_page_shows_a_secret(admin_client):
 
 @pytest.mark.django_db
 def test_no_page_of_a_schedule_shows_a_secret(admin_client):
-    """Its page, its drift, its forms when they are shown again, its log."""
+    """Its page, its drift, its history; only the form that edits it shows them."""
     arguments = {"note": "shown", "deep": [{"client_secret": "s3cret-kw"}]}
     rows = [
         make_schedule(name="a", task="tests.admin.sign_in", kwargs=arguments),
@@ -154,24 +152,14 @@ def test_no_page_of_a_schedule_shows_a_secret(admin_client):
     for row in rows:
         pages += [
             admin_client.get(f"{url}{row.pk}/{look}/")
-            for look in ("change", "edit", "run-now", "history")
+            for look in ("change", "run-now", "history")
         ]
-        form = admin_client.get(f"{url}{row.pk}/edit/").context["form"]
-        data = {name: form[name].value() or "" for name in form.fields}
-        for changed in ({"preview": "1"}, {"tz": "no", "save": "1"}, {"save": "1"}):
-            pages.append(
-                admin_client.post(
-                    f"{url}{row.pk}/edit/", {**data, **changed}, follow=True
-                )
-            )
 
     for page in pages:
         assert 200 == page.status_code
         assert "s3cret" not in page.content.decode(), page.request["PATH_INFO"]
     assert any('"note": "shown"' in unescape(p.content.decode()) for p in pages)
     assert any("ada" in page.content.decode() for page in pages)
-    for entry in LogEntry.objects.all():
-        assert "s3cret" not in f"{entry.object_repr} {entry.change_message}"
 
 
 @pytest.mark.django_db

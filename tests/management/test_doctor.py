@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection, connections
+from django.utils import timezone
 
 from django_pgqueue.management.cli import examine_jobs, examine_server
-from django_pgqueue.models import DeadLetter, EnqueuedHour, Queue, Worker
+from django_pgqueue.models import EnqueuedHour, Queue, Worker
 from django_pgqueue.pipeline import exports
-from django_pgqueue.postgres.connect import connect, is_pooled
+from django_pgqueue.postgres.connect import connect
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.schedules import declare
@@ -26,6 +26,7 @@ from tests.harness.factories import (
     make_dead_letter,
     make_declared,
     make_job,
+    make_jobs,
     make_leased_job,
     make_schedule,
 )
@@ -101,13 +102,13 @@ def examined():
     return status, {finding["check"]: finding for finding in found}
 
 
-def trouble(check):
+def trouble(check, found=None):
     """Return the finding of *check*, which is none to be content with."""
-    status, found = examined()
-    finding = found[check]
+    status, findings = found or examined()
+    finding = findings[check]
     assert finding["severity"] != "ok"
     assert finding["way_out"]
-    assert (finding["severity"] == "error") is (status == 1)
+    assert status == any(each["severity"] == "error" for each in findings.values())
     return finding
 
 
@@ -161,88 +162,68 @@ def test_missing_migrations_end_the_examination():
     assert "migrate pgqueue --database default" in found["migrations"]["way_out"]
 
 
-def test_a_missing_index():
-    """An error: workers refuse to start."""
-    rename = "ALTER INDEX {} RENAME TO {}"
-    with connection.cursor() as cursor:
-        cursor.execute(rename.format("pgqueue_job_claim", "hidden"))
-        try:
-            finding = trouble("indexes")
-        finally:
-            cursor.execute(rename.format("hidden", "pgqueue_job_claim"))
-
-    assert "pgqueue_job_claim" == finding["value"]
-
-
-def test_an_index_that_was_left_half_made():
-    """A warning where claims do not need it."""
-    make_dead_letter(), make_dead_letter()
-    with connect("default", name="tests") as other:
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            other.execute(
-                "CREATE UNIQUE INDEX CONCURRENTLY pgqueue_half_made"
-                " ON pgqueue_dead_letter (task)"
-            )
-        try:
-            finding = trouble("indexes")
-        finally:
-            other.execute("DROP INDEX pgqueue_half_made")
-
-    assert ("warning", "pgqueue_half_made") == (finding["severity"], finding["value"])
-
-
-def test_an_archive_without_days_ahead():
-    """No worker has run for a week."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT inhrelid::regclass::text FROM pg_inherits"
-            " WHERE inhparent = 'pgqueue_archived_job'::regclass"
-        )
-        for (name,) in cursor.fetchall():
-            cursor.execute(f"DROP TABLE {name}")
-        try:
-            assert 0 == trouble("partitions")["value"]
-        finally:
-            make_partitions(cursor)
-
-
-def test_a_notify_that_is_not_heard(settings, monkeypatch):
-    """Another database of the same server, say; workers poll all the same."""
-    monkeypatch.setattr(examine_server, "HEARD_SECONDS_MAX", 0.2)
+def test_what_is_wrong_with_the_server(monkeypatch, settings, cursor):
+    """Indexes, days ahead, a NOTIFY that is not heard, and limits that are passed."""
     settings.PGQUEUE = {"LISTEN_DATABASE": "queue"}
+    for limit in (
+        *("NOTIFICATIONS_SHARE_MAX", "CLOCK_SKEW_SECONDS_MAX"),
+        *("CONNECTIONS_SHARE_MAX", "PREPARED_SECONDS_MAX"),
+    ):
+        monkeypatch.setattr(examine_server, limit, -1.0)
+    monkeypatch.setattr(examine_server, "HEARD_SECONDS_MAX", 0.2)
+    make_dead_letter(), make_dead_letter()
+    rename = "ALTER INDEX {} RENAME TO {}"
+    cursor.execute("BEGIN")
+    cursor.execute("PREPARE TRANSACTION 'pgqueue_doctor'")
+    cursor.execute(
+        "SELECT inhrelid::regclass::text FROM pg_inherits"
+        " WHERE inhparent = 'pgqueue_archived_job'::regclass"
+    )
+    for (name,) in cursor.fetchall():
+        cursor.execute(f"DROP TABLE {name}")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        cursor.execute(
+            "CREATE UNIQUE INDEX CONCURRENTLY pgqueue_half_made"
+            " ON pgqueue_dead_letter (task)"
+        )
+    cursor.execute(rename.format("pgqueue_job_claim", "hidden"))
+    try:
+        status, out = run("--json")
+    finally:
+        cursor.execute("ROLLBACK PREPARED 'pgqueue_doctor'")
+        cursor.execute(rename.format("hidden", "pgqueue_job_claim"))
+        cursor.execute("DROP INDEX pgqueue_half_made")
+        make_partitions(cursor)
 
-    finding = trouble("listen")
-    assert "warning" == finding["severity"]
-    assert "every 5 s" in finding["what"]
+    listed = json.loads(out)["findings"]
+    found = {finding["check"]: finding for finding in listed}
+    assert 1 == status
+    assert {("error", "pgqueue_job_claim"), ("warning", "pgqueue_half_made")} == {
+        (each["severity"], each["value"])
+        for each in listed
+        if each["check"] == "indexes"
+    }
+    assert 0 == found["partitions"]["value"]
+    assert "every 5 s" in found["listen"]["what"]
+    assert "1 prepared" in found["prepared"]["what"]
+    assert found["connections"]["value"] >= 2
+    assert [-1.0, -1.0] == [found[name]["limit"] for name in ("notifications", "clock")]
+    for name in ("partitions", "listen", "prepared", "connections", "clock"):
+        assert ("warning", True) == (
+            found[name]["severity"],
+            bool(found[name]["way_out"]),
+        )
 
 
-def test_a_listen_database_that_is_away(settings, monkeypatch):
-    """An error: workers try it again and again."""
+def test_where_workers_listen(settings, monkeypatch):
+    """A database that is away is an error; that nobody listens is none."""
     nobody = {**connection.settings_dict, "HOST": "127.0.0.1", "PORT": 1}
     monkeypatch.setitem(connections.settings, "gone", nobody)
     settings.PGQUEUE = {"LISTEN_DATABASE": "gone"}
-
     assert "gone" == trouble("listen")["value"]
 
-
-def test_listen_that_is_turned_off_is_no_trouble(settings):
-    """It is said, though."""
     settings.PGQUEUE = {"LISTEN": False}
-
     assert "only poll" in examined()[1]["listen"]["what"]
-
-
-def test_a_direct_connection_is_no_pooler():
-    """Its process id is that of the server's process."""
-    with connect("default", name="tests") as direct:
-        assert is_pooled(direct) is False
-
-
-def test_connections_that_run_out(monkeypatch):
-    """Before they have."""
-    monkeypatch.setattr(examine_server, "CONNECTIONS_SHARE_MAX", 0.0)
-
-    assert trouble("connections")["value"] >= 2
 
 
 def test_a_long_transaction(monkeypatch):
@@ -257,183 +238,79 @@ def test_a_long_transaction(monkeypatch):
         assert str(other.info.backend_pid) in finding["what"]
 
 
-def test_a_prepared_transaction(monkeypatch, cursor):
-    """Its locks outlive restarts."""
-    cursor.execute("SHOW max_prepared_transactions")
-    if cursor.fetchone() == ("0",):
-        pytest.skip("this server takes no prepared transactions")
-    monkeypatch.setattr(examine_server, "PREPARED_SECONDS_MAX", -1.0)
-    cursor.execute("BEGIN")
-    cursor.execute("PREPARE TRANSACTION 'pgqueue_doctor'")
-    try:
-        assert "1 prepared" in trouble("prepared")["what"]
-    finally:
-        cursor.execute("ROLLBACK PREPARED 'pgqueue_doctor'")
-
-
-@pytest.mark.parametrize(
-    "limit,check",
-    [("NOTIFICATIONS_SHARE_MAX", "notifications"), ("CLOCK_SKEW_SECONDS_MAX", "clock")],
-)
-def test_other_limits_of_the_server(monkeypatch, limit, check):
-    """Told with the value and the limit."""
-    monkeypatch.setattr(examine_server, limit, -1.0)
-
-    assert -1.0 == trouble(check)["limit"]
-
-
 # Jobs and workers --------------------------------------------------------------------
 
 
-def test_ready_jobs_without_a_worker():
-    """An error, with the command that would run them."""
-    make_worker(queues=["other"])
-    make_worker("gone", silent=timedelta(hours=1))
-    make_job(queue="mail")
-
-    finding = trouble("unserved")
-    assert "error" == finding["severity"]
-    assert "pgqueue_worker --queues mail" in finding["way_out"]
-
-
-@pytest.mark.parametrize("queues", [["*:2", "-mail"], ["mail.*"]])
-def test_ready_jobs_that_every_worker_leaves_out(queues):
-    """A worker's row has its entries as --queues was given them."""
-    make_worker(queues=queues)
-    make_job(queue="mail")
-
-    assert "error" == trouble("unserved")["severity"]
-
-
-@pytest.mark.parametrize(
-    "queues", [[], ["mail", "other"], ["ma*=2:4"], ["-other"], [{"of": "the future"}]]
-)
-def test_ready_jobs_with_a_worker(queues):
-    """That serves all queues, or theirs."""
-    make_worker(queues=queues)
-    make_job(queue="mail")
-
-    assert "ok" == examined()[1]["unserved"]["severity"]
-
-
-def test_a_worker_that_is_silent():
-    """With its name."""
+def test_what_is_wrong_with_jobs_and_workers(settings):
+    """Each with its value, and what to do."""
+    settings.PGQUEUE = {
+        "REPROCESS": [{"reason": "exhausted"}],
+        "QUEUES": {"sms": {"depth_max": 10, "on_full": "refuse"}},
+    }
+    make_worker(queues=["*:2", "-mail"])
     make_worker("web-9", silent=timedelta(minutes=5))
-
-    assert ["web-9"] == trouble("heartbeats")["value"]
-
-
-def test_a_job_that_waits_too_long():
-    """With its queue."""
-    make_worker()
-    make_job(queue="mail", visible_at=LONG_AGO)
-
-    finding = trouble("oldest_ready")
-    assert 600 <= finding["value"] < 700
-    assert "queue mail" in finding["what"]
-
-
-def test_a_queue_that_waits_for_its_own_limit():
-    """It is told apart from one that has too few workers."""
-    make_worker()
     make_job(queue="mail", visible_at=LONG_AGO)
     Queue.objects.create(name="mail", concurrency=5, rate_spacing=0.6, rate_burst=1)
-
-    finding = trouble("oldest_ready")
-    assert "queue mail, which has a limit: 0 of 5 run, 100/min." in finding["what"]
-    assert "manage.py pgqueue limit mail" in finding["way_out"]
-
-
-def test_jobs_that_wait_to_run_alone():
-    """They are few, and each may be what ends its process."""
-    make_worker()
-    make_job(queue="mail", runs_alone=True, crashes=1)
-
-    finding = trouble("suspects")
-
-    assert ("warning", 1) == (finding["severity"], finding["value"])
-    assert (
-        "1 job of a process that died waits to run alone, in mail." == finding["what"]
-    )
-    assert "worker_lost" in finding["way_out"]
-
-
-def test_a_paused_queue_with_ready_jobs():
-    """Neither unserved nor late, but not forgotten either."""
-    Queue.objects.create(name="mail", paused_at="2026-01-01T00:00Z")
-    assert "ok" == examined()[1]["paused"]["severity"]
-    make_job(queue="mail", visible_at=LONG_AGO)
-
-    assert ["mail"] == trouble("paused")["value"]
-    found = examined()[1]
-    assert "ok" == found["unserved"]["severity"]
-    assert "ok" == found["oldest_ready"]["severity"]
-
-
-def test_leases_that_ran_out():
-    """In any queue and priority; those that are held do not count."""
-    make_worker()
+    Queue.objects.create(name="night", paused_at="2026-01-01T00:00Z")
+    make_job(queue="night", visible_at=2 * LONG_AGO)
+    make_job(runs_alone=True, crashes=1)
+    make_jobs(12, queue="sms")
     make_leased_job()
     for priority, queue in ((5, "a"), (0, "a"), (-5, "b")):
         make_leased_job(queue=queue, priority=priority, visible_at=LONG_AGO)
-        make_job(queue=queue, priority=priority)
-
-    finding = trouble("leases")
-    assert 3 == finding["value"]
-    assert "10 min ago" in in_minutes(finding["what"])
-
-
-def test_what_was_found_stands_in_a_column():
-    """However long the names of the checks are."""
-    make_worker()
-
-    lines = run()[1].splitlines()[:-1]
-    starts = {
-        re.match(r"(?:\w+ +\w+ +)?", line + "x").end()
-        for line in lines
-        if line[0] != " "
-    }
-    indents = {len(line) - len(line.lstrip()) for line in lines if line[0] == " "}
-
-    assert {len("subscribed_tasks") + 10} == starts
-    assert indents <= starts | {start + 3 for start in starts}
-
-
-def test_jobs_of_tasks_that_are_not_declared():
-    """With their names, harmless to a terminal."""
-    make_worker()
     make_job(task="gone\x1b[31m")
     make_job(task="tests.app.tasks.noop")
-
-    finding = trouble("tasks")
-    assert ["gone\x1b[31m"] == finding["value"]
-    assert "\x1b" not in run()[1]
-
-
-def test_new_dead_letters():
-    """By reason; old ones are no news."""
-    make_dead_letter(reason="timeout")
-    make_dead_letter(reason="timeout")
-    make_dead_letter(finished_at=timedelta(days=-2))
-
-    finding = trouble("dead_letters")
-    assert 2 == finding["value"]
-    assert "2 timeout" in finding["what"]
-
-
-def test_what_gave_up_though_a_rule_had_redriven_it(settings):
-    """Asked where there are rules, and of the last day."""
     headers = {"pgqueue.reprocessed_at": "2026-01-01T00:00:00+00:00"}
     make_dead_letter(headers=headers)
     make_dead_letter(headers=headers, finished_at=timedelta(days=-2))
-    make_dead_letter()
-    assert "reprocessed" not in examined()[1]
+    make_dead_letter(reason="timeout")
 
-    settings.PGQUEUE = {"REPROCESS": [{"reason": "exhausted"}]}
+    found = examined()
 
-    assert 1 == trouble("reprocessed")["value"]
-    DeadLetter.objects.all().delete()
-    assert "ok" == examined()[1]["reprocessed"]["severity"]
+    unserved = trouble("unserved", found)
+    assert "error" == unserved["severity"]
+    assert "pgqueue_worker --queues mail" in unserved["way_out"]
+    assert ["web-9"] == trouble("heartbeats", found)["value"]
+    oldest = trouble("oldest_ready", found)
+    assert 600 <= oldest["value"] < 700
+    assert "queue mail, which has a limit: 0 of 5 run, 100/min." in oldest["what"]
+    assert "manage.py pgqueue limit mail" in oldest["way_out"]
+    suspects = trouble("suspects", found)
+    assert (
+        "1 job of a process that died waits to run alone, in default."
+        == (suspects["what"])
+    )
+    assert "worker_lost" in suspects["way_out"]
+    assert ["night"] == trouble("paused", found)["value"]
+    leases = trouble("leases", found)
+    assert 3 == leases["value"]
+    assert "10 min ago" in in_minutes(leases["what"])
+    assert "gone\x1b[31m" in trouble("tasks", found)["value"]
+    assert "tests.app.tasks.noop" not in found[1]["tasks"]["value"]
+    letters = trouble("dead_letters", found)
+    assert 2 == letters["value"]
+    assert "1 timeout" in letters["what"]
+    assert 1 == trouble("reprocessed", found)["value"]
+    depth = trouble("queue_depth", found)
+    assert ({"sms": 11}, {"sms": 10}) == (depth["value"], depth["limit"])
+    assert depth["what"].endswith("sms 10+ of 10. sms, when full, refuses jobs.")
+    assert "PGQUEUE['QUEUES']['sms']['depth_max']" in depth["way_out"]
+    assert "\x1b" not in run()[1]
+
+
+def test_what_waits_on_purpose_is_no_trouble(settings):
+    """Queues that a worker serves, a paused one without jobs, one that has room."""
+    settings.PGQUEUE = {"QUEUES": {"mail": {"depth_max": 10}}}
+    Queue.objects.create(name="mail", depth=7, depth_at=timezone.now())
+    Queue.objects.create(name="night", paused_at="2026-01-01T00:00Z")
+    make_worker(queues=["ma*=2:4"])
+    make_job(queue="mail")
+
+    found = examined()[1]
+    assert {"ok"} == {
+        found[name]["severity"]
+        for name in ("unserved", "paused", "oldest_ready", "queue_depth")
+    }
 
 
 def test_what_a_role_may_not_see_is_a_warning(monkeypatch):
@@ -558,52 +435,33 @@ def test_jobs_that_are_nowhere_are_found(settings):
 # Schedules ---------------------------------------------------------------------------
 
 
-def test_overdue_ticks_are_found():
-    """An error: nobody issues them. Those of paused ones are none."""
-    make_schedule(next_tick=LONG_AGO)
-    make_schedule(name="paused", next_tick=2 * LONG_AGO, paused_at=LONG_AGO)
-
-    finding = trouble("ticks")
-
-    assert 540 < finding["value"] < 660
-    assert "Ticks are overdue, the first for 10 min: nightly." == in_minutes(
-        finding["what"]
-    )
-    assert "pgqueue_worker" in finding["way_out"]
-
-
-def test_schedules_that_cannot_be_read_are_found():
-    """By name, with why."""
-    make_schedule(name="a", error="There is no time zone 'Mars'.")
-
-    finding = trouble("schedules")
-
-    assert ["a"] == finding["value"]
-    assert "There is no time zone 'Mars'." in finding["what"]
-
-
-def test_schedules_that_code_declares_no_longer_are_found():
-    """They rest until somebody deletes them."""
-    make_declared(name="old", withdrawn_at=LONG_AGO)
-
-    assert ["old"] == trouble("withdrawn")["value"]
-
-
-def test_a_schedule_of_a_user_that_hides_one_of_code_is_found(monkeypatch):
-    """The code's never runs."""
+def test_what_is_wrong_with_schedules(monkeypatch):
+    """By name; those that rest are not overdue, nor asked for their task."""
     monkeypatch.setattr(declare, "_declared", {})
     cron("@daily", name="evening")(tasks.noop)
+    make_schedule(next_tick=LONG_AGO)
+    make_schedule(
+        name="paused", next_tick=2 * LONG_AGO, paused_at=LONG_AGO, task="no.such"
+    )
+    make_schedule(name="a", error="There is no time zone 'Mars'.")
+    make_declared(name="old", withdrawn_at=LONG_AGO)
     make_schedule(name="evening")
+    make_schedule(name="b", task="no.such.task")
 
-    assert ["evening"] == trouble("hidden")["value"]
+    found = examined()
 
-
-def test_schedules_of_a_task_that_is_not_declared_are_found():
-    """Those that rest are none."""
-    make_schedule(name="a", task="no.such.task")
-    make_schedule(name="b", task="no.such.task", paused_at=LONG_AGO)
-
-    assert ["a"] == trouble("schedule_tasks")["value"]
+    ticks = trouble("ticks", found)
+    assert 540 < ticks["value"] < 660
+    assert "Ticks are overdue, the first for 10 min: nightly." == in_minutes(
+        ticks["what"]
+    )
+    assert "pgqueue_worker" in ticks["way_out"]
+    assert ["a"] == trouble("schedules", found)["value"]
+    assert "There is no time zone 'Mars'." in found[1]["schedules"]["what"]
+    assert {"withdrawn": ["old"], "hidden": ["evening"], "schedule_tasks": ["b"]} == {
+        name: found[1][name]["value"]
+        for name in ("withdrawn", "hidden", "schedule_tasks")
+    }
 
 
 @pytest.mark.usefixtures("captures", "migrations")
