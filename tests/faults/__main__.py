@@ -11,7 +11,6 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from tests.faults import guards
 from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
 from tests.faults.command import Order, runs
@@ -27,8 +26,6 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="pgqueue-faults-"))
     if options.windows:
         return measure_windows(options, folder)
-    if options.guards:
-        return take_out_guards(options, folder)
     order = Order(
         seed=options.seed,
         share=options.share,
@@ -58,16 +55,6 @@ def main() -> int:
         f"{sum(found)} of {len(found)} broken builds found out"
     )
     return 0 if all(valid + found) else 1
-
-
-def take_out_guards(options: argparse.Namespace, folder: Path) -> int:
-    """Take out what single tests guard; 0 when each of them fails then."""
-    try:
-        missed = guards.run(guards.GUARDS, options.package, folder, say)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    say(f"{len(guards.GUARDS) - len(missed)} of {len(guards.GUARDS)} guards are tested")
-    return 1 if missed else 0
 
 
 def measure_windows(options: argparse.Namespace, folder: Path) -> int:
@@ -104,7 +91,6 @@ def read_options() -> argparse.Namespace:
     add("--lanes", type=int, default=1, help="runs at a time (default 1)")
     add("--report", type=Path, help="write JSON there")
     add("--keep", action="store_true", help="keep ledgers and logs")
-    add("--guards", action="store_true", help="take out what single tests guard")
     add("--windows", action="store_true", help="measure what a kill -9 repeats")
     add("--kills", type=int, default=200, help="of each window (default 200)")
     add(

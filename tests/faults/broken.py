@@ -73,23 +73,6 @@ BUILDS: dict[str, Broken] = {
         "P1-small",
         frozenset({"accepted", "illegal"}),
     ),
-    "attempt-after-run": Broken(
-        "the attempt is counted when it fails, and not by the claim",
-        (
-            Edit(
-                "queues/claim.py",
-                "THEN least(j.attempt, 32766) + 1",
-                "THEN least(j.attempt, 32766)",
-            ),
-            Edit(
-                "queues/settle.py",
-                "attempt = greatest(j.attempt - ended.attempts_back, 0)",
-                "attempt = j.attempt + 1 - ended.attempts_back",
-            ),
-        ),
-        "K1-small",
-        frozenset({"illegal"}),
-    ),
     "no-slots": Broken(
         "jobs of a dead process are handed back without asking which were running",
         (
@@ -114,23 +97,6 @@ BUILDS: dict[str, Broken] = {
         ),
         "P1-small",
         frozenset({"phantoms"}),
-    ),
-    "rescue-all": Broken(
-        "a rescue takes back leases whoever holds them",
-        (
-            Edit(
-                "queues/lease.py",
-                "              AND j.leased_by = %(worker)s\n",
-                "              AND j.leased_by IS NOT NULL\n",
-            ),
-            Edit(
-                "queues/lease.py",
-                "   AND j.deliveries = held.deliveries AND j.leased_by = %(worker)s\n",
-                "",
-            ),
-        ),
-        "K1-small",
-        frozenset({"illegal", "accepted", "overlaps", "unexplained", "phantoms"}),
     ),
     "no-renewal": Broken(
         "the heartbeat renews nothing",
@@ -209,19 +175,6 @@ BUILDS: dict[str, Broken] = {
         "D6-small",
         frozenset({"no_serialization_failure"}),
     ),
-    "tick-apart": Broken(
-        "a tick, its job and the schedule's last tick are not one transaction",
-        (
-            Edit(
-                "worker/chores/scheduler.py",
-                "with connection.transaction(), connection.cursor() as cursor:\n"
-                "                issued = issue(",
-                "with connection.cursor() as cursor:\n                issued = issue(",
-            ),
-        ),
-        "C3-small",
-        frozenset({"ticks_are_whole"}),
-    ),
     "tick-twice": Broken(
         "whoever has read that a tick is due issues it",
         (
@@ -286,45 +239,6 @@ BUILDS: dict[str, Broken] = {
             ),
         ),
         "Q1-small",
-        frozenset({"lanes_hold_no_more"}),
-    ),
-    "ack-unlocked": Broken(
-        "who has settled jobs of a lane promotes it without its lock",
-        (
-            # A name that no lane has asks for it.
-            Edit(
-                "sql/promote.sql", "hashed;", "hashed\n     WHERE '' <> ALL(in_lanes);"
-            ),
-            Edit(
-                "worker/lanes/promoter.py",
-                "            self._promote(names, is_ours=True)\n",
-                "            self._promote(\n"
-                "                {'', *names} if names else names, is_ours=True\n"
-                "            )\n",
-            ),
-            # Slowly, so that others meet it; with the lock that would do no harm.
-            Edit(
-                "sql/promote.sql",
-                PROMOTE_INTO,
-                PROMOTE_INTO
-                + PROMOTE_SLOWLY.format(when="jobs > 0 AND '' = ANY(in_lanes)"),
-            ),
-        ),
-        "Q1-small",
-        frozenset({"lanes_hold_no_more"}),
-    ),
-    "room-of-leases": Broken(
-        "a lane has room for what is let through and not claimed yet",
-        (
-            Edit(
-                "sql/promote.sql",
-                "j.visible_at IS NOT NULL\n"
-                "                    ORDER BY j.lane, coalesce(j.promotion, 0)\n",
-                "j.leased_by IS NOT NULL\n"
-                "                    ORDER BY j.lane, coalesce(j.promotion, 0)\n",
-            ),
-        ),
-        "Q2-small",
         frozenset({"lanes_hold_no_more"}),
     ),
     "rate-of-promotions": Broken(
@@ -412,18 +326,6 @@ BUILDS: dict[str, Broken] = {
         "G1-small",
         frozenset({"sagas_keep_order"}),
     ),
-    "saga-undo-oldest": Broken(
-        "a saga undoes what was done first, first",
-        (
-            Edit(
-                "sql/compensate.sql",
-                "ORDER BY c.workflow_id, c.compensates DESC)",
-                "ORDER BY c.workflow_id, c.compensates)",
-            ),
-        ),
-        "G1-small",
-        frozenset({"sagas_keep_order"}),
-    ),
     "saga-undo-one": Broken(
         "a saga is compensated as soon as something is undone",
         (
@@ -467,7 +369,7 @@ def make_broken(name: str, package: Path, into: Path) -> Path:
 
 
 def make_changed(name: str, edits: tuple[Edit, ...], package: Path, into: Path) -> Path:
-    """As ``make_broken``, with edits that stand elsewhere."""
+    """Make the build called *name* from *edits*, as ``make_broken`` does."""
     build = make_build(package, into)
     for edit in edits:
         path = build / "django_pgqueue" / edit.file

@@ -6,7 +6,6 @@ import pytest
 
 from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
-from tests.faults.guards import GUARDS
 from tests.faults.windows import broken as windows
 
 EDITS = [
@@ -14,7 +13,7 @@ EDITS = [
     for kind, builds in {"build": BUILDS, "windows": windows.BUILDS}.items()
     for name, build in builds.items()
     for number, edit in enumerate(build.edits)
-] + [pytest.param(guard.edit, id=f"guard-{name}") for name, guard in GUARDS.items()]
+]
 
 
 @pytest.mark.parametrize("edit", EDITS)
