@@ -12,7 +12,7 @@ from django_pgqueue.operators import overview
 from django_pgqueue.pipeline.ingest_positions import note
 from django_pgqueue.prometheus.families import ENDS, of_fleet, of_worker
 from django_pgqueue.prometheus.text import answer
-from django_pgqueue.worker.supervise.health_table import State
+from django_pgqueue.worker.supervise.health import State
 from django_pgqueue.worker.tally import Series, Tally
 from tests.harness.factories import (
     make_dead_letter,

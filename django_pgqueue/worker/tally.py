@@ -7,8 +7,8 @@ one that leads counts what clients of pull queues have ended, too, which it find
 database (chores/pull_ends.py).
 
 With --metrics, a process also writes all of its counts about once a second into its
-place in memory that all processes share, as one text. Whoever shows them, the health
-server, adds up the places. The process that takes a place goes on from what it finds
+place in memory that it shares with the supervisor, as one text. The health server adds
+up the places. The process that takes a place goes on from what it finds
 there: a restart or a crash takes nothing back, and a crash loses the last second.
 """
 
@@ -37,7 +37,6 @@ REPEATED = frozenset({"worker_lost", "lease_expired"})
 # Of one text. SERIES_MAX names of 4 bytes a character, with their numbers, fit.
 TEXT_BYTES_MAX = 1_048_576
 HEAD = struct.Struct("=II")  # Length and checksum.
-HALF_BYTES = HEAD.size + TEXT_BYTES_MAX
 
 # A reader meets a half that is being written if it takes as long as a writer's pause.
 TRIES_MAX = 10
@@ -171,33 +170,37 @@ class Tally:
         return tally
 
 
-class TallyBoard:
+class Board:
     """
-    The memory; made by the supervisor before it starts any process.
+    Memory that processes share, a text in each place.
+
+    The supervisor makes it before it starts any process.
 
     A place has two halves. What is written goes into the one that nobody reads, and
     then that one is shown, so that a process that is killed meanwhile spoils nothing.
     Memory is taken for what was written alone.
     """
 
-    def __init__(self, places: int) -> None:
-        self._memory = [mmap.mmap(-1, 1 + 2 * HALF_BYTES) for _ in range(places)]
+    def __init__(self, places: int, bytes_max: int = TEXT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self.half_bytes = HEAD.size + bytes_max
+        self._memory = [mmap.mmap(-1, 1 + 2 * self.half_bytes) for _ in range(places)]
 
     def write(self, place: int, text: bytes) -> None:
         """
         Show *text* in *place*. Of one process at a time.
 
         Raises:
-            ValueError: It is longer than TEXT_BYTES_MAX.
+            ValueError: It is longer than the places are.
         """
-        if len(text) > TEXT_BYTES_MAX:
+        if len(text) > self._bytes_max:
             raise ValueError(
-                f"counts of place {place} take {len(text):,} bytes; the limit is "
-                f"{TEXT_BYTES_MAX:,}"
+                f"the text of place {place} takes {len(text):,} bytes; the limit is "
+                f"{self._bytes_max:,}"
             )
         memory = self._memory[place]
         half = 1 - memory[0]
-        at = 1 + half * HALF_BYTES
+        at = 1 + half * self.half_bytes
         HEAD.pack_into(memory, at, len(text), zlib.crc32(text))
         memory[at + HEAD.size : at + HEAD.size + len(text)] = text
         memory[0] = half
@@ -206,12 +209,16 @@ class TallyBoard:
         """Return what is shown in *place*; empty: nothing was written there."""
         memory = self._memory[place]
         for _ in range(TRIES_MAX):
-            at = 1 + memory[0] * HALF_BYTES
+            at = 1 + memory[0] * self.half_bytes
             length, checksum = HEAD.unpack_from(memory, at)
             text = memory[at + HEAD.size : at + HEAD.size + length]
             if zlib.crc32(text) == checksum:
                 return text
         return b""
+
+
+class TallyBoard(Board):
+    """The counts of all processes."""
 
     def total(self) -> Tally:
         """Return what all processes have done, those that have ended too."""

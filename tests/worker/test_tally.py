@@ -13,7 +13,6 @@ import pytest
 
 from django_pgqueue.worker import tally as tallies
 from django_pgqueue.worker.tally import (
-    HALF_BYTES,
     OTHERS,
     SERIES_MAX,
     TEXT_BYTES_MAX,
@@ -147,6 +146,6 @@ def test_a_half_that_is_not_whole_is_not_read():
     board = TallyBoard(1)
     board.write(0, b"before")
     half = board._memory[0][0]
-    board._memory[0][1 + half * HALF_BYTES + tallies.HEAD.size] = 0
+    board._memory[0][1 + half * board.half_bytes + tallies.HEAD.size] = 0
 
     assert b"" == board.read(0)

@@ -1,5 +1,5 @@
 """
-Health: a small HTTP server that tells a platform how the worker is.
+Health: a small HTTP server that reports to a platform how the worker is.
 
 /livez   200 unless a restart would help: a process or a loop hangs, or processes die
          as soon as they start. The database does not matter.
@@ -8,37 +8,33 @@ Health: a small HTTP server that tells a platform how the worker is.
 /metrics with --metrics: what the worker has done, and what the database says of jobs,
          as Prometheus reads it.
 
-It runs in a process of its own, which reads what the others write into shared memory,
-so that neither a task that hogs its process nor a slow client is in anybody's way. It
-answers GET and HEAD alone; but for /metrics, it tells no names of queues, tasks, hosts
-or databases.
+It runs in threads of the supervisor. Each process writes about once a second how it is
+into memory that it shares with the supervisor, so a task that hogs its process and a
+process that is frozen show by their silence. Times are those of the monotonic clock,
+which is one for all processes of a machine.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
-import os
 import signal
 import socket
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
 from http import HTTPStatus
-from multiprocessing.context import BaseContext
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.supervise.health_table import (
-    HealthTable,
-    Life,
-    ProcessHealth,
-    State,
-)
-from django_pgqueue.worker.tally import TallyBoard
+from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.tally import Board, TallyBoard
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -55,8 +51,7 @@ EARLY_DEATHS_MAX = 3
 # A statement of a loop that takes longer: the database does not keep up.
 WAITING_SECONDS_MAX = 10.0
 
-# Of one request, and of one client.
-REQUEST_BYTES_MAX = 4_096
+# How long a client may say nothing.
 REQUEST_SECONDS_MAX = 2.0
 
 # What an answer to /metrics may take, for which the database is asked.
@@ -65,19 +60,53 @@ METRICS_SECONDS_MAX = 8.0
 # Of all clients at once; the oldest goes when another one comes.
 CLIENTS_MAX = 64
 
-# A server process that died is started again after this pause.
-RESTART_SECONDS = 1.0
+# What a process says of its loops, of which there are seven kinds.
+REPORT_BYTES_MAX = 4_096
 
-ORPHAN_CHECK_SECONDS = 0.5
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-# Returns content type and body of /metrics, for an Accept header.
-Metrics = Callable[[str], tuple[str, bytes]]
+
+class State(IntEnum):
+    """What a process is doing."""
+
+    VACANT = 0  # There is none in this place.
+    STARTING = 1
+    RUNNING = 2
+    STOPPING = 3
+
+
+class LoopHealth(NamedTuple):
+    """One loop, as its process last saw it; of several with one name the worst."""
+
+    has_ended: bool
+    failures: int  # In a row.
+    stuck_seconds: float  # In one round, in Python code.
+    waiting_seconds: float  # In one round, for the database.
+
+
+class HealthPlace:
+    """Where one process writes how it is."""
+
+    def __init__(self, board: Board, place: int) -> None:
+        self._board = board
+        self._place = place
+
+    def note(self, state: State, services: Iterable[Service] = ()) -> None:
+        """Write what this process is doing, and how its loops are."""
+        loops: dict[str, LoopHealth] = {}
+        for service in services:
+            own = _health_of(service)
+            other = loops.get(service.shown_as, own)
+            worst = [max(values) for values in zip(own, other, strict=True)]
+            loops[service.shown_as] = LoopHealth._make(worst)
+        text = json.dumps([state, time.monotonic(), loops])
+        self._board.write(self._place, text.encode())
 
 
 class Health:
-    """The health server's process, kept by the supervisor."""
+    """The health server, and what it goes by."""
 
-    def __init__(self, options: WorkerOptions, context: BaseContext) -> None:
+    def __init__(self, options: WorkerOptions) -> None:
         """
         Take the port, so that one that is taken is an error before anything starts.
 
@@ -85,261 +114,257 @@ class Health:
             InvalidOption: It cannot be taken.
         """
         assert options.health_port is not None
-        self.table = table = HealthTable(context, options.processes)
+        self.board = Board(options.processes, REPORT_BYTES_MAX)
         # Of all processes, and of as many in which jobs run alone; None: nobody asks.
-        self.board: TallyBoard | None = None
-        self._metrics: Metrics | None = None
-        if (answer := options.metrics) is not None:
-            board = self.board = TallyBoard(2 * options.processes)
-            self._metrics = lambda accept: answer(
-                board.total(), process_states(table), accept
-            )
+        self.tallies: TallyBoard | None = None
+        if options.metrics is not None:
+            self.tallies = TallyBoard(2 * options.processes)
+        self._answer = options.metrics
+        self._places = range(options.processes)
         self._silent_seconds_max = min(
             max(options.settings.lease_seconds / 2, SILENT_SECONDS_MIN),
             SILENT_SECONDS_MAX,
         )
-        self._context: Any = context
-        self._process: Any = None
-        self._start_at = 0.0
-        self._socket = _bound(options.health_host, options.health_port)
-        self.port: int = self._socket.getsockname()[1]
+        # What the supervisor says: when it looked around last, whether it stops, how
+        # many processes in each place died at their start, and when one was last there.
+        self._seen_at = time.monotonic()
+        self._is_stopping = False
+        self._early_deaths = dict.fromkeys(self._places, 0)
+        # Held while the database is asked, so that no process is forked meanwhile.
+        self._asking = threading.Lock()
+        self._server = _bound(options.health_host, options.health_port, self)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="pgqueue-health", daemon=True
+        )
+        self.port: int = self._server.server_address[1]
 
-    @property
-    def sentinels(self) -> list[Any]:
-        """What becomes readable when the process ends."""
-        return [] if self._process is None else [self._process.sentinel]
+    def follow(self, *, is_stopping: bool, early_deaths: dict[int, int]) -> None:
+        """Note that the supervisor lives, and what it knows; serve from now on."""
+        self._seen_at, self._is_stopping = time.monotonic(), is_stopping
+        self._early_deaths = {place: early_deaths[place] for place in self._places}
+        if self._thread.ident is None:
+            # A stop signal is for the thread that can handle it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+            self._thread.start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
-    def follow(self, *, is_stopping: bool) -> None:
-        """Say that the supervisor lives; start the process when there is none."""
-        self.table.note_supervisor(is_stopping=is_stopping)
-        now = time.monotonic()
-        if self._process is not None and self._process.exitcode is not None:
-            self._process.join()
-            logger.error("died       health server, status=%d", self._process.exitcode)
-            self._process, self._start_at = None, now + RESTART_SECONDS
-        if self._process is None and now >= self._start_at:
-            self._process = self._context.Process(
-                target=_serve,
-                args=(
-                    self._socket,
-                    self.table,
-                    self._silent_seconds_max,
-                    self._metrics,
-                ),
-                name="pgqueue-health",
-            )
-            self._process.start()
+    def clear(self, place: int) -> None:
+        """Forget the process that was in *place*."""
+        self.board.write(place, b"")
 
-    def leave_socket(self) -> None:
-        """Close the port in a process that is not the health server."""
-        self._socket.close()
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Let no thread of the server have a connection to the database meanwhile."""
+        has_lock = self._asking.acquire(timeout=METRICS_SECONDS_MAX)
+        try:
+            yield
+        finally:
+            if has_lock:
+                self._asking.release()
+
+    def leave_sockets(self) -> None:
+        """Close in a process that was forked what is the server's."""
+        self._server.socket.close()
+        for client in list(self._server.clients):
+            client.close()
 
     def close(self) -> None:
-        """End the process, when the worker has ended."""
-        self._socket.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
+        """End the server, when the worker has ended."""
+        if self._thread.ident is not None:
+            self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether there is /metrics."""
+        return self._answer is not None
+
+    def metrics(self, accept: str) -> tuple[str, bytes]:
+        """Return content type and body of /metrics, for an Accept header."""
+        assert self._answer is not None
+        assert self.tallies is not None
+        states = Counter(self._report(place)[0] for place in self._places)
+        by_name = {state.name.lower(): states[state] for state in State}
+        with self._asking:
+            return self._answer(self.tallies.total(), by_name, accept)
+
+    def unlivable(self) -> list[str]:
+        """Return what a restart of the worker would fix."""
+        reasons = []
+        silent = time.monotonic() - self._seen_at
+        if silent > SUPERVISOR_SECONDS_MAX:
+            reasons.append(f"supervisor: silent for {silent:.0f} s")
+        for place in self._places:
+            reasons += [f"process {place}: {reason}" for reason in self._hung(place)]
+        return reasons
+
+    def unready(self) -> list[str]:
+        """Return why the worker is not taking jobs, or not all that it could."""
+        reasons = self.unlivable()
+        if self._is_stopping:
+            reasons.append("stopping")
+        for place in self._places:
+            state, _, loops = self._report(place)
+            if state is not State.RUNNING:
+                reasons.append(f"process {place}: {state.name.lower()}")
+            for name, loop in loops.items():
+                if loop.failures:
+                    reasons.append(f"process {place}: {name} fails")
+                elif loop.waiting_seconds > WAITING_SECONDS_MAX:
+                    reasons.append(f"process {place}: {name} waits for the database")
+        return reasons
+
+    def _hung(self, place: int) -> Iterator[str]:
+        state, silent_seconds, loops = self._report(place)
+        if state is not State.RUNNING:
+            # What starts may be waiting for the database, and what stops for its jobs:
+            # the supervisor ends it when its grace is over.
+            if self._early_deaths[place] >= EARLY_DEATHS_MAX:
+                yield f"died {self._early_deaths[place]} times at its start"
+            return
+        if silent_seconds > self._silent_seconds_max:
+            yield f"silent for {silent_seconds:.0f} s"
+        for name, loop in loops.items():
+            if loop.has_ended:
+                yield f"{name} has ended"
+            elif loop.stuck_seconds > self._silent_seconds_max:
+                yield f"{name} hangs for {loop.stuck_seconds:.0f} s"
+
+    def _report(self, place: int) -> tuple[State, float, dict[str, LoopHealth]]:
+        """Return the state of a process, for how long it is silent, and its loops."""
+        text = self.board.read(place)
+        if not text:
+            return State.VACANT, 0.0, {}
+        state, at, loops = json.loads(text)
+        by_name = {name: LoopHealth(*values) for name, values in loops.items()}
+        return State(state), time.monotonic() - at, by_name
 
 
-def process_states(table: HealthTable) -> dict[str, int]:
-    """Return how many processes are in each state, by its name in lower case."""
-    counts = Counter(row.state for row in table.rows())
-    return {state.name.lower(): counts[state] for state in State}
+class HealthServer(ThreadingHTTPServer):
+    """Serves each client in a thread of its own, and not too many at once."""
+
+    daemon_threads = True
+    request_queue_size = CLIENTS_MAX
+
+    def __init__(self, address: Any, family: socket.AddressFamily, health: Any) -> None:
+        self.address_family = family
+        self.health: Health = health
+        self.clients: dict[socket.socket, None] = {}
+        super().__init__(address, HealthHandler)
+
+    def server_bind(self) -> None:
+        """Bind, without asking a name server for the name of the host."""
+        TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a client; the oldest goes if there are too many."""
+        if len(self.clients) >= CLIENTS_MAX:
+            with suppress(OSError, StopIteration, RuntimeError):
+                next(iter(self.clients)).shutdown(socket.SHUT_RDWR)
+        self.clients[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, which ends it also where a fork has a copy of it."""
+        self.clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Do nothing: the client went, or was too slow."""
 
 
-def unlivable(table: HealthTable, silent_seconds_max: float) -> list[str]:
-    """Return what a restart of the worker would fix."""
-    reasons = []
-    silent = table.head().silent_seconds
-    if silent > SUPERVISOR_SECONDS_MAX:
-        reasons.append(f"supervisor: silent for {silent:.0f} s")
-    for place, row in enumerate(table.rows()):
-        reasons += [
-            f"process {place}: {reason}" for reason in _hung(row, silent_seconds_max)
-        ]
-    return reasons
+class HealthHandler(BaseHTTPRequestHandler):
+    """
+    Answers GET and HEAD.
 
+    Except in /metrics there are no names of queues, tasks, hosts or databases.
+    """
 
-def unready(table: HealthTable, silent_seconds_max: float) -> list[str]:
-    """Return why the worker is not taking jobs, or not all that it could."""
-    reasons = unlivable(table, silent_seconds_max)
-    if table.head().is_stopping:
-        reasons.append("stopping")
-    for place, row in enumerate(table.rows()):
-        if row.state is State.RUNNING:
-            reasons += [f"process {place}: {reason}" for reason in _cut_off(row)]
+    server: HealthServer
+    protocol_version = "HTTP/1.1"
+    timeout = REQUEST_SECONDS_MAX
+
+    def do_GET(self) -> None:
+        """Answer a path with what there is."""
+        path, health = self.path.split("?", 1)[0], self.server.health
+        if path == "/metrics" and health.has_metrics:
+            try:
+                kind, body = health.metrics(self.headers.get("Accept", ""))
+            except Exception:
+                logger.exception("failed     health server: /metrics")
+                status = HTTPStatus.INTERNAL_SERVER_ERROR
+                self._answer(status, {"status": "failed; see the worker's log"})
+                return
+            self._send(HTTPStatus.OK, kind, body)
+            return
+        judges: dict[str, Callable[[], list[str]]] = {
+            "/livez": health.unlivable,
+            "/readyz": health.unready,
+        }
+        if path not in judges:
+            status = HTTPStatus.NOT_FOUND
+            self._answer(status, {"status": "there are /livez and /readyz"})
+        elif reasons := judges[path]():
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            self._answer(status, {"status": "unavailable", "reasons": reasons})
         else:
-            reasons.append(f"process {place}: {row.state.name.lower()}")
-    return reasons
+            self._answer(HTTPStatus.OK, {"status": "ok"})
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def send_error(
+        self, code: int, message: str | None = None, explain: str | None = None
+    ) -> None:
+        """Refuse what is no request for us."""
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            self._answer(status, {"status": "only GET and HEAD"}, Allow="GET, HEAD")
+        else:
+            self._answer(HTTPStatus.BAD_REQUEST, {"status": "bad request"})
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Do not log each request."""
+
+    def _answer(self, status: HTTPStatus, answer: object, **headers: str) -> None:
+        body = json.dumps(answer).encode() + b"\n"
+        self._send(status, "application/json", body, **headers)
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes, **headers: str) -> None:
+        # One that is refused for its version is answered all the same.
+        self.request_version = "HTTP/1.1"
+        self.send_response_only(status)
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            **headers,
+            "Connection": "close",
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
-def _hung(row: ProcessHealth, silent_seconds_max: float) -> Iterator[str]:
-    if row.state is not State.RUNNING:
-        # What starts may be waiting for the database, and what stops for its jobs: the
-        # supervisor ends it when its grace is over.
-        if row.early_deaths >= EARLY_DEATHS_MAX:
-            yield f"died {row.early_deaths} times at its start"
-        return
-    if row.silent_seconds > silent_seconds_max:
-        yield f"silent for {row.silent_seconds:.0f} s"
-    for loop in row.loops:
-        if loop.life is Life.ENDED:
-            yield f"{loop.name} has ended"
-        elif loop.stuck_seconds > silent_seconds_max:
-            yield f"{loop.name} hangs for {loop.stuck_seconds:.0f} s"
+def _health_of(service: Service) -> LoopHealth:
+    busy_seconds = service.busy_seconds()
+    is_waiting = busy_seconds > 0 and service.link.is_waiting
+    return LoopHealth(
+        not service.is_alive,
+        service.failures,
+        0.0 if is_waiting else busy_seconds,
+        busy_seconds if is_waiting else 0.0,
+    )
 
 
-def _cut_off(row: ProcessHealth) -> Iterator[str]:
-    for loop in row.loops:
-        if loop.failures:
-            yield f"{loop.name} fails"
-        elif loop.waiting_seconds > WAITING_SECONDS_MAX:
-            yield f"{loop.name} waits for the database"
-
-
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int, health: Health) -> HealthServer:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        server = socket.socket(family, kind, protocol)
-        try:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(address)
-            server.listen(CLIENTS_MAX)
-        except OSError:
-            server.close()
-            raise
+        return HealthServer(address, family, health)
     except OSError as error:
         raise InvalidOption(
             f"--health-port {port} on {host} cannot be used: {error.strerror}. Choose "
             f"another port, or stop what has it."
         ) from error
-    return server
-
-
-# The process --------------------------------------------------------------------------
-
-
-def _serve(
-    server: socket.socket,
-    table: HealthTable,
-    silent_seconds_max: float,
-    metrics: Metrics | None,
-) -> None:
-    # A stop is told by the supervisor, through the table: until the worker has ended,
-    # there is an answer.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_Server(table, silent_seconds_max, metrics).run(server))
-
-
-class _Server:
-    def __init__(
-        self, table: HealthTable, silent_seconds_max: float, metrics: Metrics | None
-    ) -> None:
-        self._table = table
-        self._metrics = metrics
-        self._silent_seconds_max = silent_seconds_max
-        self._clients: dict[asyncio.Task[None], None] = {}
-
-    async def run(self, server: socket.socket) -> None:
-        parent = os.getppid()
-        listening = await asyncio.start_server(
-            self._accept, sock=server, limit=REQUEST_BYTES_MAX
-        )
-        async with listening:
-            while os.getppid() == parent:  # noqa: ASYNC110 # No event tells its end.
-                await asyncio.sleep(ORPHAN_CHECK_SECONDS)
-
-    async def _accept(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._clients) >= CLIENTS_MAX:
-            next(iter(self._clients)).cancel()
-        self._clients[task] = None
-        try:
-            async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                head = await _head(reader)
-            async with asyncio.timeout(METRICS_SECONDS_MAX):
-                answer = await self._answer(head)
-            async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                writer.write(answer)
-                await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # It went, or was too slow.
-        finally:
-            del self._clients[task]
-            # No waiting for a client that does not read.
-            if writer.transport.get_write_buffer_size():
-                writer.transport.abort()
-            else:
-                writer.close()
-
-    async def _answer(self, head: bytes | None) -> bytes:
-        words = (head or b"").split(b"\r\n", 1)[0].split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return _response(HTTPStatus.BAD_REQUEST, {"status": "bad request"})
-        method, target = words[0], words[1].split(b"?", 1)[0]
-        if method not in (b"GET", b"HEAD"):
-            return _response(
-                HTTPStatus.METHOD_NOT_ALLOWED,
-                {"status": "only GET and HEAD"},
-                "Allow: GET, HEAD\r\n",
-            )
-        if target == b"/metrics" and self._metrics is not None:
-            assert head is not None
-            return await self._numbers(self._metrics, head, is_head=method == b"HEAD")
-        judges = {b"/livez": unlivable, b"/readyz": unready}
-        if target not in judges:
-            answer: dict[str, Any] = {"status": "there are /livez and /readyz"}
-            return _response(HTTPStatus.NOT_FOUND, answer, is_head=method == b"HEAD")
-        reasons = judges[target](self._table, self._silent_seconds_max)
-        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-        answer = {"status": "unavailable" if reasons else "ok"}
-        if reasons:
-            answer["reasons"] = reasons
-        return _response(status, answer, is_head=method == b"HEAD")
-
-    async def _numbers(self, metrics: Metrics, head: bytes, *, is_head: bool) -> bytes:
-        fields = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-        accept = {name.lower(): value for name, _, value in fields}.get(b"accept", b"")
-        try:
-            kind, body = await asyncio.to_thread(metrics, accept.decode("latin-1"))
-        except Exception:
-            logger.exception("failed     health server: /metrics")
-            answer = {"status": "failed; see the worker's log"}
-            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, answer, is_head=is_head)
-        return _plain_response(HTTPStatus.OK, kind, body, is_head=is_head)
-
-
-async def _head(reader: asyncio.StreamReader) -> bytes | None:
-    """Return the head of a request; None: it is too long."""
-    try:
-        return await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        return None
-
-
-def _response(
-    status: HTTPStatus, answer: dict[str, Any], more: str = "", *, is_head: bool = False
-) -> bytes:
-    body = json.dumps(answer).encode() + b"\n"
-    return _plain_response(status, "application/json", body, more, is_head=is_head)
-
-
-def _plain_response(
-    status: HTTPStatus, kind: str, body: bytes, more: str = "", *, is_head: bool = False
-) -> bytes:
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-        f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-        f"Cache-Control: no-store\r\n{more}Connection: close\r\n\r\n"
-    )
-    return head.encode() + (b"" if is_head else body)

@@ -33,7 +33,7 @@ from django_pgqueue.worker.run.interruption import interrupted
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement
 from django_pgqueue.worker.supervise.declare import declare
-from django_pgqueue.worker.supervise.health_table import HealthRow, State
+from django_pgqueue.worker.supervise.health import HealthPlace, State
 from django_pgqueue.worker.supervise.loops import Loops
 from django_pgqueue.worker.supervise.summary import Summary
 from django_pgqueue.worker.tally import Tally, TallyPlace
@@ -74,7 +74,7 @@ class Process:
         options: WorkerOptions,
         name: str,
         slots: Slots,
-        health_row: HealthRow | None = None,
+        health_place: HealthPlace | None = None,
         turn: Turn | None = None,
         summons: Summons | None = None,
         *,
@@ -86,7 +86,7 @@ class Process:
         # Whether it is for jobs that run alone, and for no others.
         self._is_quarantine = is_quarantine
         # None: nobody asks after our health.
-        self._health_row = health_row
+        self._health_place = health_place
         # None: nobody asks, but for the charts, what we have done.
         self._tally_place = tally_place
         self._tally = Tally() if tally_place is None else tally_place.tally
@@ -191,11 +191,11 @@ class Process:
         logger.info("started    worker=%s pid=%d", self._name, os.getpid())
 
     def _note(self, state: State) -> None:
-        if self._health_row is not None:
+        if self._health_place is not None:
             loops: list[Service] = []
             if state is State.RUNNING:
                 loops = [*self._loops.services(), *self._loops.consumers.readers]
-            self._health_row.note(state, loops)
+            self._health_place.note(state, loops)
 
     def _show_tally(self) -> None:
         if self._tally_place is not None:

@@ -1,8 +1,9 @@
 """
 Supervisor: the process that an operator starts. It starts children and watches them.
 
-It has no threads and, between two waits, no connection, so that a child inherits
-neither. When a child dies it takes its jobs back at once and starts another one.
+It has no connection between two waits, and no threads except those of the health
+server, which use none while a child is forked; so a child inherits neither. When a
+child dies it takes its jobs back at once and starts another one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Limits, Turn
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
-from django_pgqueue.worker.supervise.health import Health
-from django_pgqueue.worker.supervise.health_table import HealthRow
+from django_pgqueue.worker.supervise.health import Health, HealthPlace
 from django_pgqueue.worker.supervise.process import (
     EXIT_CLEAN,
     EXIT_LEFT_BEHIND,
@@ -85,9 +85,7 @@ class Supervisor:
         self._context: Any = multiprocessing.get_context(
             "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
         )
-        self._health = (
-            None if options.health_port is None else Health(options, self._context)
-        )
+        self._health = None if options.health_port is None else Health(options)
         # Children that leave because of a limit do so one by one.
         self._turn = (
             Turn()
@@ -152,9 +150,10 @@ class Supervisor:
 
     def _follow_health(self) -> None:
         if self._health is not None:
-            self._health.follow(is_stopping=self._stop_started_at is not None)
-            for place in range(self._options.processes):
-                self._health.table.note_deaths(place, self._young_deaths[place])
+            self._health.follow(
+                is_stopping=self._stop_started_at is not None,
+                early_deaths=self._young_deaths,
+            )
 
     def _follow_summons(self) -> None:
         if self._summons.take():
@@ -219,8 +218,12 @@ class Supervisor:
         sys.stderr.flush()
         # A signal between the fork and the child's own handlers would be lost on ours.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        quiet = (
+            contextlib.nullcontext() if self._health is None else self._health.quiet()
+        )
         try:
-            process.start()
+            with quiet:
+                process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return Child(place, name, process, slots, time.monotonic())
@@ -238,7 +241,6 @@ class Supervisor:
         sentinels = [child.process.sentinel for child in self._children.values()]
         if self._health is not None:
             waits.append(BEAT_SECONDS)
-            sentinels += self._health.sentinels
         timeout = max(min(waits), 0.0) if waits else None
         wait([*sentinels, self._pipe[0], self._summons.reader], timeout)
         with contextlib.suppress(BlockingIOError):
@@ -273,7 +275,7 @@ class Supervisor:
             child.process.join()
             del self._children[place]
             if self._health is not None and place not in self._quarantines:
-                self._health.table.clear(place)
+                self._health.clear(place)
             self._after_exit(child, child.process.exitcode)
 
     def _after_exit(self, child: Child, status: int) -> None:
@@ -390,19 +392,19 @@ def run_child(
     # What is loaded by now stays. Without this the garbage collector walks over all of
     # it after every few hundred jobs, which takes as long as the jobs do.
     gc.freeze()
-    health_row = None
+    health_place = tally_place = None
     if health is not None:
-        health.leave_socket()
+        health.leave_sockets()
         # Who asks after a worker's health asks for the processes that it keeps.
-        health_row = None if is_quarantine else HealthRow(health.table, place)
-    tally_place = None
-    if health is not None and health.board is not None:
-        tally_place = TallyPlace(health.board, place)
+        if not is_quarantine:
+            health_place = HealthPlace(health.board, place)
+        if health.tallies is not None:
+            tally_place = TallyPlace(health.tallies, place)
     status = Process(
         options,
         name,
         slots,
-        health_row,
+        health_place,
         turn,
         summons,
         declares=declares,
