@@ -14,10 +14,14 @@ SCANNED_ROWS_MAX = 2_000
 Plan = dict[str, Any]
 
 
-def explain(cursor: Any, statement: str, params: Any) -> Plan:
-    """Run *statement*, roll it back and return its plan with what it has read."""
+# What runs the statement, and says what it has read.
+ANALYZED = "ANALYZE, BUFFERS, FORMAT JSON"
+
+
+def explain(cursor: Any, statement: str, params: Any, how: str = ANALYZED) -> Plan:
+    """Explain *statement*, roll back what it did, and return its plan's root."""
     with cursor.connection.transaction(force_rollback=True):
-        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params)
+        cursor.execute(f"EXPLAIN ({how}) {statement}", params)
         plan: Plan = cursor.fetchone()[0][0]["Plan"]
     return plan
 
