@@ -23,12 +23,8 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.limits import Plans
 from tests.scale import backlogs
-from tests.scale.fleet import worker
-from tests.scale.horizon import horizon
 from tests.scale.plans import buffers, explain
-from tests.scale.producers import producers
 from tests.scale.purging import purge
-from tests.scale.reconnects import reconnects
 
 Line = dict[str, Any]
 Figures = Callable[[], Iterator[Line]]
@@ -96,11 +92,6 @@ COMMANDS = (
 
 
 # Jobs that wait have higher ids than those that were loaded into today's table.
-LAST_OF_TODAY = """
-SELECT max(id) FROM pgqueue_archived_job
- WHERE finished_at >= date_trunc('day', statement_timestamp(), 'UTC')
-"""
-START_SECONDS_MAX = 30.0
 
 
 def sizes() -> Iterator[Line]:
@@ -138,12 +129,6 @@ def claims(backlog: str) -> Iterator[Line]:
                 "wrong": "; ".join(found.wrong),
             }
         backlogs.empty(raw.cursor())
-
-
-def start() -> Iterator[Line]:
-    """Yield how long a worker takes from its first line of code to its first job."""
-    for arguments in (["--queues", "q1"], []):
-        yield _start(arguments)
 
 
 def pages() -> Iterator[Line]:
@@ -225,34 +210,11 @@ def _pages_of(statements: list[str]) -> tuple[int, int]:
     return sum(found), max(found, default=0)
 
 
-def _start(arguments: list[str]) -> Line:
-    ready = first = 0.0
-    with connect("default", name="tests: start") as raw:
-        (before,) = raw.execute(LAST_OF_TODAY).fetchone()
-        started = time.perf_counter()
-        with worker(*arguments) as running:
-            while not first and time.perf_counter() - started < START_SECONDS_MAX:
-                if not ready and running.has_said("started    worker="):
-                    ready = time.perf_counter() - started
-                (last,) = raw.execute(LAST_OF_TODAY).fetchone()
-                if last != before:
-                    first = time.perf_counter() - started
-    return {
-        "what": " ".join(["pgqueue_worker", *arguments]),
-        "loops started after ms": round(ready * 1_000),
-        "first job archived after ms": round(first * 1_000),
-    }
-
-
 FIGURES: dict[str, Figures] = {
     "sizes": sizes,
-    "start": start,
     "pages": pages,
     "commands": commands,
     "purge": purge,
-    "producers": producers,
-    "horizon": horizon,
-    "reconnects": reconnects,
     **{
         f"claims-{name}": (lambda name=name: claims(name)) for name in backlogs.BACKLOGS
     },
