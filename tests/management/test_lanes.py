@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 
-from django_pgqueue.management.cli import lanes as verb
 from django_pgqueue.queues.lanes import promote
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_jobs
 from tests.harness.minutes import in_minutes
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
@@ -25,7 +22,7 @@ UPDATE pgqueue_job
 
 
 @pytest.fixture(autouse=True)
-def database(transactional_db):
+def database(db):
     """The tables."""
 
 
@@ -99,11 +96,6 @@ def names(*arguments):
     return [lane["name"] for lane in told("lanes", *arguments)[1]["lanes"]]
 
 
-def test_where_no_job_waits_it_says_so():
-    """That is as it should be."""
-    assert (DONE, "No job waits in a lane.\n", "") == run("lanes")
-
-
 def test_pages_go_by_name():
     """Each ends with where to go on, quoted for a shell."""
     for name in ("a", "b", "it's", "z"):
@@ -117,50 +109,6 @@ def test_pages_go_by_name():
     assert """More: --after 'it'"'"'s'\n""" == err
     _, _, err = run("lanes", "--limit", 1, "--after", "it's")
     assert "" == err
-
-
-def test_a_rare_lane_is_looked_for_in_steps(monkeypatch):
-    """A look through many says where to go on."""
-    for name in ("a", "b", "c it"):
-        make_lane(name, 2)
-    monkeypatch.setattr(verb, "LOOK_ROWS_MAX", 2)
-
-    status, out, err = run("lanes", "--name", "it")
-    assert (NOTHING, "No lane matches.\n") == (status, out)
-    assert "2 lanes were looked through; there may be more: --after b\n" == err
-    assert ["c it"] == names("--name", "it", "--after", "b")
-
-
-def test_a_lane_of_many_jobs_is_counted_no_further(monkeypatch):
-    """The plus says so."""
-    make_lane("g", 5)
-    monkeypatch.setattr("django_pgqueue.queues.lane_stats.ROWS_MAX", 1)
-    monkeypatch.setattr("django_pgqueue.queues.lane_stats.COUNT_MIN", 3)
-
-    assert re.search(r"^g +group +3\+  1 of 1 ", run("lanes")[1], re.MULTILINE)
-
-
-def test_names_are_shown_without_escapes():
-    """Whoever enqueues chooses them."""
-    make_lane("\x1b[31mred", 2)
-
-    _, out, _ = run("lanes")
-    assert "\x1b" not in out
-    assert r"\x1b[31mred" in out
-
-
-def test_on_a_narrow_terminal_a_name_keeps_its_end(monkeypatch):
-    """That is the key, where the beginning is the task."""
-    monkeypatch.setenv("COLUMNS", "80")
-    for key in (17, 18):
-        make_lane(f"a_project.shop.tasks.charges.charge_customer:{key}", 2)
-    stdout = io.StringIO()
-    stdout.isatty = lambda: True
-
-    call_command("pgqueue", "lanes", no_color=True, stdout=stdout)
-    lines = stdout.getvalue().splitlines()
-    assert [":17", ":18"] == [line.split()[0][-3:] for line in lines[1:]]
-    assert max(map(len, lines)) <= 80
 
 
 # What is done with one ---------------------------------------------------------------
@@ -235,14 +183,6 @@ def test_a_fair_lane_has_so_many_in_a_turn():
     assert "weight" not in run("lanes")[1]
 
 
-def test_a_fair_lane_is_released():
-    """Its next job need not wait for its turn."""
-    first, *_ = make_jobs(3, lane="f", lane_policy="fair")
-
-    released = f"Lane f: job {first} was let through.\n"
-    assert (DONE, released, "") == run("lanes", "release", "f")
-
-
 def test_a_release_tells_what_it_let_through_or_why_not():
     """A group says whom it waits for."""
     first, second, _ = make_lane("g", 3)
@@ -265,30 +205,18 @@ def test_a_release_tells_what_it_let_through_or_why_not():
     assert "no job of it is due" in run("lanes", "release", "none")[1]
 
 
-@pytest.mark.parametrize(
-    "words, problem",
-    [
-        (["pause", ""], "lane is empty"),
-        (["pause", "x" * 256], "256 characters; the limit is 255"),
-        (["pause", "a", "--until", "soon"], "'soon' is no time"),
-        (["pause", "a", "--until", "0s"], "'0s' is no time"),
-        (["capacity", "a", "0"], "'0' is not default, nor a whole number from 1"),
-        (["capacity", "a", "100001"], "to 100,000"),
-        (["capacity", "g", "2"], "lane 'g' is a group"),
-        (["capacity", "f", "2"], "lane 'f' takes turns"),
-        (["weight", "a", "0"], "'0' is not default, nor a whole number from 1 to 100"),
-        (["weight", "a", "101"], "to 100"),
-        (["weight", "g", "2"], "lane 'g' takes no turns"),
-    ],
-)
-def test_words_that_nothing_can_be_done_with(words, problem):
-    """Are refused before anything is done, with status 2."""
+def test_what_cannot_be_said_of_a_lane_is_refused():
+    """A group has no capacity, and only lanes that take turns have a weight."""
     make_lane("g", 2)
     make_jobs(2, lane="f", lane_policy="fair")
-
-    status, out, err = run("lanes", *words)
-    assert (USAGE, "") == (status, out)
-    assert problem in err
+    for words, problem in (
+        (["capacity", "g", "2"], "lane 'g' is a group"),
+        (["capacity", "f", "2"], "lane 'f' takes turns"),
+        (["weight", "g", "2"], "lane 'g' takes no turns"),
+    ):
+        status, out, err = run("lanes", *words)
+        assert (USAGE, "") == (status, out)
+        assert problem in err
 
 
 # show --------------------------------------------------------------------------------
@@ -315,21 +243,3 @@ def test_show_says_for_whose_turns_a_job_waits():
     why = "2nd in line for lane sync:3, which takes turns with 1 other"
     assert f"Job {second} is parked: {why}" == out.splitlines()[0]
     assert re.search(r"^  lane +sync:3, in turn with others$", out, re.MULTILINE)
-
-
-def test_show_says_what_a_failure_does_to_a_group():
-    """Of the job's own lane."""
-    job = make_job(lane="g", lane_policy="dead-letter").pk
-
-    _, out, _ = run("show", job)
-    line = r"^  lane +g, group in which what fails is a dead letter$"
-    assert re.search(line, out, re.MULTILINE)
-
-
-def test_show_says_nothing_of_a_lane_where_a_job_was_let_through():
-    """Nor where it is in none."""
-    first, _ = make_lane("g", 2)
-    for job, state in ((first, "ready"), (make_job(visible_at=None).pk, "parked")):
-        _, out, _ = run("show", job)
-        assert f"Job {job} is {state}" == out.splitlines()[0]
-        assert told("show", job)[1]["job"]["waits"] is None

@@ -9,7 +9,6 @@ import sys
 import pytest
 from django.db import connection
 
-from django_pgqueue import topic
 from django_pgqueue.models import (
     ArchivedJob,
     DeadLetter,
@@ -18,12 +17,11 @@ from django_pgqueue.models import (
     Queue,
     ScheduledMessage,
 )
-from django_pgqueue.topics import registry
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
 
 @pytest.fixture(autouse=True)
-def thumbs(transactional_db):
+def thumbs(db):
     """A pull queue that code does not declare."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pgqueue_declare_queue('thumbs', 60, 2)")
@@ -95,14 +93,6 @@ def test_lines_of_standard_input_are_all_sent_or_none_is(monkeypatch):
     assert 3 == ArchivedJob.objects.filter(state="succeeded").count()
 
 
-def test_a_key_has_one_message():
-    """Until that one is acked, its id is what send() answers."""
-    _, first = told("send", "thumbs", "1", "--key", "a")
-    _, again = told("send", "thumbs", "2", "--key", "a")
-    assert first == again
-    assert 1 == Job.objects.count()
-
-
 def test_a_message_that_python_cannot_read_is_shown_as_it_is_stored():
     """Whoever sent it may be no Python."""
     with connection.cursor() as cursor:
@@ -112,28 +102,6 @@ def test_a_message_that_python_cannot_read_is_shown_as_it_is_stored():
     assert [{"__pgqueue__": "odd"}, "9" * 5000] == [
         each["payload"] for each in messages
     ]
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (("send", "thumbs", "{"), "is no JSON"),
-        (("send", "thumbs", "1", "--delay", "soon"), "the delay is 'soon'"),
-        (("send", "thumbs", "1", "--priority", "101"), "from -100 to 100"),
-        (("send", "thumbs", "1", "2", "--key", "a"), "--key is of one PAYLOAD"),
-        (("receive", "thumbs", "-n", "1001"), "from 1 to 1,000"),
-        (("ack", "thumbs", "4711"), "is no receipt"),
-        (("publish", "orders.created", "{"), "is no JSON"),
-    ],
-)
-def test_wrong_words_are_refused_before_the_database_is_asked(
-    arguments, words, django_assert_num_queries
-):
-    """Each names the value and the limit; status 2."""
-    with django_assert_num_queries(0):
-        status, _, err = run(*arguments)
-    assert USAGE == status
-    assert words in err
 
 
 def test_a_queue_that_is_none_is_not_made():
@@ -172,50 +140,3 @@ def test_a_message_is_published():
     status, _, err = run("publish", "orders..x", "1")
     assert USAGE == status
     assert "orders..x" in err
-
-
-def test_a_topic_that_is_new_is_told(monkeypatch):
-    """A typo makes one: once, on standard error, with the name that was meant."""
-    monkeypatch.setattr(registry, "_declared", {})
-    topic("invoices", partitions=2)
-
-    status, out, err = run("publish", "invoice.sent", "1")
-    assert (DONE, 1) == (status, out.count("is published"))
-    assert err == (
-        "Topic invoice is new: no code declares it. Did you mean 'invoices'?\n"
-    )
-    assert "" == run("publish", "invoice.sent", "1")[2]
-    assert "" == run("publish", "invoices.sent", "1")[2]
-
-
-def test_what_is_done_to_jobs_is_done_to_messages():
-    """They are counted, cancelled and redriven by their queue, in groups too."""
-    run("send", "thumbs", "1", "2", "3", "--group", "a")
-    _, [first] = lines("receive", "thumbs")
-    run("reject", "thumbs", first["receipt"])
-    _, out, _ = run("stats", "--queue", "thumbs")
-    assert out.rstrip().endswith("pull queue")
-
-    assert (DONE, "2 jobs cancelled.\n", "") == run(
-        "cancel", "--queue", "thumbs", "--yes"
-    )
-    assert (NOTHING, []) == lines("receive", "thumbs")
-    assert DONE == run("redrive", "--queue", "thumbs", "--yes")[0]
-    _, [again] = lines("receive", "thumbs", "--ack")
-    assert (first["id"], 1, "a") == (again["id"], again["payload"], again["group"])
-    assert not Job.objects.exists()
-
-
-def test_a_limit_of_a_pull_queue_is_refused():
-    """It is for workers, so nothing would come of it."""
-    status, _, err = run("limit", "thumbs", "--concurrency", "5")
-    assert (NOTHING, None) == (status, Queue.objects.get().concurrency)
-    assert "thumbs is a pull queue" in err
-
-
-def test_receive_waits_for_what_becomes_due():
-    """And returns with it at once."""
-    run("send", "thumbs", "7", "--delay", "300ms")
-    status, [message] = lines("receive", "thumbs", "--wait", "60s", "--ack")
-    assert (DONE, 7) == (status, message["payload"])
-    assert not Job.objects.exists()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from django_pgqueue.models import Job, Message, Schedule, Subscription, Tick
-from tests.app.tasks import once
 from tests.harness.factories import (
     make_archived_job,
     make_declared,
     make_schedule,
     make_tick,
 )
-from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.management.test_pgqueue import DONE, NOTHING, run, told
 
 pytestmark = pytest.mark.django_db
 
@@ -77,25 +76,6 @@ def test_without_schedules_it_says_so():
     assert (DONE, {"schedules": []}) == told("schedules")
 
 
-def test_a_schedule_that_nobody_has_reckoned_has_a_next_tick():
-    """As a worker will find it."""
-    make_schedule(every_seconds=86_400 * 366)
-
-    line = run("schedules")[1].splitlines()[1]
-    assert " in " in line.replace("every 366 days", "")
-
-
-def test_times_are_right_without_time_zones(settings):
-    """USE_TZ = False: rows have no zone, and mean the project's."""
-    settings.USE_TZ = False
-    settings.TIME_ZONE = "America/New_York"
-    make_schedule(next_tick=5.02 * HOUR)
-
-    assert "in 5 h" in run("schedules")[1]
-    _, answer = told("schedules")
-    assert answer["schedules"][0]["next_tick"].endswith("+00:00")
-
-
 def test_next_ticks_by_two_clocks():
     """Five, or as many as are asked for."""
     make_schedule(expression="0 0 1 1 *", tz="Asia/Tokyo")
@@ -114,30 +94,6 @@ def test_next_ticks_by_two_clocks():
     assert first["due_at"].endswith("-12-31T15:00:00+00:00")
     assert first["by_its_clock"].endswith("-01-01T00:00:00+09:00")
     assert (None, 1) == (first["shift"], first["collapsed"])
-
-
-def test_ticks_that_a_clock_moves_are_marked():
-    """Each spring there is one."""
-    make_schedule(expression="30 2 * 3 *")
-
-    marks = [
-        tick["shift"]
-        for tick in told(*["schedules", "next", "nightly", "--count", "62"])[1]["ticks"]
-    ]
-    out = run("schedules", "next", "nightly", "--count", "31")[1]
-
-    assert 2 == marks.count("moved")
-    assert 1 == out.count("after a gap of the clock: 1 in one")
-
-
-def test_next_of_one_that_rests_says_so():
-    """The ticks are shown all the same."""
-    make_schedule(paused_at=-HOUR)
-
-    assert (
-        "It is paused: none of these is issued now."
-        in run("schedules", "next", "nightly")[1]
-    )
 
 
 def test_next_of_one_that_cannot_be_read():
@@ -184,18 +140,6 @@ def test_run_enqueues_a_job():
     assert told("schedules", "run", "nightly")[1]["job"] > job.pk
 
 
-def test_run_says_when_another_job_has_the_key():
-    """Of a unique task, whose job waits already: status 1."""
-    make_schedule(task=once.name)
-    once.delay()
-
-    status, out, _ = run("schedules", "run", "nightly")
-
-    assert NOTHING == status
-    assert "No job was enqueued: another one has the dedup key of its task.\n" == out
-    assert told("schedules", "run", "nightly")[1]["job"] is None
-
-
 def test_pause_and_resume():
     """Status 1 where nothing was changed."""
     make_schedule(next_tick=HOUR)
@@ -217,26 +161,16 @@ def test_pause_and_resume():
     assert NOTHING == run("schedules", "resume", "nightly")[0]
 
 
-@pytest.mark.parametrize("action", ["next", "last", "run", "pause", "resume"])
-def test_an_unknown_name_is_told_with_the_nearest(action):
+def test_an_unknown_name_is_told_with_the_nearest():
     """Status 1; nothing is done."""
     make_schedule()
 
-    status, _, err = run("schedules", action, "nigthly")
+    status, _, err = run("schedules", "run", "nigthly")
 
     assert NOTHING == status
     assert "No schedule is called 'nigthly'. Did you mean 'nightly'?" in err
-    assert (NOTHING, {"schedule": None}) == told("schedules", action, "x")
+    assert (NOTHING, {"schedule": None}) == told("schedules", "run", "x")
     assert not Job.objects.exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    ["run", "next x --count 0", "sing x", "run x --reason y"],
-)
-def test_a_wrong_command_line_is_refused(arguments):
-    """Status 2."""
-    assert USAGE == run("schedules", *arguments.split())[0]
 
 
 def test_names_cannot_play_with_the_terminal():
@@ -261,12 +195,6 @@ def test_options_stand_behind_the_action_too():
     out = run("schedules", "next", "nightly", "--json", "--no-color", "-v", "0")[1]
     assert out.startswith("{")
     assert run("schedules", "--json", "next", "nightly")[1].startswith("{")
-    assert (
-        datetime.now(UTC).year
-        <= datetime.fromisoformat(
-            told("schedules", "next", "nightly")[1]["ticks"][0]["due_at"]
-        ).year
-    )
 
 
 # Schedules that publish --------------------------------------------------------------

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from tests.harness.factories import make_dead_letter, make_job
+from tests.harness.factories import make_dead_letter
 from tests.management.test_pgqueue import DONE, NOTHING, run, told
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
-def database(transactional_db):
+def database(db):
     """The tables."""
 
 
@@ -62,10 +62,3 @@ def test_the_watch_as_json():
     assert ("new_dead_letters", "shop.charge", "begins", 1) == tuple(
         alert[key] for key in ("kind", "subject", "change", "count")
     )
-
-
-def test_names_are_shown_without_escapes():
-    """A queue may be called anything."""
-    make_job(queue="q\x1b[31m", visible_at=-HOUR)
-
-    assert "\x1b" not in run("watch")[1]
