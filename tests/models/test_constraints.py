@@ -143,70 +143,6 @@ def test_an_update_is_checked_like_an_insert(cursor):
         )
 
 
-@pytest.mark.parametrize(
-    "columns,constraint",
-    [
-        *REFUSED_ROWS,
-        *(
-            ({column: "'infinity'"}, "pgqueue_job_times_are_readable")
-            for column in TIME_COLUMNS
-        ),
-    ],
-    ids=str,
-)
-def test_an_update_is_refused_by_the_name_that_an_insert_is(
-    cursor, columns, constraint
-):
-    """Whatever a row could not be from the start, it cannot become."""
-    job_id = insert(cursor)
-    # Only an insert parks what has a lane.
-    columns = {"visible_at": "NULL", **columns} if "lane" in columns else columns
-    changes = ", ".join(f"{name} = {value}" for name, value in columns.items())
-
-    with pytest.raises(psycopg.errors.CheckViolation) as refusal:
-        cursor.execute(f"UPDATE pgqueue_job SET {changes} WHERE id = %s", [job_id])
-
-    assert constraint == refusal.value.diag.constraint_name
-
-
-def test_of_several_broken_rules_the_first_by_name_is_told(cursor):
-    """As PostgreSQL does with a constraint for each rule."""
-    broken = {
-        "attempt": "-1",
-        "lane_capacity": "0",
-        "leased_by": "'w'",
-        "task": "''",
-        "args": "'1'",
-        "priority": "101",
-        "expires_at": "'infinity'",
-        "visible_at": "NULL",
-    }
-    told = []
-    while len(broken) > 1:
-        with pytest.raises(psycopg.errors.CheckViolation) as refusal:
-            insert(cursor, **broken)
-        told.append(refusal.value.diag.constraint_name)
-        broken.pop(next(iter(broken)))
-
-    assert [
-        "pgqueue_job_attempt_counts",
-        "pgqueue_job_lane_has_capacity",
-        "pgqueue_job_leased_is_not_parked",
-        "pgqueue_job_names_are_not_empty",
-        "pgqueue_job_payload_shapes",
-        "pgqueue_job_priority_range",
-        "pgqueue_job_times_are_readable",
-    ] == told
-
-
-def test_values_that_are_absent_do_not_hide_a_wrong_one(cursor):
-    """The other times and the capacity are NULL, and the last time is still refused."""
-    with pytest.raises(psycopg.errors.CheckViolation) as refusal:
-        insert(cursor, visible_at="NULL", cancel_requested_at="'infinity'")
-
-    assert "pgqueue_job_times_are_readable" == refusal.value.diag.constraint_name
-
-
 def test_a_refusal_tells_the_value_the_limit_and_the_way_out(cursor):
     """And the table, for those that sort errors by it; but nothing of the arguments."""
     with pytest.raises(psycopg.errors.CheckViolation) as refusal:
@@ -254,22 +190,6 @@ def test_a_role_that_may_insert_needs_no_further_right_for_the_rules(cursor):
             cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('')")
 
     assert "pgqueue_job_names_are_not_empty" == refusal.value.diag.constraint_name
-
-
-def test_an_archived_job_has_one_of_three_states(transactional_db):
-    """The archive refuses a state that nobody could show."""
-    from django.db import IntegrityError
-
-    with pytest.raises(IntegrityError, match="pgqueue_archived_job_state"):
-        make_archived_job(state="lost")
-
-
-def test_a_dead_letter_has_a_known_reason(transactional_db):
-    """The dead letters refuse a reason that is on no list."""
-    from django.db import IntegrityError
-
-    with pytest.raises(IntegrityError, match="pgqueue_dead_letter_reason"):
-        make_dead_letter(reason="bored")
 
 
 # What is accepted --------------------------------------------------------------------
@@ -377,26 +297,6 @@ def test_a_lane_parks_a_job_and_keeps_its_time():
     assert job.run_after == job.lane_due_at
 
 
-def test_an_empty_lane_is_none():
-    """Nobody goes through it, so the job is due at once."""
-    job = make_job(lane="")
-
-    assert job.lane is None
-    assert job.visible_at is not None
-
-
-def test_a_lane_keeps_the_capacity_it_was_given():
-    """Without one it is a group: one at a time, and in order."""
-    assert 3 == make_job(lane="api", lane_capacity=3).lane_capacity
-
-
-def test_a_plain_row_keeps_the_visible_at_it_was_given():
-    """Without lane and run_after the trigger does not run."""
-    visible_at = datetime(2001, 1, 1, tzinfo=UTC)
-
-    assert visible_at == make_job(visible_at=visible_at).visible_at
-
-
 # Dedup keys --------------------------------------------------------------------------
 
 
@@ -468,46 +368,6 @@ def test_pgqueue_enqueue_puts_a_job_into_a_lane(cursor, other_cursor):
     assert ["!lanes"] == heard_until_now(other_cursor.connection, channel)
 
 
-def test_pgqueue_enqueue_tells_claims_of_a_fair_job(cursor, other_cursor):
-    """Nobody lets it through: a claim of its queue takes it, once its turn has come."""
-    other_cursor.execute("SELECT pgqueue_channel()")
-    (channel,) = other_cursor.fetchone()
-    other_cursor.execute(f'LISTEN "{channel}"')
-    cursor.execute(
-        "SELECT pgqueue_enqueue('x', lane => 'a', lane_policy => 'fair',"
-        " queue => 'mail')"
-    )
-
-    assert ["!fair:mail"] == heard_until_now(other_cursor.connection, channel)
-
-
-@pytest.mark.parametrize(
-    "policy, capacity", [("skip", None), ("dead-letter", None), ("fair", 100_000)]
-)
-def test_pgqueue_enqueue_says_what_else_holds_in_a_lane(cursor, policy, capacity):
-    """In the words of the column; jobs of a fair one do not wait for one another."""
-    cursor.execute(
-        "SELECT pgqueue_enqueue('x', lane => 'a', lane_policy => %s)", [policy]
-    )
-    job = Job.objects.get(pk=cursor.fetchone()[0])
-
-    assert ("a", policy, capacity) == (job.lane, job.lane_policy, job.lane_capacity)
-
-
-def test_pgqueue_enqueue_refuses_a_policy_that_there_is_not(cursor):
-    """It says which there are."""
-    with pytest.raises(psycopg.DatabaseError, match="skip or dead-letter of a group"):
-        cursor.execute("SELECT pgqueue_enqueue('x', lane => 'a', lane_policy => 'no')")
-
-
-def test_pgqueue_enqueue_refuses_a_key_beside_a_lane(cursor):
-    """It names both, and an empty lane is none."""
-    with pytest.raises(psycopg.DatabaseError, match="dedup_key k and the lane a"):
-        cursor.execute("SELECT pgqueue_enqueue('x', dedup_key => 'k', lane => 'a')")
-    cursor.execute("SELECT pgqueue_enqueue('x', dedup_key => 'k', lane => '')")
-    assert "k" == Job.objects.get().dedup_key
-
-
 def test_pgqueue_enqueue_needs_a_task_alone(cursor):
     """All other arguments have the defaults of the table."""
     cursor.execute("SELECT pgqueue_enqueue('x')")
@@ -536,19 +396,6 @@ def test_pgqueue_enqueue_wakes_the_workers_at_the_commit(cursor, other_cursor):
     after = heard_until_now(other_cursor.connection, channel)
 
     assert ([], ["mail"]) == (before, after)
-
-
-def test_pgqueue_enqueue_rolled_back_leaves_nothing(cursor, other_cursor):
-    """Neither a job nor a wake."""
-    other_cursor.execute("SELECT pgqueue_channel()")
-    (channel,) = other_cursor.fetchone()
-    other_cursor.execute(f'LISTEN "{channel}"')
-
-    with cursor.connection.transaction(force_rollback=True):
-        cursor.execute("SELECT pgqueue_enqueue('x')")
-
-    assert [] == heard_until_now(other_cursor.connection, channel)
-    assert 0 == Job.objects.count()
 
 
 def test_the_functions_find_their_tables_whatever_the_search_path_is(cursor):

@@ -7,17 +7,14 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.enqueue import ONE, Placement, enqueue, enqueue_many, insert
-from django_pgqueue.queues.gather import GATHER, gather
+from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
+from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.lease import rescue
-from django_pgqueue.queues.rules import ACCUMULATE
 from django_pgqueue.queues.suspects import claim_suspects
 from tests.harness.factories import LEASE, make_job, make_leased_job
-from tests.queues.test_plans import explain, explain_generic
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 WINDOW = {
@@ -91,22 +88,6 @@ def test_the_call_that_makes_up_the_size_is_due_at_once(cursor):
     ids = store(cursor, 5)
 
     assert (ids[:2], ids[2:]) == (waiting(), due())
-
-
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_a_bulk_is_counted_as_single_calls_are(cursor, count):
-    """With what waits already."""
-    before = store(cursor, 1)
-    ids = [*before, *store_many(cursor, count)]
-
-    assert (ids[:2], ids[2:]) == (sorted(waiting()), sorted(due()))
-
-
-def test_a_size_of_one_is_always_due(cursor):
-    """There is nobody to wait for."""
-    ids = store(cursor, 2, accumulate_size=1)
-
-    assert ids == sorted(due())
 
 
 @pytest.mark.parametrize(
@@ -221,25 +202,6 @@ def test_nothing_else_is_gathered(cursor, other):
     assert [] == gathered(cursor, job)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"visible_at": -MINUTE, "attempt": 3, "deliveries": 3},
-        {"visible_at": MINUTE / 2},
-        {"visible_at": -MINUTE, "priority": 5},
-        {"visible_at": -MINUTE, "deliveries": 4, "crashes": 1},
-    ],
-    ids=str,
-)
-def test_what_waits_for_nothing_else_is_gathered(cursor, other):
-    """Retries that are due, other priorities, and calls in their window."""
-    make_job(**KEYED, visible_at=-HOUR, priority=9)
-    job = leader(cursor)
-    row = make_job(**{**KEYED, **other})
-
-    assert [row.pk] == gathered(cursor, job)
-
-
 def test_a_paused_queue_gives_no_more(cursor):
     """What leads was claimed before."""
     store(cursor, 4)
@@ -276,15 +238,6 @@ def test_two_workers_never_gather_the_same_call(cursor, other_cursor):
     assert 8 == 2 + len(first) + len(second)
 
 
-@pytest.mark.parametrize("limit", [-1, ACCUMULATE_SIZE_MAX + 1])
-def test_a_limit_has_a_range(cursor, limit):
-    """Rows per statement."""
-    store(cursor, 3)
-
-    with pytest.raises(ValueError, match=rf"from 0 to 10000, not {limit}"):
-        gathered(cursor, leader(cursor), limit)
-
-
 # What it costs, and what becomes of it -----------------------------------------------
 
 
@@ -305,85 +258,3 @@ def test_a_rescue_counts_a_crash_for_each_call_of_a_run(cursor):
     }
     rows = Job.objects.filter(crashes=1, runs_alone=True, attempt=0)
     assert {led.pk, other.pk} == {*rows.values_list("pk", flat=True)}
-
-
-FILL = """
-INSERT INTO pgqueue_job (task, accumulate_key, visible_at)
-SELECT 'shop.index', key, clock_timestamp() + delay
-  FROM (VALUES ('other', interval '30 s', 20000), (NULL, interval '30 s', 20000),
-               ('k', interval '2 h', 5000), ('k', interval '30 s', 5000))
-       AS of(key, delay, count), generate_series(1, count)
-"""
-
-
-def nodes(plan):
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
-# What the planner knew of the table before it was filled.
-NOBODY_HAS_CALLED = """
-INSERT INTO pgqueue_job (task, queue, visible_at)
-SELECT 'shop.send', 'mail', clock_timestamp() FROM generate_series(1, {jobs})
-"""
-KNOWN = {
-    "nothing": [],
-    "an empty table": ["ANALYZE pgqueue_job"],
-    "three jobs of another queue": [
-        NOBODY_HAS_CALLED.format(jobs=3),
-        "ANALYZE pgqueue_job",
-        "TRUNCATE pgqueue_job",
-    ],
-    "many jobs without a key": [
-        NOBODY_HAS_CALLED.format(jobs=3_000),
-        "ANALYZE pgqueue_job",
-    ],
-}
-
-
-@pytest.mark.usefixtures("unanalysed")
-@pytest.mark.parametrize("known", [*KNOWN, "all"])
-def test_what_is_looked_at_is_bounded_by_the_size(cursor, known):
-    """
-    However many wait, of this key and of others: one range of one index.
-
-    Whether statistics are there, are as the table is, or from before the first call;
-    with a generic plan, too.
-    """
-    for statement in KNOWN.get(known, ()):
-        cursor.execute(statement)
-    cursor.execute(FILL)
-    if known == "all":
-        cursor.execute("ANALYZE pgqueue_job")
-    params = {
-        **placement(accumulate_size=100).params(),
-        "args": "[]",
-        "kwargs": "{}",
-        "key": "k",
-        "within": MINUTE,
-        "worker": "a",
-        "limit": 99,
-        "lease": LEASE,
-    }
-
-    for statement in (insert(ONE, ACCUMULATE), GATHER):
-        plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
-        generic = explain_generic(cursor, statement, params)
-        assert [("pgqueue_job_accumulate", 99, 0)] == [
-            (read["Index Name"], read["Actual Rows"], read["Rows Removed by Filter"])
-            for read in reads_by_key(plan)
-        ]
-        assert ["pgqueue_job_accumulate"] == [
-            read["Index Name"] for read in reads_by_key(generic)
-        ]
-
-
-def reads_by_key(plan):
-    return [
-        node
-        for node in nodes(plan)
-        if node.get("Relation Name") == "pgqueue_job"
-        and node["Node Type"].startswith("Index")
-        and "accumulate_key" in node.get("Index Cond", "")
-    ]

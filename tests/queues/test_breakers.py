@@ -146,11 +146,3 @@ def test_an_operator_closes_it(cursor, is_half_open):
     assert controls.resume(cursor, TASK)
     assert not Lane.objects.exists()
     assert 1 == lanes.promote(cursor, [TASK]).jobs
-
-
-def test_closing_keeps_what_else_is_said_of_the_lane(cursor, probe):
-    """A capacity, for one."""
-    Lane.objects.update(capacity=3)
-
-    assert close(cursor, probe)
-    assert (3, None) == Lane.objects.values_list("capacity", "paused_at").get()

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import psycopg
 import pytest
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.queues import cancel as module
+from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, cancel
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.errors import ERRORS_MAX
-from django_pgqueue.queues.lease import cancel_requests, release, renew, rescue
-from django_pgqueue.queues.partitions import drop_partition, make_partitions
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.lease import cancel_requests, release, rescue
 from django_pgqueue.queues.settle import (
     KEPT_COLUMNS,
     Ended,
     ack,
     applied,
-    dead_letter,
     retry,
 )
 from django_pgqueue.queues.settle import cancel as settle_cancelled
 from django_pgqueue.queues.suspects import claim_suspects
 from tests.harness.factories import (
     LEASE,
-    make_archived_job,
-    make_dead_letter,
     make_job,
-    make_jobs,
     make_leased_job,
 )
 
@@ -110,16 +101,6 @@ def test_a_running_job_is_asked_to_stop(cursor):
     assert row.cancel_requested_at is not None
 
 
-def test_a_second_request_changes_nothing(cursor):
-    """The first one's time and name stay."""
-    job = make_leased_job("a")
-    cancel(cursor, [job.pk], by="anna")
-    before = Job.objects.values().get()
-
-    assert ([], [job.pk], []) == summary(cancel(cursor, [job.pk], by="bert"))
-    assert before == Job.objects.values().get()
-
-
 def test_a_job_whose_lease_has_lapsed_is_archived_and_taken_over(cursor):
     """It is shown as ready. Its old worker can neither settle it nor claim it did."""
     job = make_leased_job("paused", visible_at=-SECOND)
@@ -128,18 +109,6 @@ def test_a_job_whose_lease_has_lapsed_is_archived_and_taken_over(cursor):
     assert 2 == ArchivedJob.objects.get(pk=job.pk).deliveries
     assert set() == ack(cursor, worker="paused", ended=[Ended(job.pk, 1)])
     assert set() == applied(cursor, [(job.pk, 1)])
-
-
-@pytest.mark.parametrize("make", [make_archived_job, make_dead_letter])
-def test_what_has_ended_is_passed_over(cursor, make):
-    """So is an id that never was."""
-    row = make()
-
-    assert ([], [], []) == summary(cancel(cursor, [row.pk, 2**62]))
-    assert (0, 1) == (
-        Job.objects.count(),
-        ArchivedJob.objects.count() + DeadLetter.objects.count(),
-    )
 
 
 def test_who_cancelled_is_noted_in_the_errors(cursor):
@@ -160,48 +129,11 @@ def test_who_cancelled_is_noted_in_the_errors(cursor):
     assert "by" not in ArchivedJob.objects.get(pk=nameless.pk).errors[0]
 
 
-def test_errors_stay_bounded(cursor):
-    """The first stays, the second goes, for both kinds of entry."""
-    errors = [{"n": n} for n in range(ERRORS_MAX)]
-    waiting, running = make_job(errors=errors), make_leased_job("a", errors=errors)
-
-    cancel(cursor, [waiting.pk, running.pk])
-
-    for row in (ArchivedJob.objects.get(), Job.objects.get()):
-        assert ERRORS_MAX == len(row.errors)
-        assert [{"n": 0}, {"n": 2}] == row.errors[:2]
-
-
-def test_more_than_one_statement_full_is_cancelled(cursor, monkeypatch):
-    """Each statement is bounded, and each id is answered once."""
-    monkeypatch.setattr(module, "CANCEL_ROWS_MAX", 3)
-    waiting = make_jobs(7)
-    running = [make_leased_job("a").pk for _ in range(4)]
-
-    assert (waiting, running, []) == summary(cancel(cursor, waiting + running))
-
-
 def test_a_cancelled_job_frees_its_dedup_key(cursor):
     """The next job of that key can be enqueued at once."""
     cancel(cursor, [make_job(dedup_key="k").pk])
 
     assert make_job(dedup_key="k").pk
-
-
-def test_a_day_without_a_partition_is_the_callers_to_make(cursor):
-    """Nothing has happened then, and the same call succeeds afterwards."""
-    job = make_job()
-    cursor.execute("SELECT (now() AT TIME ZONE 'UTC')::date")
-    (today,) = cursor.fetchone()
-    drop_partition(cursor, today)
-    try:
-        with pytest.raises(psycopg.errors.CheckViolation, match="no partition"):
-            cancel(cursor, [job.pk])
-        assert 1 == Job.objects.count()
-    finally:
-        with cursor.connection.transaction():
-            make_partitions(cursor)
-    assert ([job.pk], [], []) == summary(cancel(cursor, [job.pk]))
 
 
 # What is locked -----------------------------------------------------------------------
@@ -317,42 +249,3 @@ def test_a_request_outlives_the_delivery(cursor, hand_back):
         cursor, worker="b", ended=[Ended(job.pk, claimed.delivery)]
     )
     assert "cancelled" == ArchivedJob.objects.get(pk=job.pk).state
-
-
-def test_a_job_that_waits_with_a_request_can_be_cancelled_outright(cursor):
-    """In a paused queue no claim would come."""
-    job = make_leased_job("a")
-    cancel(cursor, [job.pk])
-    retry(cursor, worker="a", ended=[Ended(job.pk, 1, delay_seconds=3600)])
-
-    assert ([job.pk], [], []) == summary(cancel(cursor, [job.pk]))
-
-
-def test_a_task_that_returns_in_spite_of_a_request_has_succeeded(cursor):
-    """The work is done; nothing is gained by saying otherwise."""
-    job = make_leased_job("a")
-    cancel(cursor, [job.pk])
-
-    assert {job.pk} == ack(cursor, worker="a", ended=[Ended(job.pk, 1)])
-    assert "succeeded" == ArchivedJob.objects.get(pk=job.pk).state
-
-
-def test_a_request_does_not_hold_up_the_heartbeat(cursor):
-    """The lease goes on until the task has looked."""
-    job = make_leased_job("a")
-    cancel(cursor, [job.pk])
-
-    assert {job.pk} == renew(cursor, worker="a", leases=[(job.pk, 1)], lease=LEASE)
-    assert Job.objects.get(pk=job.pk).cancel_requested_at is not None
-
-
-def test_a_redriven_job_is_asked_nothing(cursor):
-    """A request dies with the job that it was about."""
-    job = make_leased_job("a")
-    cancel(cursor, [job.pk])
-    dead_letter(cursor, worker="a", ended=[Ended(job.pk, 1, reason="exhausted")])
-
-    redrive(cursor, [job.pk])
-
-    assert None is Job.objects.get(pk=job.pk).cancel_requested_at
-    assert False is claim_one(cursor).cancel_requested

@@ -6,23 +6,21 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
 
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.queues.claim import (
-    CLAIM_LIMIT_MAX,
     Band,
     KnownQueue,
     claim,
     claim_from_floors,
     known_queues,
-    remember_queues,
     see,
 )
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
 HOUR = timedelta(hours=1)
-EVER = datetime(2000, 1, 1, tzinfo=UTC)
+
+
 SECOND = timedelta(seconds=1)
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -146,17 +144,6 @@ def test_priority_goes_over_queues_then_the_longest_due_is_first(cursor):
     assert [9] * 6 + [0] * 6 + [-5] * 6 == [job.priority for job in claimed]
 
 
-def test_a_limited_claim_takes_the_highest_priorities_of_all_queues(cursor):
-    """What is left behind has no higher priority than what was taken."""
-    low = make_job(queue="a", priority=1, visible_at=-HOUR)
-    high = make_job(queue="b", priority=9, visible_at=-SECOND)
-    middle = make_job(queue="a", priority=5)
-
-    assert [high.pk] == ids(claim_default(cursor, 1, queues=["a", "b"]))
-    assert [middle.pk] == ids(claim_default(cursor, 1, queues=["a", "b"]))
-    assert [low.pk] == ids(claim_default(cursor, 1, queues=["a", "b"]))
-
-
 def test_queues_of_equal_priority_are_served_in_the_order_they_are_named(cursor):
     """So a caller that rotates the names lets none starve, however long the others."""
     jobs = {
@@ -182,55 +169,6 @@ def test_the_limit_is_never_exceeded(cursor, claim_jobs, limit):
 
     assert wanted[:limit] == ids(claimed)
     assert 20 - len(claimed) == Job.objects.filter(deliveries=0).count()
-
-
-def test_the_limit_holds_over_all_priorities_and_queues(cursor):
-    """It is a limit of the claim, not of each band."""
-    for queue in ("a", "b", "c"):
-        for priority in (1, 2, 3):
-            make_jobs(5, queue=queue, priority=priority)
-
-    assert 7 == len(claim_default(cursor, 7, queues=["a", "b", "c"]))
-    assert 7 == Job.objects.exclude(leased_by=None).count()
-
-
-def test_a_queue_that_is_named_twice_gives_each_job_once(cursor):
-    """Or the worker would run it twice under one lease."""
-    job = make_job()
-
-    assert [job.pk] == ids(claim_default(cursor, queues=["default", "default"]))
-
-
-def test_lines_are_drained_in_the_order_they_are_given(cursor):
-    """The caller sorts them: highest priority first."""
-    make_jobs(2, priority=1)
-    make_jobs(2, priority=9)
-    bands = [Band("default", 9, LONG_AGO), Band("default", 1, LONG_AGO)]
-
-    claimed = claim_from_floors(cursor, bands=bands, worker="a", limit=3, lease=LEASE)
-
-    assert [9, 9, 1] == [job.priority for job in claimed]
-
-
-@pytest.mark.parametrize("limit", [0, -1, CLAIM_LIMIT_MAX + 1])
-@either_claim
-def test_a_limit_out_of_range_is_refused_before_the_database_is_asked(
-    claim_jobs, limit
-):
-    """The error names the value and the range."""
-    with pytest.raises(
-        ValueError, match=rf"^limit must be from 1 to {CLAIM_LIMIT_MAX}, not {limit}$"
-    ):
-        claim_jobs(None, limit)
-
-
-@pytest.mark.parametrize("lease", [timedelta(0), -SECOND])
-def test_a_lease_that_is_over_at_once_is_refused(lease):
-    """The error names the value."""
-    with pytest.raises(
-        ValueError, match=f"lease must be longer than zero, not {lease}"
-    ):
-        claim_default(None, lease=lease)
 
 
 # What is not claimed -----------------------------------------------------------------
@@ -267,37 +205,6 @@ def test_a_paused_queue_is_known_to_be_paused(cursor):
     } == set(known_queues(cursor))
 
 
-def test_a_queue_is_known_whatever_the_state_of_its_jobs(cursor):
-    """Parked, scheduled and leased jobs make a queue known too, once."""
-    for queue in ("a", "b"):
-        make_job(queue=queue, visible_at=None)
-        make_job(queue=queue, run_after=HOUR, priority=3)
-        make_leased_job(queue=queue, priority=-3)
-
-    assert ["a", "b"] == sorted(queue.name for queue in known_queues(cursor))
-
-
-def test_no_jobs_are_no_queues(cursor):
-    """An empty table is no error."""
-    assert [] == known_queues(cursor)
-    assert [] == claim_default(cursor)
-    assert [] == claim_default(cursor, queues=[])
-
-
-def test_queues_are_remembered_once(cursor, other_cursor):
-    """Two workers that meet a queue at once both succeed; a pause is not undone."""
-    Queue.objects.create(name="b", paused_at=datetime.now(UTC))
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    remember_queues(cursor, ["a", "b"])
-    remember_queues(other_cursor, ["b", "a", "a"])
-
-    assert [("a", True), ("b", False)] == [
-        (queue.name, queue.paused_at is None)
-        for queue in Queue.objects.order_by("name")
-    ]
-
-
 # Locks -------------------------------------------------------------------------------
 
 
@@ -329,19 +236,6 @@ def test_a_job_whose_claim_rolled_back_is_found_by_the_next(
     (claimed,) = claim_jobs(other_cursor, worker="b")
 
     assert (job.pk, 1, 1) == (claimed.id, claimed.attempt, claimed.delivery)
-
-
-@either_claim
-def test_a_claim_holds_up_no_enqueue(cursor, other_cursor, claim_jobs):
-    """A job can be stored while a claim of its queue is open."""
-    make_job()
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        claim_jobs(cursor)
-        other_cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('x')")
-
-    assert 1 == len(claim_jobs(cursor))
 
 
 @either_claim
@@ -415,17 +309,6 @@ def test_jobs_that_run_alone_are_passed_over(cursor, claim_jobs):
     assert 3 == Job.objects.filter(leased_by=None).count()
 
 
-def test_a_band_is_seen_without_jobs_that_run_alone(cursor):
-    """Else the next one that is due would be hidden behind them."""
-    make_job(runs_alone=True, crashes=1, visible_at=-HOUR)
-    later = make_job(visible_at=HOUR)
-    make_job(queue="alone", runs_alone=True, crashes=1)
-
-    (band,) = see(cursor, ["default", "alone"]).bands
-
-    assert ("default", later.visible_at) == (band.queue, band.visible_at)
-
-
 @either_claim
 def test_a_job_that_was_settled_in_time_did_not_crash(cursor, claim_jobs):
     """A retry whose back-off is over burns an attempt and counts no crash."""
@@ -435,18 +318,6 @@ def test_a_job_that_was_settled_in_time_did_not_crash(cursor, claim_jobs):
 
     assert (2, 2, 0) == (claimed.attempt, claimed.delivery, claimed.crashes)
     assert [] == Job.objects.get().errors
-
-
-def test_errors_of_crashes_are_bounded(cursor):
-    """A hundred entries are kept, the first and the latest, as a settle keeps them."""
-    errors = [{"n": n} for n in range(100)]
-    make_leased_job("gone", visible_at=-SECOND, errors=errors)
-
-    claim_default(cursor)
-
-    kept = Job.objects.get().errors
-    assert 100 == len(kept)
-    assert ({"n": 0}, {"n": 2}, "lease_expired") == (kept[0], kept[1], kept[-1]["kind"])
 
 
 @either_claim
@@ -493,22 +364,6 @@ def test_a_floor_skips_what_is_below_it_and_claim_finds_it(cursor):
     assert [below.pk] == ids(claim_default(cursor))
 
 
-def test_a_band_that_is_not_given_is_not_looked_at(cursor):
-    """Other priorities and queues wait for claim()."""
-    make_job(priority=5)
-    make_job(queue="other")
-
-    assert [] == claim_band(cursor)
-
-
-def test_a_floor_is_part_of_the_band(cursor):
-    """A job that is due exactly at the floor is found."""
-    job = make_job(visible_at=-SECOND)
-
-    assert [] == claim_band(cursor, floor=job.visible_at + timedelta(microseconds=1))
-    assert [job.pk] == ids(claim_band(cursor, floor=job.visible_at))
-
-
 # When to look again ------------------------------------------------------------------
 
 
@@ -530,42 +385,3 @@ def test_a_look_tells_the_first_of_each_band(cursor):
     assert expected == set(sight.bands)
     assert len(expected) == len(sight.bands)
     assert due.visible_at <= sight.now < retry.visible_at
-
-
-def test_a_band_of_parked_jobs_has_nothing_to_look_at(cursor):
-    """What stands behind them is seen; and the time is told where nothing is."""
-    make_job(visible_at=None)
-    make_job(priority=3, visible_at=None)
-    below = make_job(priority=-3)
-
-    assert [("default", -3, below.visible_at)] == see(cursor, ["default"]).bands
-    empty = see(cursor, [])
-    assert [] == empty.bands
-    assert empty.now > below.visible_at
-
-
-def test_a_band_gives_no_more_than_its_own_limit(cursor):
-    """Though there is room for more, and others have nothing."""
-    make_jobs(5, queue="a")
-    make_jobs(2, queue="b", priority=3)
-    bands = [
-        Band("a", 0, EVER, 3),
-        Band("b", 3, EVER, 4),
-        Band("c", 0, EVER, 50),
-    ]
-
-    jobs = claim_from_floors(
-        cursor, bands=bands, worker="worker", limit=57, lease=LEASE
-    )
-
-    assert ["b", "b", "a", "a", "a"] == [job.queue for job in jobs]
-
-
-def test_a_claim_works_on_the_connection_of_django_too(transactional_db):
-    """Inside a test case or a view the same verbs run on Django's cursor."""
-    job = make_job(args=[1])
-
-    with connection.cursor() as cursor:
-        (claimed,) = claim_default(cursor)
-
-    assert (job.pk, "[1]") == (claimed.id, claimed.args)

@@ -7,12 +7,10 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
-from django_pgqueue.queues import dead_letters as module
 from django_pgqueue.queues.dead_letters import delete, set_aside
-from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import KEPT_COLUMNS
-from tests.harness.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_dead_letter
 
 HOUR = timedelta(hours=1)
 
@@ -62,20 +60,6 @@ def test_who_set_it_aside_and_why_is_its_last_error(cursor):
     assert {"kind", "at", "dead_for"} == set(bare)
 
 
-def test_errors_stay_bounded(cursor):
-    """The first stays."""
-    dead = make_dead_letter(errors=[{"n": n} for n in range(ERRORS_MAX)])
-
-    set_aside(cursor, [dead.pk])
-
-    errors = ArchivedJob.objects.get().errors
-    assert (ERRORS_MAX, {"n": 0}, "set_aside") == (
-        len(errors),
-        errors[0],
-        errors[-1]["kind"],
-    )
-
-
 def test_a_deleted_dead_letter_is_gone(cursor):
     """From everywhere; its neighbour stays."""
     dead, other = make_dead_letter(), make_dead_letter()
@@ -83,15 +67,6 @@ def test_a_deleted_dead_letter_is_gone(cursor):
     assert [dead.pk] == delete(cursor, [dead.pk])
     assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
     assert 0 == ArchivedJob.objects.count()
-
-
-@every_verb
-def test_only_dead_letters_are_touched(cursor, verb):
-    """Live and archived jobs, and ids that never were, are passed over."""
-    job, archived = make_job(), make_archived_job()
-
-    assert [] == verb(cursor, [job.pk, archived.pk, 2**62])
-    assert (1, 1) == (type(job).objects.count(), ArchivedJob.objects.count())
 
 
 @every_verb
@@ -103,13 +78,3 @@ def test_what_is_being_redriven_is_passed_over(cursor, other_cursor, verb):
         redrive(other_cursor, [held.pk])
         assert [free.pk] == verb(cursor, [held.pk, free.pk])
     assert [] == verb(cursor, [held.pk])
-
-
-@every_verb
-def test_each_statement_is_bounded(cursor, verb, monkeypatch):
-    """All are moved all the same."""
-    monkeypatch.setattr(module, "ROWS_MAX", 2)
-    ids = [make_dead_letter().pk for _ in range(5)]
-
-    assert ids == sorted(verb(cursor, ids))
-    assert [] == verb(cursor, [])

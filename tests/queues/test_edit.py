@@ -9,11 +9,9 @@ import pytest
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.edit import edit, lock, move
-from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.redrive import redrive
 from tests.harness.factories import (
     LEASE,
-    make_archived_job,
     make_dead_letter,
     make_job,
     make_leased_job,
@@ -60,18 +58,6 @@ def test_what_was_delivered_counts_its_edits(cursor, make, before, after):
     assert {"trace": "t", "pgqueue.edits": after} == current(row).headers
 
 
-def test_a_redriven_job_keeps_the_count(cursor):
-    """It is the edited job that runs, whichever came first."""
-    dead = make_dead_letter()
-    edit(cursor, dead.pk, **NEW)
-
-    redrive(cursor, [dead.pk])
-
-    assert 1 == Job.objects.get(pk=dead.pk).headers["pgqueue.edits"]
-    (claimed,) = claim(cursor, queues=["default"], worker="a", limit=1, lease=LEASE)
-    assert ("[2]", '{"a": "ü"}') == (claimed.args, claimed.kwargs)
-
-
 def test_an_edit_is_noted_without_the_values(cursor, make):
     """Who and when, after what is there; the old arguments may be secret."""
     row = make(args=["secret"], errors=[{"kind": "error"}])
@@ -85,16 +71,6 @@ def test_an_edit_is_noted_without_the_values(cursor, make):
     assert "secret" not in str(current(row).errors)
 
 
-def test_errors_stay_bounded(cursor, make):
-    """The first stays."""
-    row = make(errors=[{"n": n} for n in range(ERRORS_MAX)])
-
-    edit(cursor, row.pk, **NEW)
-
-    errors = current(row).errors
-    assert (ERRORS_MAX, {"n": 0}) == (len(errors), errors[0])
-
-
 @pytest.mark.parametrize("visible_at", [HOUR, -HOUR], ids=["running", "lapsed"])
 def test_a_leased_job_cannot_be_edited(cursor, visible_at):
     """Some worker may be running it with what it has, even past its lease."""
@@ -103,26 +79,6 @@ def test_a_leased_job_cannot_be_edited(cursor, visible_at):
     assert True is lock(cursor, job.pk).is_leased
     assert False is edit(cursor, job.pk, **NEW)
     assert [1] == current(job).args
-
-
-def test_what_has_ended_or_never_was_cannot_be_edited(cursor):
-    """There is no row to lock."""
-    archived = make_archived_job(args=[1])
-
-    for job_id in (archived.pk, 2**62):
-        assert None is lock(cursor, job_id)
-        assert False is edit(cursor, job_id, **NEW)
-    assert [1] == current(archived).args
-
-
-def test_a_row_that_somebody_holds_is_not_waited_for(cursor, other_cursor, make):
-    """It is being claimed, redriven or purged."""
-    row = make()
-
-    with other_cursor.connection.transaction():
-        lock(other_cursor, row.pk)
-        assert None is lock(cursor, row.pk)
-    assert None is not lock(cursor, row.pk)
 
 
 def test_a_claim_passes_over_a_job_that_is_being_edited(cursor, other_cursor):
@@ -149,7 +105,8 @@ LIMIT = {
     "lane_burst": 2,
     "lane_policy": None,
 }
-NONE = dict.fromkeys(LIMIT)
+
+
 LANE = ("lane", *LIMIT)
 
 
@@ -170,20 +127,6 @@ def test_a_job_is_parked_in_its_new_lane(cursor, before):
         assert row.visible_at < moved.lane_due_at
 
 
-@pytest.mark.parametrize("before", [{}, {"run_after": HOUR}])
-def test_a_job_that_waits_for_nobody_any_more_is_due_at_its_time(cursor, before):
-    """At once, unless that is to come: no claim has passed it by."""
-    row = make_job(lane="old", **before)
-    due_at = current(row).lane_due_at
-
-    move(cursor, row.pk, lane=None, columns=NONE)
-
-    moved = current(row)
-    assert (None,) * 6 == (moved.lane_due_at, *(getattr(moved, n) for n in LANE))
-    assert (due_at == moved.visible_at) is bool(before)
-    assert due_at <= moved.visible_at
-
-
 def test_a_dead_letter_is_redriven_into_its_new_lane(cursor):
     """Nobody is to be told before that."""
     dead = make_dead_letter(lane="old")
@@ -193,12 +136,3 @@ def test_a_dead_letter_is_redriven_into_its_new_lane(cursor):
     redrive(cursor, [dead.pk])
     job = Job.objects.get(pk=dead.pk)
     assert ("new", 5, None) == (job.lane, job.lane_capacity, job.visible_at)
-
-
-def test_a_job_that_runs_stays_in_its_lane(cursor):
-    """Its place is taken."""
-    row = make_leased_job()
-
-    move(cursor, row.pk, lane="new", columns=LIMIT)
-
-    assert current(row).lane is None

@@ -56,16 +56,6 @@ def test_a_job_is_stored_as_it_was_described(cursor):
     assert NOON + timedelta(days=1) == job.expires_at
 
 
-def test_a_job_without_times_is_due_at_once(cursor):
-    """run_after and expires_at stay NULL, so the trigger is not called."""
-    before = clock(cursor)
-    job_id = enqueue(cursor, PLAIN, args="[]", kwargs="{}")
-
-    job = Job.objects.get(pk=job_id)
-    assert (None, None) == (job.run_after, job.expires_at)
-    assert before <= job.visible_at <= clock(cursor)
-
-
 def test_a_delay_counts_from_the_clock_of_the_database(cursor):
     """Not from the start of the transaction, and not from the caller's clock."""
     hour = timedelta(hours=1)
@@ -82,13 +72,6 @@ def test_a_delay_counts_from_the_clock_of_the_database(cursor):
     assert before + hour <= job.visible_at <= after + hour
     assert before + hour <= job.expires_at <= after + hour
     assert started + hour < job.visible_at
-
-
-def test_a_delay_of_zero_is_now(cursor):
-    """The shortest delay is no delay."""
-    job_id = enqueue(cursor, replace(PLAIN, delay=timedelta(0)), args="[]", kwargs="{}")
-
-    assert Job.objects.due().filter(pk=job_id).exists()
 
 
 def test_a_rolled_back_enqueue_was_never_there(cursor):
@@ -134,11 +117,6 @@ def test_many_jobs_share_their_placement(cursor):
         )
     )
     assert 3 == Job.objects.scheduled().count()
-
-
-def test_no_jobs_send_no_statement():
-    """An empty bulk asks nothing of the database."""
-    assert [] == enqueue_many(None, PLAIN, [])
 
 
 def test_many_jobs_in_a_transaction_are_all_or_nothing(cursor, monkeypatch):

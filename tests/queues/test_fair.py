@@ -59,46 +59,6 @@ def test_one_job_at_a_time_is_taken_in_turn(cursor):
     assert [*"abcabcabc"] == taken
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
-def test_claims_of_any_size_give_equal_parts(cursor, limit):
-    """Also of an odd number: the next claim begins where this one has ended."""
-    wait_in("a", 100)
-    wait_in("b", 100)
-    taken, stand = Counter(), NOBODY
-    for _ in range(12):
-        claimed = claim(cursor, limit, stand)
-        taken, stand = taken + shares(claimed), claimed.stand
-        assert 1 >= abs(taken["a"] - taken["b"])
-
-    assert 12 * limit == taken.total()
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 5])
-def test_a_turn_goes_on_with_the_next_claim(cursor, limit):
-    """What a lane has had of it counts: a weight holds for small claims, too."""
-    Lane.objects.create(name="b", weight=3)
-    for lane in "abc":
-        wait_in(lane, 50)
-    taken, stand = [], NOBODY
-    while len(taken) < 30:
-        claimed = claim(cursor, limit, stand)
-        taken += sorted(job.lane or "" for job in claimed.jobs)
-        stand = claimed.stand
-
-    assert {"a": 6, "b": 18, "c": 6} == Counter(taken)
-
-
-def test_a_lane_that_is_gone_is_passed_by(cursor):
-    """The next claim goes on where it was."""
-    for lane in "abc":
-        wait_in(lane, 2)
-    first = claim(cursor, 2)
-    Job.objects.filter(lane="b").delete()
-
-    assert "b" == first.stand.after
-    assert {"c": 1} == shares(claim(cursor, 1, first.stand))
-
-
 def test_a_lane_has_as_many_jobs_in_a_turn_as_its_weight(cursor):
     """Where all have enough, the shares are as the weights."""
     Lane.objects.create(name="b", weight=3)
@@ -119,20 +79,6 @@ def test_what_one_lane_leaves_over_goes_to_the_others(cursor):
     assert {"a": 1, "b": 5} == shares(first)
     assert first.has_more
     assert ({"b": 4}, True) == (shares(second), second.has_more)
-
-
-def test_a_claim_says_whether_there_may_be_more(cursor):
-    """It has been through all lanes, from wherever on, and they had no more."""
-    wait_in("a", 2)
-    wait_in("b", 2)
-    all_of_them = claim(cursor, 9)
-
-    assert (4, False) == (len(all_of_them.jobs), all_of_them.has_more)
-    wait_in("a", 3)
-    from_the_middle = claim(cursor, 3, all_of_them.stand)
-    assert ({"a": 3}, True) == (shares(from_the_middle), from_the_middle.has_more)
-    nothing = claim(cursor, 9, from_the_middle.stand)
-    assert ([], False) == (nothing.jobs, nothing.has_more)
 
 
 def test_jobs_of_a_lane_are_taken_by_when_they_became_due(cursor):
@@ -206,32 +152,6 @@ def test_a_paused_task_has_no_turn_in_a_lane_that_it_shares(cursor):
     assert {"a": 2} == shares(claim(cursor, 10))
 
 
-def test_a_long_pause_is_not_walked_over(cursor):
-    """Behind more than a hundred jobs of a paused task, their lane has no turn."""
-    wait_in("a", 150, task="tests.held")
-    wait_in("a")
-    (last,) = wait_in("b")
-    Lane.objects.create(name="tests.held", paused_at="2001-01-01T00:00:00Z")
-
-    assert [last] == [job.id for job in claim(cursor, 10).jobs]
-
-
-def test_a_probe_comes_from_a_lane_that_its_task_shares(cursor):
-    """Whatever the task of the newest job there is."""
-    (probe, _) = wait_in("a", 2, task="tests.held")
-    wait_in("a")
-    Lane.objects.create(
-        name="tests.held",
-        paused_at="2001-01-01T00:00:00Z",
-        paused_until="2001-01-02T00:00:00Z",
-        breaker_trips=1,
-    )
-
-    assert 1 == lanes.promote(cursor, ["a"]).jobs
-    assert probe == Lane.objects.get(name="tests.held").probe_id
-    assert 0 == lanes.promote(cursor, ["a"]).jobs
-
-
 def walk(cursor, stand):
     """Claim until there is a job, or none; return this claim, and when one is due."""
     seconds, looks, claimed = [], 0, None
@@ -253,27 +173,6 @@ def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor, monkeypatch, a
 
     claimed, _ = walk(cursor, fair.Stand(after, 1))
     assert [last] == [job.id for job in claimed.jobs]
-
-
-@pytest.mark.parametrize("after", ["", "a07", "a20", "a39", "z"])
-def test_a_walk_along_many_lanes_ends_where_it_began(cursor, monkeypatch, after):
-    """Once each was looked at; and one of its claims says when the first is due."""
-    monkeypatch.setattr(fair, "LOOKS_MAX", 16)
-    for number in range(40):
-        wait_in(f"a{number:02}", run_after=(1 + (number != 7)) * HOUR)
-
-    claimed, seconds = walk(cursor, fair.Stand(after, 1))
-    assert ([], None) == (claimed.jobs, claimed.stand.until)
-    assert 3_500 < min(found for found in seconds if found is not None) < 3_700
-
-
-def test_lanes_without_a_due_job_are_passed_by_in_one_look(cursor):
-    """However many a claim takes jobs of."""
-    for number in range(40):
-        wait_in(f"a{number:02}", run_after=HOUR)
-    (last,) = wait_in("z")
-
-    assert [last] == [job.id for job in claim(cursor, 1).jobs]
 
 
 def test_what_somebody_has_locked_does_not_hold_up_its_lane(cursor, new_cursor):
@@ -339,20 +238,3 @@ def test_a_promotion_tells_of_what_is_due_and_lets_nothing_through(cursor):
 
     assert (0, ["!fair:default"], []) == lanes.promote(cursor, ["a", "b"])[:3]
     assert 2 == Job.objects.filter(visible_at=None).count()
-
-
-def test_without_a_worker_everything_is_let_through(cursor):
-    """Those who run jobs themselves take no turns."""
-    wait_in("a", 3)
-
-    assert 3 == lanes.promote_all(cursor)
-
-
-def test_a_queue_with_such_jobs_is_known(cursor):
-    """Whoever asks which queues there are is told."""
-    make_job(queue="plain")
-    wait_in("a", queue="turns")
-
-    assert {"plain": False, "turns": True} == {
-        queue.name: queue.has_turns for queue in claims.known_queues(cursor)
-    }

@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.postgres.limits import Plans, limit
-from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lane_controls as controls
 from django_pgqueue.queues import lanes
 from django_pgqueue.queues.fair import Stand, claim_fair
@@ -69,15 +68,6 @@ def test_a_paused_lane_lets_nothing_through(cursor, capacity):
     assert not Lane.objects.exists()
 
 
-def test_what_was_let_through_before_a_pause_goes_on(cursor):
-    """It is let through still; only the others wait."""
-    first, _ = make_jobs(2, lane="a")
-    let_through(cursor)
-
-    controls.pause(cursor, "a")
-    assert [first] == visible()
-
-
 def test_a_second_pause_leaves_the_first_as_it_is(cursor):
     """Who, why and until when; and so does a second end."""
     assert controls.pause(cursor, "a", by="ada", reason="first", until=HOUR)
@@ -103,14 +93,6 @@ def test_a_pause_ends_by_itself(cursor):
     assert "bob" == Lane.objects.get().paused_by
 
 
-def test_the_end_of_a_pause_that_has_ended_is_none(cursor):
-    """But its row goes."""
-    controls.pause(cursor, "a", until=timedelta(microseconds=1))
-
-    assert not controls.resume(cursor, "a")
-    assert not Lane.objects.exists()
-
-
 def test_nothing_is_let_through_once_a_pause_is_committed(cursor, other_cursor):
     """A promotion that comes while the pause is written waits, and then sees it."""
     make_jobs(2, lane="a")
@@ -127,16 +109,6 @@ def waits(cursor):
     """Return whether somebody waits for the lock of a lane."""
     cursor.execute("SELECT FROM pg_locks WHERE classid = 706706 AND NOT granted")
     return cursor.fetchone() is not None
-
-
-def test_the_row_of_a_rate_outlives_what_was_said(cursor):
-    """What it has let through counts on."""
-    make_jobs(2, lane="a", lane_spacing=60.0, lane_burst=1)
-    let_through(cursor)
-    controls.pause(cursor, "a")
-
-    assert controls.resume(cursor, "a")
-    assert 60.0 == Lane.objects.get().spacing
 
 
 # Capacities --------------------------------------------------------------------------
@@ -190,27 +162,6 @@ def test_a_weight_is_for_lanes_that_take_turns(cursor):
     assert ["new"] == [*Lane.objects.values_list("name", flat=True)]
 
 
-def test_a_capacity_that_a_lane_had_says_nothing_of_a_group(cursor):
-    """It was said before there was a job; nobody looks at it again and again."""
-    controls.set_capacity(cursor, "a", 5)
-    first, _ = make_jobs(2, lane="a")
-
-    assert 1 == let_through(cursor)
-    assert [first] == visible()
-    assert [] == lanes.with_room(cursor).lanes
-    (stats,) = lane_stats(cursor, ["a"])
-    assert (1, False) == (stats.takes, stats.has_room)
-
-
-def test_a_capacity_outlives_a_pause(cursor):
-    """The row stays as long as one of them holds."""
-    controls.set_capacity(cursor, "a", 5)
-    controls.pause(cursor, "a")
-
-    controls.resume(cursor, "a")
-    assert 5 == Lane.objects.get().capacity
-
-
 def test_a_fair_lane_has_as_many_in_a_turn_as_its_weight(cursor):
     """And again one, when that is taken back; a pause and its end change nothing."""
     for lane in ("a", "b"):
@@ -232,33 +183,7 @@ def claimed(cursor, limit):
     return Counter(job.lane for job in came.jobs)
 
 
-def test_a_weight_outlives_a_rate(cursor):
-    """Whose row goes once its bucket has been full for long, unless it has one."""
-    Lane.objects.create(name="a", spacing=60.0, burst=1, weight=2)
-    Lane.objects.update(full_at=Now() - 48 * HOUR)
-
-    assert 0 == lanes.forget(cursor)[0]
-    Lane.objects.update(weight=None)
-    assert 1 == lanes.forget(cursor)[0]
-
-
 # Releases ----------------------------------------------------------------------------
-
-
-def test_a_release_of_a_fair_lane_needs_no_turn(cursor):
-    """The one that has been due for longest becomes visible, as any job that is due."""
-    _, second = make_jobs(2, lane="a", lane_policy="fair")
-    make_jobs(9, lane="b", lane_policy="fair")
-    cursor.execute(
-        "UPDATE pgqueue_job SET lane_due_at = now() - interval '1 h' WHERE id = %s",
-        [second],
-    )
-    controls.pause(cursor, "a")
-
-    assert (second, "default", None, second) == release(cursor)
-    assert [second] == visible()
-    (job,) = claims.claim(cursor, queues=["default"], worker="w", limit=5, lease=HOUR)
-    assert second == job.id
 
 
 def test_a_release_lets_one_more_through_than_a_limit_takes(cursor):
@@ -324,43 +249,6 @@ def test_a_group_never_has_two_by_a_release(cursor, is_running):
     assert [first] == visible()
 
 
-def test_a_group_goes_on_past_a_job_whose_time_has_not_come(cursor):
-    """Once: after that, the others wait for it as before."""
-    first = make_job(lane="a", run_after=HOUR).pk
-    second, _ = make_jobs(2, lane="a")
-
-    assert (second, "default", None, second) == release(cursor)
-    assert [second] == visible()
-    Job.objects.filter(pk=second).delete()
-    assert 0 == let_through(cursor)
-    assert Job.objects.filter(pk=first, visible_at__isnull=True).exists()
-
-
-def test_nobody_makes_way_for_nobody(cursor):
-    """Where no other job is due, the one between attempts keeps its place."""
-    first = make_job(lane="a").pk
-    make_job(lane="a", run_after=HOUR)
-    let_through(cursor)
-    between_attempts(first)
-
-    assert (None, None, None, None) == release(cursor)
-    assert [first] == visible()
-
-
-def test_a_job_that_somebody_has_locked_is_not_waited_for(cursor, other_cursor):
-    """Neither is the one between attempts sent away for it."""
-    first, second = make_jobs(2, lane="a")
-    let_through(cursor)
-    between_attempts(first)
-
-    with other_cursor.connection.transaction():
-        other_cursor.execute(
-            "SELECT FROM pgqueue_job WHERE id = %s FOR UPDATE", [second]
-        )
-        assert (None, None, None, second) == release(cursor)
-    assert [first] == visible()
-
-
 def test_a_release_counts_what_a_promotion_has_let_through(cursor, other_cursor):
     """It waits for one that is open, and then a group has its job."""
     first, second = make_jobs(2, lane="a")
@@ -372,14 +260,6 @@ def test_a_release_counts_what_a_promotion_has_let_through(cursor, other_cursor)
             wait_for(lambda: waits(cursor), 10, "a release that waits")
         assert (None, None, None, second) == asked.result(30)
     assert [first] == visible()
-
-
-def test_a_release_needs_read_committed(cursor):
-    """A stricter transaction would count what it saw before it had the lock."""
-    with cursor.connection.transaction():
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        with pytest.raises(ValueError, match="needs READ COMMITTED, and this"):
-            controls.release(cursor, "a")
 
 
 def test_a_release_takes_a_turn_of_a_rate(cursor):
@@ -400,35 +280,6 @@ def test_a_release_takes_a_turn_of_a_rate(cursor):
     cursor.execute("UPDATE pgqueue_lane SET unclaimed = 0")
     (seconds,) = lanes.promote(cursor, ["a"]).next_seconds
     assert 80 < seconds <= 90
-
-
-@pytest.mark.parametrize("was_promoted", [False, True])
-def test_a_released_job_that_starts_late_has_its_turn_then(cursor, was_promoted):
-    """With a burst of one, none other is let through at the same time."""
-    if was_promoted:
-        Lane.objects.create(name="a", spacing=60.0, burst=1)
-    first, _ = make_jobs(2, lane="a", lane_spacing=60.0, lane_burst=1, lane_capacity=9)
-    assert first == release(cursor).job
-    cursor.execute("UPDATE pgqueue_lane SET full_at = now() - interval '1 h'")
-    run(first)
-
-    assert 0 == let_through(cursor)
-
-
-def test_a_group_of_which_sql_has_let_two_through_is_not_released(cursor):
-    """That one of them makes way is not enough."""
-    first, second, third = make_jobs(3, lane="a")
-    between_attempts(first)
-    run(second)
-    Job.objects.filter(pk__in=[first, second]).update(lane_due_at=None)
-
-    assert (None, None, None, third) == release(cursor)
-    assert [first, second] == visible()
-
-
-def test_a_release_of_a_lane_without_jobs(cursor):
-    """There is nothing to let through."""
-    assert (None, None, None, None) == release(cursor)
 
 
 # Pauses that go on -------------------------------------------------------------------

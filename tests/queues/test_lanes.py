@@ -8,12 +8,11 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from django.db import IntegrityError
 
 from django_pgqueue.models import Job
 from django_pgqueue.queues import lanes
 from django_pgqueue.queues.settle import Ended, retry
-from tests.harness.factories import make_job, make_jobs, make_leased_job
+from tests.harness.factories import make_job, make_jobs
 
 HOUR = timedelta(hours=1)
 
@@ -91,20 +90,6 @@ def test_a_group_that_skips_goes_on_without_one_that_failed(cursor, said):
     assert [failed] == visible()
 
 
-def test_a_job_with_a_time_holds_up_a_group_that_skips(cursor):
-    """It has not failed; a time that was asked for is part of the order."""
-    make_job(lane="a", lane_policy="skip", run_after=HOUR)
-    make_job(lane="a", lane_policy="skip")
-
-    assert 0 == lanes.promote(cursor, ["a"]).jobs
-
-
-def test_an_unknown_policy_is_refused_by_its_name(cursor):
-    """Before a promotion meets it."""
-    with pytest.raises(IntegrityError, match="skip or dead-letter of a group, or fair"):
-        make_job(lane="a", lane_policy="wait")
-
-
 # Limits ------------------------------------------------------------------------------
 
 
@@ -122,15 +107,6 @@ def test_a_limit_lets_so_many_through(cursor):
     assert set(ids[2:]) == set(visible())
 
 
-def test_a_job_that_is_not_due_takes_no_place_of_a_limit(cursor):
-    """And holds nobody up."""
-    make_job(lane="a", lane_capacity=1, run_after=HOUR)
-    due = make_job(lane="a", lane_capacity=1)
-
-    assert 1 == lanes.promote(cursor, ["a"]).jobs
-    assert [due.pk] == visible()
-
-
 def test_a_retry_takes_no_place_of_a_limit(cursor):
     """It is parked until its next attempt, and others run meanwhile."""
     job = make_job(lane="a", lane_capacity=1)
@@ -145,17 +121,6 @@ def test_a_retry_takes_no_place_of_a_limit(cursor):
     assert job.lane_due_at is not None
     assert 1 == lanes.promote(cursor, ["a"]).jobs
     assert [other.pk] == visible()
-
-
-def test_a_capacity_without_a_lane_says_nothing(cursor):
-    """A retry of such a job is parked in no lane, where nobody would find it."""
-    job = make_leased_job(worker="w", lane_capacity=3)
-
-    again = Ended(id=job.pk, delivery=1, delay_seconds=60)
-    assert {job.pk} == retry(cursor, worker="w", ended=[again])
-    job.refresh_from_db()
-    assert job.visible_at is not None
-    assert job.lane_due_at is None
 
 
 def test_the_job_stored_last_says_how_many(cursor):
@@ -207,16 +172,6 @@ def test_a_head_that_somebody_has_locked_is_waited_for(cursor, other_cursor):
         assert (0, [], ["a"]) == lanes.promote(cursor, ["a"])[:3]
     assert 1 == lanes.promote(cursor, ["a"]).jobs
     assert [first] == visible()
-
-
-def test_lanes_are_apart(cursor):
-    """One that is full holds no other up, whatever their names."""
-    names = ["a", "a:", "a:1", "b", "ä", "A", " ", "%", "x" * 255]
-    for name in names:
-        make_jobs(2, lane=name)
-
-    assert len(names) == lanes.promote(cursor, names).jobs
-    assert {1} == {len(visible(name)) for name in names}
 
 
 def test_a_stricter_isolation_is_refused(cursor):
@@ -293,23 +248,6 @@ def test_lanes_with_new_jobs_are_found(cursor):
     assert [] == due(cursor, since=found.now, back=timedelta(0)).lanes
 
 
-def test_many_jobs_of_one_time_are_all_found(cursor):
-    """They are read in parts, and no part begins behind another's equal times."""
-    same = make_job().enqueued_at
-    for n in range(25):
-        make_job(lane=f"lane-{n}")
-    Job.objects.filter(lane__isnull=False).update(lane_due_at=same)
-
-    found, after = [], None
-    while True:
-        part = due(cursor, after=after, limit=10)
-        found += part.lanes
-        after = part.after
-        if after is None:
-            break
-    assert {f"lane-{n}" for n in range(25)} == set(found)
-
-
 def test_lanes_with_room_are_found(cursor):
     """Of all that have parked jobs, in parts."""
     for n in range(7):
@@ -323,12 +261,3 @@ def test_lanes_with_room_are_found(cursor):
         found += part.lanes
         after = part.after
     assert ["lane-3", "lane-4", "lane-5", "lane-6"] == found
-
-
-@pytest.mark.parametrize(
-    "hint, seconds",
-    [("!lanes", 0), ("!lanes7", 7), ("!lanes99999", 3_600), ("!lanesx", 0)],
-)
-def test_a_hint_says_how_long_ago(hint, seconds):
-    """Bounded, whatever a stranger notifies."""
-    assert seconds == lanes.seconds_of(hint)

@@ -10,7 +10,6 @@ import pytest
 from django_pgqueue.conf import Settings
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.lease import (
     Rescued,
     extend,
@@ -20,7 +19,6 @@ from django_pgqueue.queues.lease import (
     rescue,
 )
 from django_pgqueue.queues.settle import Ended, ack
-from django_pgqueue.tasks.outcome import GaveUp
 from django_pgqueue.tasks.prepare import refuse
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
@@ -136,13 +134,6 @@ def test_renewals_and_settles_of_the_same_rows_do_not_deadlock(new_cursor):
     assert len(jobs) == ArchivedJob.objects.count()
 
 
-def test_no_leases_renew_nothing(cursor):
-    """An idle worker's question has an empty answer."""
-    make_leased_job("a")
-
-    assert set() == renew(cursor, worker="a", leases=[], lease=LEASE)
-
-
 # Release -----------------------------------------------------------------------------
 
 
@@ -179,37 +170,6 @@ def test_a_job_that_is_released_again_and_again_still_runs(cursor, headers):
     assert "kept" == Job.objects.get().headers["trace"]
 
 
-def test_a_job_that_ends_every_delivery_otherwise_does_not(cursor):
-    """What was released does not count; the rest does."""
-    make_job()
-    for _ in range(50):
-        release_all(cursor, claim_default(cursor))
-    cursor.execute("UPDATE pgqueue_job SET deliveries = deliveries + 91")
-
-    (job,) = claim_default(cursor)
-
-    assert isinstance(refuse(job, Settings()).outcome, GaveUp)
-
-
-def test_the_next_claim_of_a_released_job_is_its_first_attempt(cursor):
-    """However often workers are stopped before it starts."""
-    make_job()
-    for delivery in (1, 2, 3):
-        (claimed,) = claim_default(cursor)
-        assert (1, delivery, 0) == (claimed.attempt, claimed.delivery, claimed.crashes)
-        release_all(cursor, [claimed])
-
-
-def test_a_released_job_whose_last_lease_lapsed_has_its_attempt_back(cursor):
-    """The crash gave back the lost one; the release gives back that of this claim."""
-    job = make_leased_job("gone", attempt=2, deliveries=2, visible_at=-SECOND)
-    (claimed,) = claim_default(cursor)
-    release_all(cursor, [claimed])
-
-    released = Job.objects.get(pk=job.pk)
-    assert (1, 3, 1) == (released.attempt, released.deliveries, released.crashes)
-
-
 def test_a_release_is_fenced(cursor):
     """Another worker's job, and one that was taken over since, stay leased."""
     theirs = make_leased_job("b")
@@ -222,25 +182,6 @@ def test_a_release_is_fenced(cursor):
         leases=[(theirs.pk, 1, YESTERDAY), (taken.pk, 1, YESTERDAY)],
     )
     assert before == [row(theirs), row(taken)]
-
-
-def test_a_release_never_schedules_a_job_for_later(cursor):
-    """Whatever due time it is given, the job is due now at the latest."""
-    job = make_leased_job("a")
-
-    release(cursor, worker="a", leases=[(job.pk, 1, YESTERDAY + timedelta(days=9))])
-
-    assert 1 == Job.objects.due().count()
-
-
-def test_a_repeated_release_changes_nothing(cursor):
-    """The attempt is given back once."""
-    make_job(attempt=1, deliveries=1)
-    claimed = claim_default(cursor)
-
-    assert 1 == len(release_all(cursor, claimed))
-    assert [] == release_all(cursor, claimed)
-    assert 1 == Job.objects.get().attempt
 
 
 # Rescue ------------------------------------------------------------------------------
@@ -322,31 +263,6 @@ def test_only_the_delivery_that_ran_has_crashed(cursor):
     )
 
 
-def test_rescued_jobs_are_due_at_once_at_their_old_place(cursor):
-    """Before what was enqueued after them, in every queue and priority."""
-    younger = make_job(queue="mail")
-    older = make_leased_job("dead", queue="mail", enqueued_at=YESTERDAY)
-    other = make_leased_job("dead", priority=-9)
-    high = make_leased_job("dead", priority=9)
-
-    assert {older.pk, other.pk, high.pk} == {job.id for job in rescue_from(cursor)}
-
-    claimed = claim(
-        cursor, queues=["mail", "default"], worker="a", limit=9, lease=LEASE
-    )
-    assert [high.pk, older.pk, younger.pk, other.pk] == [job.id for job in claimed]
-
-
-def test_a_rescued_job_that_had_a_time_is_due_now_at_the_latest(cursor):
-    """retry_now ran it before its time: the rescue does not send it back to wait."""
-    job = make_leased_job("dead")
-    Job.objects.update(run_after=datetime(2050, 1, 1, tzinfo=UTC))
-
-    rescue_from(cursor, running=[lease_of(job)])
-
-    assert 1 == Job.objects.due().count()
-
-
 def test_nothing_of_other_workers_is_touched(cursor):
     """Nor what waits, is parked, or has lapsed and will be claimed as it is."""
     others = [
@@ -377,15 +293,6 @@ def test_all_leases_of_the_dead_are_found_in_every_band(cursor):
     assert 0 == Job.objects.filter(leased_by="dead").count()
 
 
-def test_a_rescue_again_finds_nothing(cursor):
-    """It is sent once more a second later, for what a dead client still committed."""
-    job = make_leased_job("dead")
-    rescue_from(cursor, running=[lease_of(job)])
-
-    assert [] == rescue_from(cursor, running=[lease_of(job)])
-    assert 1 == Job.objects.get().crashes
-
-
 def test_a_rescue_passes_over_a_settle_that_is_on_its_way(cursor, other_cursor):
     """The dead client's last ack may still commit: nobody waits, and it wins."""
     job = make_leased_job("dead")
@@ -399,59 +306,6 @@ def test_a_rescue_passes_over_a_settle_that_is_on_its_way(cursor, other_cursor):
     assert (job.pk, True) == (met.id, met.is_locked)
     assert [] == again
     assert 1 == ArchivedJob.objects.count()
-
-
-def test_a_rescue_passes_over_a_row_that_is_being_claimed(cursor, other_cursor):
-    """The lease lapsed meanwhile and somebody runs the job: it stays theirs."""
-    job = make_leased_job("dead")
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        cursor.execute(
-            "UPDATE pgqueue_job SET leased_by = 'alive', deliveries = 2 WHERE id = %s",
-            [job.pk],
-        )
-        (met,) = rescue_from(other_cursor, running=[lease_of(job)])
-    again = rescue_from(other_cursor, running=[lease_of(job)])
-
-    assert (job.pk, True) == (met.id, met.is_locked)
-    assert [] == again
-    assert "alive" == Job.objects.get().leased_by
-
-
-def test_what_a_rescue_passed_over_is_taken_when_it_is_free_again(cursor, other_cursor):
-    """The settle rolled back: asked again, the rescue takes the job."""
-    job = make_leased_job("dead")
-
-    with cursor.connection.transaction(force_rollback=True):
-        ack(cursor, worker="dead", ended=[Ended(job.pk, 1)])
-        rescue_from(other_cursor, running=[lease_of(job)])
-    (taken,) = rescue_from(other_cursor, running=[lease_of(job)])
-
-    assert (job.pk, True, False) == (taken.id, taken.crashed, taken.is_locked)
-    assert None is Job.objects.get().leased_by
-
-
-@pytest.mark.parametrize("crashes", [32767])
-def test_counters_of_a_rescue_stop_at_the_end_of_their_type(cursor, crashes):
-    """A row with the largest number is rescued like any."""
-    job = make_leased_job("dead", crashes=crashes, attempt=0)
-
-    rescue_from(cursor, running=[lease_of(job)])
-
-    rescued = Job.objects.get()
-    assert (32767, 0, None) == (rescued.crashes, rescued.attempt, rescued.leased_by)
-
-
-def test_errors_of_a_rescue_are_bounded(cursor):
-    """A hundred entries are kept, the first and the latest, as a settle keeps them."""
-    job = make_leased_job("dead", errors=[{"n": n} for n in range(ERRORS_MAX)])
-
-    rescue_from(cursor, running=[lease_of(job)])
-
-    kept = Job.objects.get().errors
-    assert ERRORS_MAX == len(kept)
-    assert ({"n": 0}, {"n": 2}, "worker_lost") == (kept[0], kept[1], kept[-1]["kind"])
 
 
 # A task asks for more time -----------------------------------------------------------
@@ -492,13 +346,6 @@ def test_a_heartbeat_does_not_take_an_extension_back(cursor):
     assert before == Job.objects.get().visible_at
 
 
-def test_a_lapsed_lease_that_nobody_took_can_be_extended(cursor):
-    """Nobody else has run the job."""
-    job = make_leased_job("a", visible_at=-LEASE)
-
-    assert 60 == pytest.approx(extend_by(cursor, job, LEASE), abs=0.001)
-
-
 @pytest.mark.parametrize(
     "who", [{"worker": "b"}, {"delivery": 2}, {"delivery": 0}], ids=str
 )
@@ -513,17 +360,6 @@ def test_extensions_and_progress_are_fenced(cursor, who):
     assert before == Job.objects.values().get()
 
 
-def test_a_job_that_is_gone_has_no_lease_to_extend(cursor):
-    """It was settled by somebody else."""
-    job = make_leased_job("a")
-    ack(cursor, worker="a", ended=[Ended(job.pk, 1)])
-
-    assert None is extend_by(cursor, job, LEASE)
-    assert False is report_progress(
-        cursor, worker="a", job_id=job.pk, delivery=1, progress="1"
-    )
-
-
 def test_the_latest_progress_is_what_a_row_shows(cursor):
     """Nothing else of it changes: the lease stays as it is."""
     job = make_leased_job("a")
@@ -536,16 +372,3 @@ def test_the_latest_progress_is_what_a_row_shows(cursor):
 
     after = Job.objects.values().get()
     assert before | {"progress": {"done": 2, "note": "ü"}} == after
-
-
-def test_a_rescue_finds_leases_that_were_extended(cursor):
-    """Those of running jobs, by their ids: they end later than any lease."""
-    running = make_leased_job("dead", visible_at=timedelta(hours=5))
-    other = make_leased_job("dead", visible_at=timedelta(hours=5))
-
-    taken = rescue_from(cursor, running=[lease_of(running), (other.pk, 2)])
-
-    assert [(running.pk, True)] == [(job.id, job.crashed) for job in taken]
-    assert {other.pk: "dead", running.pk: None} == dict(
-        Job.objects.values_list("pk", "leased_by")
-    )

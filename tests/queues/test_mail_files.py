@@ -10,7 +10,6 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob, Job, MailFile, MailFileUse
 from django_pgqueue.queues import mail_files
-from django_pgqueue.queues.cancel import cancel
 from django_pgqueue.queues.mail_files import fetch, keep, purge, use
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 from tests.harness.waiting import wait_until_blocked
@@ -55,15 +54,6 @@ def test_the_same_bytes_are_kept_once(cursor):
     assert 4 == MailFileUse.objects.count()
 
 
-def test_a_reference_to_what_is_not_there_is_refused(cursor):
-    """Nobody has its bytes."""
-    with (
-        pytest.raises(LookupError, match=f"the file {DIGEST} of the mail is gone"),
-        cursor.connection.transaction(),
-    ):
-        keep(cursor, {DIGEST: None})
-
-
 def test_a_file_stays_while_its_job_is_in_any_table(cursor, always_due):
     """Also for another mail, when the first has gone."""
     rows = [make_job(), make_dead_letter(), make_archived_job()]
@@ -79,18 +69,6 @@ def test_a_file_stays_while_its_job_is_in_any_table(cursor, always_due):
     assert 0 == MailFile.objects.count()
 
 
-def test_a_job_that_moves_keeps_its_file(cursor, always_due):
-    """It has the same id in the next table."""
-    with cursor.connection.transaction():
-        job = send(cursor)
-    cancel(cursor, [job], by="anna")
-    assert [job] == [*ArchivedJob.objects.values_list("pk", flat=True)]
-
-    purged(cursor)
-
-    assert 1 == MailFile.objects.count()
-
-
 def test_what_has_ended_is_looked_at_when_its_day_has_gone(cursor, always_due):
     """And not each day until then."""
     with cursor.connection.transaction():
@@ -101,27 +79,6 @@ def test_what_has_ended_is_looked_at_when_its_day_has_gone(cursor, always_due):
     before, after = MailFileUse.objects.get().look_at, 6 * DAY
     now = ArchivedJob.objects.get().finished_at
     assert now + after == before
-
-
-def test_what_is_not_due_is_not_looked_at(cursor):
-    """A file that no mail has is kept for a day; then it goes."""
-    with cursor.connection.transaction():
-        keep(cursor, PDF)
-    assert 0 == purged(cursor).files
-
-    MailFile.objects.update(look_at="2026-01-01T00:00Z")
-
-    assert 1 == purged(cursor).files
-
-
-def test_a_batch_is_bounded(cursor, always_due, monkeypatch):
-    """A full one says that there may be more."""
-    monkeypatch.setattr(mail_files, "LOOKED_ROWS_MAX", 2)
-    with cursor.connection.transaction():
-        for number in range(3):
-            keep(cursor, {str(number): b"x"})
-
-    assert [(2, True), (1, False), (0, False)] == [purged(cursor) for _ in range(3)]
 
 
 # Beside a purge -----------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from datetime import timedelta
 
@@ -13,18 +12,11 @@ from django_pgqueue.queues import output
 from django_pgqueue.queues.output import Said
 from tests.harness.factories import make_archived_job, make_leased_job
 from tests.harness.waiting import wait_until_blocked
-from tests.queues.test_plans import STATEMENTS, explain, nodes, parameters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 DAY = timedelta(days=1)
 OLD = "2026-01-01T00:00Z"
-
-FILL = """
-INSERT INTO pgqueue_output (job_id, sequence, attempt, value, emitted_at)
-SELECT n / 100, 1000000 + n % 100, 1, '"a word"', now() - n * interval '1 minute'
-  FROM generate_series(1, 20000) n
-"""
 
 
 def stored(job):
@@ -105,24 +97,3 @@ def test_values_go_when_they_are_old_and_their_job_is_over(cursor):
 
     assert (1, 2, False) == (purged.rows, purged.looked, purged.is_full)
     assert {live, fresh} == set(Output.objects.values_list("job_id", flat=True))
-
-
-@pytest.mark.parametrize("analyse", ["", "ANALYZE pgqueue_output"])
-@pytest.mark.parametrize("name", ["READ", "LATEST", "PURGE"])
-def test_a_large_table_is_neither_scanned_nor_sorted(cursor, name, analyse):
-    """Whatever the planner knows of it."""
-    with cursor.connection.transaction(force_rollback=True):
-        cursor.execute(FILL)
-        if analyse:
-            cursor.execute(analyse)
-
-        full = f"output.{name}"
-        plan = explain(cursor, STATEMENTS[full], parameters(full))
-
-    whole = [
-        node
-        for node in nodes(plan)
-        if node["Node Type"] == "Sort"
-        or (node["Node Type"], node.get("Alias")) == ("Seq Scan", "o")
-    ]
-    assert [] == whole, json.dumps(plan, indent=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -108,19 +108,6 @@ def test_a_made_day_takes_the_rows_of_that_day_in_utc(cursor, today):
         )
 
 
-def test_a_made_day_refuses_what_the_archive_refuses(cursor, today):
-    """Constraints and NOT NULL are those of the parent."""
-    make(cursor, days_ahead=8)
-    midnight = datetime.combine(today + 8 * DAY, datetime.min.time(), UTC)
-
-    with pytest.raises(psycopg.errors.CheckViolation, match="archived_job_state"):
-        cursor.execute(
-            "INSERT INTO pgqueue_archived_job (id, task, state, finished_at)"
-            " VALUES (1, 'x', 'lost', %s)",
-            [midnight],
-        )
-
-
 def test_days_are_made_beside_open_acks(cursor, other_cursor, new_cursor, today):
     """The maker waits for no open insert into the archive, and an ack for no maker."""
     job, second = make_leased_job("a"), make_leased_job("a")
@@ -136,17 +123,6 @@ def test_days_are_made_beside_open_acks(cursor, other_cursor, new_cursor, today)
 
     assert [today + 8 * DAY, today + 9 * DAY] == made
     assert {second.pk} == acked
-
-
-def test_days_are_made_beside_an_open_report(cursor, other_cursor, today):
-    """A reader that has been at it for an hour stalls neither maker nor ack."""
-    job = make_leased_job("a")
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        cursor.execute("SELECT count(*) FROM pgqueue_archived_job")
-        assert [today + 8 * DAY] == make(other_cursor, days_ahead=8)
-        assert {job.pk} == ack(other_cursor, worker="a", ended=[Ended(job.pk, 1)])
 
 
 def test_two_makers_at_once_make_each_day_once(cursor, other_cursor, new_cursor, today):
@@ -185,19 +161,6 @@ def test_a_day_has_expired_when_its_every_row_is_too_old(cursor, today, keep, ex
     )
 
 
-def test_a_dropped_day_is_gone(cursor, today):
-    """Rows and table."""
-    day = today - 9 * DAY
-    add_partition(cursor, day)
-    make_archived_job(finished_at=-9 * DAY)
-    kept = make_archived_job()
-
-    drop_partition(cursor, day)
-
-    assert day not in tables(cursor)
-    assert [kept.pk] == list(ArchivedJob.objects.values_list("pk", flat=True))
-
-
 def test_a_drop_waits_for_open_acks_and_makes_no_ack_wait(
     cursor, other_cursor, new_cursor, today
 ):
@@ -219,17 +182,6 @@ def test_a_drop_waits_for_open_acks_and_makes_no_ack_wait(
 
     assert day not in tables(cursor)
     assert 3 == ArchivedJob.objects.count()
-
-
-def test_a_drop_cannot_run_inside_a_transaction(cursor, today):
-    """The server says so, rather than stall everybody."""
-    add_partition(cursor, today - 9 * DAY)
-
-    with (
-        pytest.raises(psycopg.errors.ActiveSqlTransaction, match="CONCURRENTLY"),
-        cursor.connection.transaction(),
-    ):
-        drop_partition(cursor, today - 9 * DAY)
 
 
 # What a crash left half done ---------------------------------------------------------
@@ -297,29 +249,3 @@ def test_a_sweep_leaves_attached_days_and_other_tables_alone(cursor, today):
 
 
 # Names -------------------------------------------------------------------------------
-
-
-def test_a_partition_is_named_for_its_day():
-    """And its day is read from the name."""
-    day = date(2026, 11, 20)
-
-    assert "pgqueue_archived_job_20261120" == partition_name(day)
-    assert day == day_of(partition_name(day))
-
-
-@pytest.mark.parametrize(
-    "name", ["pgqueue_archived_job", "pgqueue_archived_job_2026", "x_20261120"]
-)
-def test_another_name_has_no_day(name):
-    """Tables that only look alike are nobody's day."""
-    assert day_of(name) is None
-
-
-def test_a_table_with_an_impossible_date_is_nobodys_day(cursor, today):
-    """Somebody's table of that shape does not stop the leader's chores."""
-    cursor.execute("CREATE TABLE pgqueue_archived_job_20261399 (id int)")
-    try:
-        assert [] == sweep(cursor, keep=WEEK)
-        assert [] == make(cursor)
-    finally:
-        cursor.execute("DROP TABLE pgqueue_archived_job_20261399")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -16,7 +15,6 @@ from django_pgqueue.queues.pause import pause, resume
 from django_pgqueue.queues.stats import queue_stats
 from django_pgqueue.queues.suspects import Waiting, waiting
 from tests.harness.factories import LEASE, make_job
-from tests.harness.waiting import wait_until_blocked
 
 HOUR = timedelta(hours=1)
 
@@ -39,13 +37,6 @@ def test_a_queue_is_paused_by_somebody_for_a_reason(cursor, has_row):
     assert before <= row.paused_at
 
 
-def test_nobody_and_no_reason_are_null(cursor):
-    """As in a row that SQL has paused."""
-    pause(cursor, "bank")
-
-    assert (None, None) == Queue.objects.values_list("paused_by", "pause_reason").get()
-
-
 def test_a_paused_queue_stays_as_it_was_paused(cursor):
     """Who paused it first, and why, is what the next one has to know."""
     pause(cursor, "bank", by="anna", reason="down")
@@ -64,26 +55,6 @@ def test_a_resumed_queue_is_as_if_never_paused(cursor):
         "paused_at", "paused_by", "pause_reason"
     ).get()
     assert True is pause(cursor, "bank")
-
-
-def test_a_queue_that_is_not_paused_cannot_be_resumed(cursor):
-    """Nor one without a row, which gets none by this."""
-    Queue.objects.create(name="bank")
-
-    assert (False, False) == (resume(cursor, "bank"), resume(cursor, "mail"))
-    assert 1 == Queue.objects.count()
-
-
-def test_a_worker_learns_of_both(cursor):
-    """known_queues() is what its claimer asks."""
-    make_job(queue="bank")
-
-    pause(cursor, "bank")
-    paused = known_queues(cursor)
-    resume(cursor, "bank")
-
-    assert [True] == [queue.is_paused for queue in paused]
-    assert [False] == [queue.is_paused for queue in known_queues(cursor)]
 
 
 @pytest.mark.parametrize("until", [HOUR, "a time"])
@@ -125,14 +96,3 @@ def test_a_pause_that_has_ended_counts_as_none(cursor):
     assert ("bert", None) == Queue.objects.values_list(
         "paused_by", "paused_until"
     ).get()
-
-
-def test_of_two_who_pause_at_once_one_does(cursor, other_cursor, new_cursor):
-    """The second waits, and then finds the queue paused."""
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction():
-            first = pause(cursor, "bank", by="anna")
-            second = pool.submit(pause, other_cursor, "bank", by="bert")
-            wait_until_blocked(new_cursor(), other_cursor)
-        assert (True, False) == (first, second.result())
-    assert "anna" == Queue.objects.get().paused_by

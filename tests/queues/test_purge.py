@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from datetime import timedelta
-
-import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Step, Worker, Workflow
 from django_pgqueue.queues import purge as module
@@ -19,7 +16,6 @@ from django_pgqueue.queues.purge import (
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.workers import register
 from tests.harness.factories import make_archived_job, make_dead_letter
-from tests.queues.test_plans import nodes
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -42,18 +38,6 @@ def test_dead_letters_are_deleted_when_they_are_too_old(cursor):
     assert [young] == list(DeadLetter.objects.all())
 
 
-def test_a_purge_is_bounded_and_begins_with_the_oldest(cursor, monkeypatch):
-    """The caller pauses between batches; the count says when there are no more."""
-    monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
-    letters = [make_dead_letter(finished_at=-n * HOUR) for n in (5, 4, 3, 2)]
-
-    counts = [purge_dead_letters(cursor, keep=HOUR).rows]
-    assert letters[2:] == list(DeadLetter.objects.order_by("pk"))
-    counts += [purge_dead_letters(cursor, keep=HOUR).rows for _ in range(2)]
-
-    assert [2, 2, 0] == counts
-
-
 def test_a_batch_says_where_the_next_one_begins(cursor, monkeypatch):
     """From there on, it does not look at what is older."""
     monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
@@ -68,20 +52,6 @@ def test_a_batch_says_where_the_next_one_begins(cursor, monkeypatch):
     assert [older] == list(DeadLetter.objects.all())
     assert (1, older.finished_at) == purge_dead_letters(cursor, keep=HOUR)[:2]
     assert (0, None) == purge_dead_letters(cursor, keep=HOUR)[:2]
-
-
-def test_a_batch_of_results_begins_at_its_floor(cursor):
-    """As one of dead letters does."""
-    old, older = (
-        make_archived_job(result=1, finished_at=-n * MINUTE) for n in (10, 20)
-    )
-
-    purged = purge_results(cursor, keep=MINUTE, floor=old.finished_at)
-
-    assert (1, old.finished_at) == purged[:2]
-    assert [older.pk] == list(
-        ArchivedJob.objects.filter(result__isnull=False).values_list("pk", flat=True)
-    )
 
 
 def test_a_letter_that_is_being_redriven_is_passed_over(cursor, other_cursor):
@@ -105,15 +75,6 @@ def test_results_are_dropped_and_their_rows_stay(cursor):
         ArchivedJob.objects.values_list("pk", "result")
     )
     assert 0 == purge_results(cursor, keep=MINUTE).rows
-
-
-def test_dropping_results_is_bounded(cursor, monkeypatch):
-    """A batch at a time."""
-    monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
-    for _ in range(3):
-        make_archived_job(result=1, finished_at=-HOUR)
-
-    assert [2, 1, 0] == [purge_results(cursor, keep=MINUTE).rows for _ in range(3)]
 
 
 def test_workers_that_were_killed_are_forgotten(cursor):
@@ -201,39 +162,3 @@ def test_a_workflow_that_is_being_reopened_is_passed_over(cursor, other_cursor):
         assert 2 == purge_workflows(other_cursor, keep=MINUTE).rows
     assert 0 == purge_workflows(other_cursor, keep=MINUTE).rows
     assert [reopened] == workflows()
-
-
-# Workflows that have ended, one a second until now, with so many steps each.
-FILL = """
-WITH w AS (INSERT INTO pgqueue_workflow (name, kind, steps, state, finished_at)
-    SELECT 'w', 'canvas', %(steps)s, 'succeeded', now() - n * interval '1 s'
-      FROM generate_series(1, %(workflows)s) n RETURNING id)
-INSERT INTO pgqueue_step (id, workflow_id, name, kind, after, next, waits, state)
-SELECT nextval('pgqueue_job_id_seq'), w.id, 's', 'step', '{}', '{}', 0, 'succeeded'
-  FROM w, generate_series(1, %(steps)s)
-"""
-
-
-@pytest.mark.parametrize("analysed", ["never", "before", "now"])
-def test_a_purge_reads_what_it_deletes(cursor, analysed):
-    """Among 20,000 workflows with 40,000 steps, along their indexes."""
-    if analysed == "before":
-        cursor.execute(FILL, {"workflows": 1, "steps": 5_000})
-        cursor.execute("ANALYZE pgqueue_workflow, pgqueue_step")
-        cursor.execute("TRUNCATE pgqueue_workflow, pgqueue_step CASCADE")
-    cursor.execute(FILL, {"workflows": 20_000, "steps": 2})
-    if analysed == "now":
-        cursor.execute("ANALYZE pgqueue_workflow, pgqueue_step")
-
-    with cursor.connection.transaction(force_rollback=True):
-        cursor.execute(module.BY_INDEX)
-        cursor.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {module.WORKFLOWS}",
-            {"keep": timedelta(seconds=19_000), "floor": None, "limit": 100},
-        )
-        plan = cursor.fetchone()[0][0]["Plan"]
-
-    read = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-    assert read <= 100 * 20, json.dumps(plan, indent=1)
-    scanned = [node for node in nodes(plan) if node["Node Type"] == "Seq Scan"]
-    assert [] == scanned

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 
-import psycopg
 import pytest
 from django.db.models import F
 from django.db.models.functions import Now
@@ -18,7 +17,6 @@ from django_pgqueue.queues.lease import release, renew, rescue
 from django_pgqueue.queues.queue_limits import (
     claim_limited,
     set_concurrency,
-    set_rate,
 )
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.suspects import claim_suspects
@@ -75,16 +73,6 @@ def test_no_more_are_claimed_than_may_be_at_a_time(cursor):
     again = limited(cursor, concurrency=2)
     assert ([], True, True) == (again.jobs, again.is_short, again.is_full)
     assert third == Job.objects.get(leased_by=None).pk
-
-
-def test_a_queue_that_has_no_more_is_not_short(cursor):
-    """Nor is one that gave all that was asked for."""
-    make_jobs(3, queue="mail")
-    assert not limited(cursor, 1, concurrency=5).is_short
-    dry = limited(cursor, 10, concurrency=5)
-    assert (2, False, False) == (len(dry.jobs), dry.is_short, dry.is_full)
-    exact = limited(cursor, 10, concurrency=3)
-    assert (0, True, True) == (len(exact.jobs), exact.is_short, exact.is_full)
 
 
 @pytest.mark.parametrize("exit_", ["settled", "handed back", "rescued"])
@@ -246,24 +234,6 @@ def test_a_claim_that_is_rolled_back_has_taken_no_place(cursor):
     assert 1 == len(limited(cursor, **said).jobs)
 
 
-def test_another_level_than_read_committed_is_refused(cursor):
-    """Its count would be of before it had the lock."""
-    connection = cursor.connection
-    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-    try:
-        with pytest.raises(ValueError, match=r"needs READ COMMITTED.*repeatable read"):
-            limited(cursor, concurrency=1)
-    finally:
-        connection.isolation_level = None
-
-
-@pytest.mark.parametrize("limit", [0, 2_001])
-def test_a_limit_out_of_range_is_refused(cursor, limit):
-    """As that of any claim is."""
-    with pytest.raises(ValueError, match=f"limit must be from 1 to 2000, not {limit}"):
-        limited(cursor, limit, concurrency=1)
-
-
 # How many in a time -------------------------------------------------------------------
 
 
@@ -284,16 +254,6 @@ def test_a_rate_lets_a_burst_go_and_then_one_by_one(cursor):
     assert 0 == Permit.objects.count()
 
 
-def test_what_was_not_claimed_is_not_taken_from_the_bucket(cursor):
-    """Two of three that might have gone: one is left."""
-    make_jobs(2, queue="mail")
-    said = {"spacing": 60.0, "burst": 3}
-    dry = limited(cursor, **said)
-    assert (2, False) == (len(dry.jobs), dry.is_short)
-    make_jobs(2, queue="mail")
-    assert 1 == len(limited(cursor, **said).jobs)
-
-
 def test_a_job_that_is_taken_over_is_another_start(cursor):
     """It waits for its turn as well, and so does what would go after it."""
     make_jobs(2, queue="mail")
@@ -303,17 +263,6 @@ def test_a_job_that_is_taken_over_is_another_start(cursor):
     assert [] == limited(cursor, **said).jobs
     passes(60)
     assert [lost.id] == [job.id for job in limited(cursor, **said).jobs]
-
-
-def test_a_clock_that_is_put_back_costs_a_burst_at_most(cursor):
-    """A bucket is never emptier than empty."""
-    make_jobs(9, queue="mail")
-    said = {"spacing": 10.0, "burst": 2}
-    limited(cursor, **said)
-    passes(-3600)
-    answer = limited(cursor, **said)
-    assert [] == answer.jobs
-    assert answer.next_seconds <= 10
 
 
 @pytest.mark.parametrize("burst", [1, 4])
@@ -356,36 +305,3 @@ def test_what_an_operator_says_holds_at_once(cursor):
     assert limited(cursor, concurrency=10).is_full
     assert set_concurrency(cursor, "mail", None)
     assert 7 == len(limited(cursor, concurrency=10).jobs)
-
-
-def test_an_operators_rate_comes_with_its_burst(cursor):
-    """That of the settings goes with theirs."""
-    make_jobs(20, queue="mail")
-    assert set_rate(cursor, "mail", 60.0, 2)
-    assert not set_rate(cursor, "mail", 60.0, 2)
-    assert 2 == len(limited(cursor, spacing=0.001, burst=9).jobs)
-    assert set_rate(cursor, "mail", None, None)
-    passes(100_000)
-    assert 9 == len(limited(cursor, spacing=60.0, burst=9).jobs)
-    assert set_rate(cursor, "mail", 60.0, 1)
-    assert [] == limited(cursor).jobs
-
-
-def test_a_queue_without_any_limit_gives_what_it_has(cursor):
-    """An operator has taken away what a worker still goes by."""
-    make_jobs(3, queue="mail")
-    answer = limited(cursor)
-    assert (3, False, False) == (len(answer.jobs), answer.is_short, answer.is_full)
-
-
-def test_while_an_operator_has_the_row_nothing_is_claimed_by_its_rate(
-    cursor, new_cursor
-):
-    """He may be changing it; nobody waits for him."""
-    make_jobs(1, queue="mail")
-    Queue.objects.create(name="mail")
-    other = new_cursor()
-    with other.connection.transaction():
-        set_rate(other, "mail", 0.5, 1)
-        assert limited(cursor, spacing=1.0).is_busy
-    assert 1 == len(limited(cursor, spacing=1.0).jobs)

@@ -18,7 +18,6 @@ from django_pgqueue.queues.settle import Ended, retry
 from tests.harness.factories import make_job, make_jobs
 from tests.harness.waiting import wait_until_blocked
 
-HOUR = timedelta(hours=1)
 LEASE = timedelta(seconds=10)
 
 # Of what a test asks for in seconds: how long it takes itself.
@@ -106,18 +105,6 @@ def test_a_lane_that_ran_dry_is_told_of_its_last_claim(cursor):
 
     passes(60.1)
     paced(1)
-    assert 1 == through(cursor)
-
-
-def test_a_claim_that_nobody_was_told_of_costs_one_turn(cursor):
-    """As when its process died; never one job too many."""
-    paced(2)
-    assert 1 == through(cursor)
-    claim(cursor, queues=["default"], worker="w", limit=100, lease=LEASE)
-    passes(100_000)
-
-    assert 0 == through(cursor)
-    passes(60.1)
     assert 1 == through(cursor)
 
 
@@ -229,49 +216,6 @@ def test_a_lane_whose_bucket_is_full_is_forgotten(cursor):
     assert ["b", "c"] == [*Lane.objects.order_by("pk").values_list("pk", flat=True)]
 
 
-def test_what_was_not_claimed_is_not_forgotten(cursor):
-    """But where none of it is left, after a day."""
-    (job,) = paced(1)
-    assert 1 == through(cursor)
-    passes(2 * lanes.REST_UNCLAIMED.total_seconds())
-    assert (0, "") == lanes.forget(cursor)
-    Job.objects.filter(pk=job).delete()
-    Lane.objects.update(full_at=F("full_at") + lanes.REST_UNCLAIMED)
-    assert (0, "") == lanes.forget(cursor)
-    passes(lanes.REST_UNCLAIMED.total_seconds())
-    assert (1, "") == lanes.forget(cursor)
-
-
-def test_a_lane_that_is_promoted_meanwhile_is_not_forgotten(cursor, other_cursor):
-    """Whoever deletes looks again at what has changed while it waited."""
-    paced(2)
-    assert 1 == through(cursor)
-    claim_all(cursor)
-    passes(60.1 + lanes.REST.total_seconds())
-    with ThreadPoolExecutor() as pool:
-        with other_cursor.connection.transaction():
-            assert 1 == lanes.promote(other_cursor, ["a"]).jobs
-            forgotten = pool.submit(lanes.forget, cursor)
-            wait_until_blocked(other_cursor, cursor)
-        assert (0, "") == forgotten.result()
-    assert 1 == Lane.objects.get().unclaimed
-
-
-def test_without_rates_everything_goes(cursor):
-    """For tests, and for the immediate mode."""
-    paced(3)
-    assert 3 == lanes.promote(cursor, ["a"], paced=False).jobs
-    assert not Lane.objects.exists()
-
-
-def test_the_job_stored_last_says_which_rate(cursor):
-    """Also that there is none any more."""
-    paced(2)
-    assert 1 == through(cursor)
-    make_job(lane="a", lane_capacity=100)
-    assert 2 == through(cursor)
-
-
 @pytest.mark.parametrize(
     "rate",
     [
@@ -288,13 +232,3 @@ def test_a_rate_that_cannot_be_is_refused(db, rate):
     """By the table, whoever writes it."""
     with pytest.raises(IntegrityError, match="pgqueue_job_lane_has_rate"):
         make_job(lane="a", **rate)
-
-
-@pytest.mark.parametrize("spacing", [0.0, float("nan"), -5.0, float("inf")])
-def test_a_rate_that_somebody_has_broken_breaks_no_promotion(cursor, spacing):
-    """It is taken for the nearest that can be; other lanes are let through."""
-    paced(2, lane="broken")
-    Job.objects.update(lane_spacing=spacing, lane_burst=-7)
-    make_job(lane="b")
-
-    assert 2 <= lanes.promote(cursor, ["broken", "b"]).jobs

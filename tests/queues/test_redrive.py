@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from django_pgqueue.models import DeadLetter, Job
-from django_pgqueue.queues import redrive as module
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.redrive import holders, redrive, retry_now
 from tests.harness.factories import LEASE, make_dead_letter, make_job, make_leased_job
@@ -66,31 +65,6 @@ def test_a_redriven_job_keeps_what_it_is(cursor):
     assert values == moved
 
 
-def test_a_redriven_job_leaves_its_times_behind(cursor):
-    """It is due now: it neither waits for its old time nor has expired already."""
-    dead = make_dead_letter(
-        run_after=datetime(2050, 1, 1, tzinfo=UTC),
-        expires_at=datetime(2020, 1, 1, tzinfo=UTC),
-    )
-
-    redrive(cursor, [dead.pk])
-
-    job = Job.objects.due().get()
-    assert (None, None) == (job.run_after, job.expires_at)
-
-
-def test_the_grace_of_an_unknown_task_starts_anew(cursor):
-    """The mark of its first hold is gone; other headers stay."""
-    dead = make_dead_letter(
-        headers={"trace": "t", "pgqueue.unknown_since": "2020-01-01T00:00:00+00:00"}
-    )
-
-    redrive(cursor, [dead.pk])
-
-    noted = {"pgqueue.deliveries_before": dead.deliveries}
-    assert {"trace": "t", **noted} == Job.objects.get().headers
-
-
 def test_a_dead_letter_whose_key_a_live_job_has_stays(cursor):
     """It is named with that job, and the others of the batch go."""
     dead, other = make_dead_letter(dedup_key="k"), make_dead_letter()
@@ -127,17 +101,6 @@ def test_dead_letters_can_be_sent_to_another_queue(cursor):
     assert 2 == Job.objects.filter(queue="repair").count()
 
 
-def test_what_is_no_dead_letter_is_passed_over(cursor):
-    """A live job, one redriven a moment ago, an id that never was."""
-    live, dead = make_job(), make_dead_letter()
-
-    assert [(dead.pk, "default", None, None)] == redrive(
-        cursor, [live.pk, dead.pk, 2**62]
-    )
-    assert [] == redrive(cursor, [dead.pk])
-    assert [] == redrive(cursor, [])
-
-
 def test_two_operators_share_the_letters_without_waiting(cursor, other_cursor):
     """Each letter is moved once."""
     first, second = make_dead_letter(), make_dead_letter()
@@ -151,14 +114,6 @@ def test_two_operators_share_the_letters_without_waiting(cursor, other_cursor):
         [job.id for job in ours],
         [job.id for job in theirs],
     )
-
-
-def test_many_letters_move_in_batches(cursor, monkeypatch):
-    """More ids than one statement takes are all moved."""
-    monkeypatch.setattr(module, "REDRIVE_ROWS_MAX", 3)
-    ids = [make_dead_letter().pk for _ in range(8)]
-
-    assert ids == [job.id for job in redrive(cursor, ids)]
 
 
 def test_redriven_jobs_run_in_the_order_of_their_ids(cursor):

@@ -7,12 +7,10 @@ import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 
 from django_pgqueue.models import DedupCall, Job
-from django_pgqueue.queues.cancel import cancel
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import release
@@ -67,14 +65,6 @@ def test_a_key_has_one_job_however_late_it_is(cursor, other_cursor, new_cursor):
     assert [first.id] == waiting()
 
 
-def test_a_late_job_runs_while_its_callers_have_transactions_open(cursor, other_cursor):
-    """Callers without a pause cannot keep it from running."""
-    first = call(cursor)
-    with other_cursor.connection.transaction():
-        call(other_cursor)
-        assert [first.id] == [job.id for job in claim_all(cursor)]
-
-
 def test_a_call_that_commits_after_its_job_has_started_gets_another_one(
     cursor, other_cursor
 ):
@@ -93,27 +83,6 @@ def test_a_call_that_commits_after_its_job_has_started_gets_another_one(
     assert ([2], "tests.noop", 5) == (job.args, job.task, job.max_attempts)
     assert 'tests.noop "k"' == job.dedup_key == job.queued_key
     assert not DedupCall.objects.exists()
-
-
-def test_a_call_whose_job_still_waits_gets_no_other(cursor, other_cursor):
-    """A queue that is behind does not get a job for each call."""
-    first = call(cursor)
-    with other_cursor.connection.transaction():
-        call(other_cursor)
-
-    assert ["skipped"] == outcomes(cursor)
-    assert [first.id] == waiting()
-    assert [] == outcomes(cursor)
-
-
-def test_a_call_that_rolls_back_asks_for_nothing(cursor, other_cursor):
-    """What it would have stood for is not there."""
-    call(cursor)
-    with other_cursor.connection.transaction(force_rollback=True):
-        call(other_cursor)
-        claim_all(cursor)
-
-    assert [] == repeat_calls(cursor)
 
 
 def test_a_later_call_stands_for_the_earlier_ones(cursor, other_cursor):
@@ -160,18 +129,6 @@ def test_a_call_waits_for_a_key_that_is_taken_and_not_committed(cursor, other_cu
     assert 2 == len(waiting())
 
 
-def test_two_who_make_calls_again_share_them(cursor, other_cursor):
-    """A call that somebody has is passed over."""
-    call(cursor)
-    call(cursor)
-    claim_all(cursor)
-    with other_cursor.connection.transaction():
-        assert ["stored"] == outcomes(other_cursor)
-        assert [] == repeat_calls(cursor)
-
-    assert 1 == len(waiting())
-
-
 def test_what_cannot_be_stored_keeps_no_other_call_waiting(cursor):
     """It stays, and says why."""
     for key in "ab":
@@ -185,46 +142,6 @@ def test_what_cannot_be_stored_keeps_no_other_call_waiting(cursor):
     assert "stored" == told["default"]
     assert told["mail"].startswith("failed: ")
     assert ["mail"] == list(DedupCall.objects.values_list("queue", flat=True))
-
-
-def test_a_call_that_is_refused_asks_for_nothing(cursor):
-    """Its caller is told so by an error."""
-    call(cursor)
-
-    assert "skipped" == call(cursor, conflict="error").conflict
-    assert not DedupCall.objects.exists()
-
-
-def test_a_cancelled_job_takes_its_calls_with_it(cursor, archive_days):
-    """Who cancels the job that a call was told of does not get another one."""
-    first = call(cursor)
-    call(cursor)
-
-    assert [first.id] == cancel(cursor, [first.id]).cancelled
-    assert [] == repeat_calls(cursor)
-
-
-def test_a_period_holds_for_calls_that_are_made_again(cursor):
-    """Within it there is no second job."""
-    call(cursor)
-    period = timedelta(hours=1)
-    assert "skipped" == call(cursor, period=period).conflict
-    claim_all(cursor)
-    assert call(cursor, period=period).conflict is None
-
-    assert ["skipped"] == outcomes(cursor)
-    assert 1 == len(waiting())
-
-
-def test_a_strict_transaction_that_meets_a_late_job_is_not_lost(cursor, other_cursor):
-    """At REPEATABLE READ it does not see that the job has started."""
-    call(cursor)
-    other_cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    assert "skipped" == call(other_cursor).conflict
-    claim_all(cursor)
-    other_cursor.execute("COMMIT")
-
-    assert ["stored"] == outcomes(cursor)
 
 
 class Model:

@@ -9,10 +9,9 @@ import pytest
 
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.operators.filters import of_error
-from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import reprocess
 from django_pgqueue.queues.redrive import redrive
-from django_pgqueue.queues.reprocess import LOOK_ROWS_MAX, START, Floor, look
+from django_pgqueue.queues.reprocess import START, Floor, look
 from tests.harness.factories import make_dead_letter
 
 HOUR = timedelta(hours=1)
@@ -31,16 +30,6 @@ RULE = MappingProxyType(
 )
 
 MARKED = "pgqueue.reprocessed_at"
-
-FILL = """
-INSERT INTO pgqueue_dead_letter (
-    id, task, reason, attempt, deliveries, finished_at, enqueued_at, max_attempts,
-    queue, priority, crashes, args, kwargs, headers, errors)
-SELECT 1000000 + n, 'x', 'exhausted', 5, 5,
-       clock_timestamp() - interval '1 h' - n * interval '1 s', clock_timestamp(), 5,
-       'default', 0, 0, '[]', '{}', '{}', '[{"type": "shop.Refused"}]'
-  FROM generate_series(1, %s) n
-"""
 
 
 def letter(**columns):
@@ -112,33 +101,3 @@ def test_a_letter_that_a_rule_has_redriven_is_not_redriven_again(cursor):
 
     assert 2 == len(redrive(cursor, ids))
     assert {marks[0]} == {job.headers[MARKED] for job in Job.objects.all()}
-
-
-@pytest.mark.parametrize("analysed", [False, True])
-@pytest.mark.parametrize("at_end", [False, True])
-def test_a_look_reads_its_own_rows_alone(cursor, analysed, at_end):
-    """However many dead letters there are, and wherever it begins."""
-    cursor.execute(FILL, [20_000])
-    if analysed:
-        cursor.execute("ANALYZE pgqueue_dead_letter")
-    last = DeadLetter.objects.latest("finished_at")
-    floor = (last.finished_at - MINUTE, last.pk) if at_end else (None, 0)
-    params = {
-        **{name: RULE[name] for name in ("task", "reason", "max_age")},
-        "error": "shop.Gone",
-        "end": None,
-        "ago": RULE["after"],
-        "floor": floor[0],
-        "after_id": floor[1],
-        "limit": LOOK_ROWS_MAX,
-    }
-    with cursor.connection.transaction():
-        limit(cursor, seconds=10, plans=Plans.IN_ORDER)
-        reprocess.sort_no_table(cursor)
-        cursor.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {reprocess.LOOK}", params
-        )
-        plan = cursor.fetchone()[0][0]["Plan"]
-
-    assert (100 if at_end else 1_000) >= plan["Actual Rows"]
-    assert 100 > plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]

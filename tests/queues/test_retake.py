@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import pytest
 
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import release, rescue
-from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.queues.settle import Ended, retry
 from tests.harness.factories import LEASE, make_job, make_leased_job
 from tests.harness.waiting import wait_for
@@ -227,23 +225,3 @@ def test_a_settle_does_not_wait_for_long(cursor, other_cursor):
 
     assert {None} == {*told.values()}
     assert [None, None, "free"] == [keys()[job.pk] for job in jobs]
-
-
-@pytest.mark.usefixtures("archive_days")
-def test_a_superseded_job_goes_on_where_the_archive_has_no_day(cursor):
-    """An attempt that was settled is settled."""
-    job = running()
-    cursor.execute(TAKEN)
-    drop_partition(cursor, datetime.now(UTC).date())
-
-    assert {job.pk: None} == back(cursor, failed(job))
-    assert {None, "k"} == {*keys().values()}
-
-
-def test_the_callers_own_patience_stays_what_it_was(cursor):
-    """In a transaction of his, what he waits for afterwards is his business."""
-    job = running()
-    with cursor.connection.transaction():
-        cursor.execute("SET LOCAL lock_timeout = '7s'")
-        back(cursor, failed(job))
-        assert "7s" == cursor.execute("SHOW lock_timeout").fetchone()[0]

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
-from django.db import IntegrityError, connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.claim import claim
@@ -18,7 +17,6 @@ from django_pgqueue.queues.partitions import (
     drop_partition,
     make_partitions,
 )
-from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import (
     KEPT_COLUMNS,
     Ended,
@@ -178,16 +176,6 @@ def test_the_same_settle_again_changes_nothing(cursor, verb):
 
 
 @every_verb
-def test_an_empty_batch_settles_nothing(cursor, verb):
-    """No jobs, no change, no error."""
-    make_leased_job("a")
-    before = everything()
-
-    assert set() == verb(cursor, worker="a", ended=[])
-    assert before == everything()
-
-
-@every_verb
 def test_a_settle_that_two_connections_send_is_applied_once(
     cursor, other_cursor, new_cursor, verb
 ):
@@ -260,16 +248,6 @@ def test_an_ended_job_says_who_ended_it_when_and_how_long_it_ran(cursor, verb, m
     assert "a" == row.worker
 
 
-@every_move
-def test_a_job_that_never_started_has_no_start(cursor, verb, model):
-    """Settled before its task was called."""
-    job = make_leased_job("a")
-
-    verb(cursor, worker="a", ended=[ended(job)])
-
-    assert model.objects.get(pk=job.pk).started_at is None
-
-
 def test_an_acked_job_is_archived_with_its_result(cursor):
     """A result is JSON; none is NULL, which is not the JSON null."""
     first, second, third = (make_leased_job("a") for _ in range(3))
@@ -290,15 +268,6 @@ def test_an_acked_job_is_archived_with_its_result(cursor):
         ("succeeded", "null"),
         ("succeeded", None),
     ] == cursor.fetchall()
-
-
-def test_an_expired_job_is_archived_as_expired(cursor):
-    """It was claimed, and never ran."""
-    job = make_leased_job("a", expires_at=-SECOND)
-
-    expire(cursor, worker="a", ended=[ended(job)])
-
-    assert ("expired", None) == ArchivedJob.objects.values_list("state", "result").get()
 
 
 def test_a_cancelled_job_is_archived_as_cancelled(cursor):
@@ -344,15 +313,6 @@ def test_each_job_of_a_batch_gets_what_is_its_own(cursor):
     ]
 
 
-def test_an_acked_job_that_had_failed_keeps_its_errors(cursor):
-    """Success at the third attempt does not hide the first two."""
-    job = make_leased_job("a", errors=[{"n": 1}, {"n": 2}])
-
-    ack(cursor, worker="a", ended=[ended(job)])
-
-    assert [{"n": 1}, {"n": 2}] == ArchivedJob.objects.get().errors
-
-
 # Retry -------------------------------------------------------------------------------
 
 
@@ -392,39 +352,6 @@ def test_a_snoozed_job_gets_its_attempt_back(cursor):
     assert (2, 3) == (claimed.attempt, claimed.delivery)
 
 
-def test_an_attempt_is_never_given_back_below_zero(cursor):
-    """A row that an operator has changed does not break the batch."""
-    job = make_leased_job("a", attempt=0, deliveries=1)
-
-    assert {job.pk} == retry(
-        cursor, worker="a", ended=[ended(job, gives_attempt_back=True)]
-    )
-    assert 0 == Job.objects.get(pk=job.pk).attempt
-
-
-def test_a_job_remembers_since_when_its_task_is_unknown(cursor):
-    """The mark is set at the first hold, and kept by later ones and beside headers."""
-    job = make_leased_job("a", headers={"trace": "t"})
-    retry(cursor, worker="a", ended=[ended(job, unknown_task=True)])
-    first = Job.objects.get(pk=job.pk).headers
-    (claimed,) = claim(cursor, queues=["default"], worker="a", limit=1, lease=LEASE)
-    again = Ended(claimed.id, claimed.delivery, unknown_task=True)
-    retry(cursor, worker="a", ended=[again])
-
-    assert first == Job.objects.get(pk=job.pk).headers
-    assert "t" == first["trace"]
-    assert datetime.fromisoformat(first["pgqueue.unknown_since"]) <= clock(cursor)
-
-
-def test_a_retry_of_a_known_task_marks_nothing(cursor):
-    """Headers stay as they were."""
-    job = make_leased_job("a", headers={"trace": "t"})
-
-    retry(cursor, worker="a", ended=[ended(job)])
-
-    assert {"trace": "t"} == Job.objects.get(pk=job.pk).headers
-
-
 def test_a_retry_of_a_job_that_was_asked_to_stop_does_not_wait(cursor):
     """It is due at once, so that a claim finds it and settles it as cancelled."""
     asked = make_leased_job("a", cancel_requested_at=-SECOND)
@@ -456,15 +383,6 @@ def test_a_request_that_commits_while_a_retry_waits_is_seen(
     assert 1 == Job.objects.due().count()
 
 
-def test_a_retried_job_keeps_its_dedup_key(cursor):
-    """It never meets its own key, and nobody else takes it meanwhile."""
-    job = make_leased_job("a", dedup_key="k")
-
-    retry(cursor, worker="a", ended=[ended(job)])
-
-    assert "k" == Job.objects.get(pk=job.pk).dedup_key
-
-
 # Errors are bounded ------------------------------------------------------------------
 
 
@@ -483,22 +401,6 @@ def test_errors_are_bounded_and_the_first_stays(cursor, verb):
     ]
     assert ERRORS_MAX == len(kept)
     assert ["0", "2", "new"] == [kept[n]["message"] for n in (0, 1, -1)]
-
-
-@every_verb
-def test_a_settle_without_an_error_drops_none(cursor, verb):
-    """A snooze or an ack of a job with a full list leaves the list alone."""
-    errors = [{"message": str(n)} for n in range(ERRORS_MAX)]
-    job = make_leased_job("a", errors=errors)
-
-    verb(cursor, worker="a", ended=[ended(job)])
-
-    (kept,) = [
-        row.errors
-        for model in (Job, ArchivedJob, DeadLetter)
-        for row in model.objects.all()
-    ]
-    assert errors == kept
 
 
 # The outcome of a settle is unknown --------------------------------------------------
@@ -529,12 +431,6 @@ def test_a_settle_that_was_not_applied_is_not_claimed_to_be(cursor, make):
     assert set() == applied(cursor, [(make().pk, 1)])
 
 
-def test_a_job_that_is_nowhere_was_not_settled_by_us(cursor):
-    """Deleted by an operator; and an empty question has an empty answer."""
-    assert set() == applied(cursor, [(2**62, 1)])
-    assert set() == applied(cursor, [])
-
-
 @every_verb
 def test_a_commit_that_is_still_on_its_way_is_waited_for(
     cursor, other_cursor, new_cursor, verb
@@ -548,43 +444,6 @@ def test_a_commit_that_is_still_on_its_way_is_waited_for(
             answer = pool.submit(applied, other_cursor, [(job.pk, 1)])
             wait_until_blocked(new_cursor(), other_cursor)
         assert {job.pk} == answer.result()
-
-
-@every_verb
-def test_a_statement_that_rolls_back_on_its_way_was_not_applied(
-    cursor, other_cursor, new_cursor, verb
-):
-    """Then the settle is sent again, and wins."""
-    job = make_leased_job("a")
-
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction(force_rollback=True):
-            verb(cursor, worker="a", ended=[ended(job)])
-            answer = pool.submit(applied, other_cursor, [(job.pk, 1)])
-            wait_until_blocked(new_cursor(), other_cursor)
-        assert set() == answer.result()
-
-    assert {job.pk} == verb(cursor, worker="a", ended=[ended(job)])
-
-
-def test_one_question_tells_applied_and_lost_settles_apart(cursor):
-    """The answer is by id, over all tables at once."""
-    acked, lost, dead = (make_leased_job("a") for _ in range(3))
-    ack(cursor, worker="a", ended=[ended(acked)])
-    dead_letter(cursor, worker="a", ended=[ended(dead)])
-
-    assert {acked.pk, dead.pk} == applied(
-        cursor, [(job.pk, 1) for job in (acked, lost, dead)]
-    )
-
-
-def test_a_dead_letter_that_was_redriven_at_once_was_applied(cursor):
-    """The operator was faster than our question."""
-    job = make_leased_job("a")
-    dead_letter(cursor, worker="a", ended=[ended(job)])
-    redrive(cursor, [job.pk])
-
-    assert {job.pk} == applied(cursor, [(job.pk, 1)])
 
 
 # Beside other writers ----------------------------------------------------------------
@@ -655,28 +514,6 @@ def test_a_missing_partition_is_made_and_the_settle_repeated(
     assert {job.pk} == verb(cursor, worker="a", ended=[ended(job)])
 
 
-@pytest.mark.usefixtures("no_partition_for_today")
-def test_on_the_connection_of_django_a_missing_partition_is_an_integrity_error():
-    """Its SQLSTATE, 23514, tells it from others."""
-    job = make_leased_job("a")
-
-    with (
-        pytest.raises(IntegrityError) as raised,
-        connection.cursor() as cursor,
-    ):
-        ack(cursor, worker="a", ended=[ended(job)])
-
-    assert "23514" == raised.value.__cause__.sqlstate
-
-
-@pytest.mark.usefixtures("no_partition_for_today")
-def test_dead_letters_need_no_partition(cursor):
-    """A job can give up whatever the archive looks like."""
-    job = make_leased_job("a")
-
-    assert {job.pk} == dead_letter(cursor, worker="a", ended=[ended(job)])
-
-
 # A note to what was acked before it ran ----------------------------------------------
 
 
@@ -720,16 +557,3 @@ def test_a_note_is_fenced(cursor):
     assert set() == note(cursor, worker="a", ended=[Ended(live.pk, 1, error=failure)])
     assert set() == note(cursor, worker="a", ended=[])
     assert before == everything()
-
-
-def test_notes_are_bounded(cursor):
-    """As the errors of every settle are."""
-    archived = make_archived_job(
-        worker="a", errors=[{"message": str(n)} for n in range(ERRORS_MAX)]
-    )
-
-    note(cursor, worker="a", ended=[Ended(archived.pk, 1, error=error("new"))])
-
-    errors = ArchivedJob.objects.get().errors
-    assert ERRORS_MAX == len(errors)
-    assert ["0", "2", "new"] == [errors[n]["message"] for n in (0, 1, -1)]

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.queues import stats as module
 from django_pgqueue.queues.pause import pause
-from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.queues.stats import queue_stats
 from tests.harness.factories import (
     make_dead_letter,
     make_job,
@@ -65,11 +64,6 @@ def test_of_those_that_are_ready_it_tells_which_wait_to_run_alone(cursor):
     ]
 
 
-def test_a_queue_without_anything_has_zeros(cursor):
-    """It was asked for by name."""
-    assert QueueStats(name="nowhere") == one(cursor, "nowhere")
-
-
 def test_all_queues_are_those_with_a_job_a_dead_letter_or_a_row(cursor):
     """Each once, in the order of names."""
     make_job(queue="b", priority=1)
@@ -83,11 +77,6 @@ def test_all_queues_are_those_with_a_job_a_dead_letter_or_a_row(cursor):
     assert [("a", 0, 0), ("b", 2, 1), ("c", 0, 1)] == [
         (stats.name, stats.ready, stats.dead) for stats in found
     ]
-
-
-def test_an_empty_installation_has_no_queues(cursor):
-    """Nor have no names."""
-    assert ([], []) == (queue_stats(cursor), queue_stats(cursor, []))
 
 
 def test_a_paused_queue_says_who_and_why(cursor):
@@ -123,23 +112,3 @@ def test_counts_stop_at_the_limit(cursor):
     )
     assert (True, False) == (default.is_partial, mail.is_partial)
     assert 3 == mail.ready
-
-
-def test_with_many_queues_each_is_counted_less_far(cursor, monkeypatch):
-    """So that all of them together stay within a limit."""
-    monkeypatch.setattr(module, "ROWS_MAX", 40)
-    monkeypatch.setattr(module, "COUNT_MIN", 3)
-    for name in "abcd":
-        make_jobs(20, queue=name)
-
-    assert [10] * 4 == [stats.ready for stats in queue_stats(cursor)]
-    assert 20 == one(cursor, "a").ready
-    many = queue_stats(cursor, ["a", *(f"q{n}" for n in range(30))])
-    assert (3, 3) == (many[0].ready, many[0].count_max)
-
-
-@pytest.mark.parametrize("count_max", [0, -1])
-def test_a_limit_below_one_is_refused(cursor, count_max):
-    """It would count nothing and say so of everything."""
-    with pytest.raises(ValueError, match=f"must be 1 or more, not {count_max}"):
-        queue_stats(cursor, count_max=count_max)

@@ -10,17 +10,12 @@ from django.db.models.functions import Now
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.suspects import (
-    CLAIM_SUSPECTS,
     CROWD_MAX,
-    WAITING,
     Waiting,
     claim_suspects,
     waiting,
 )
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
-from tests.queues.test_plans import explain
-
-BACKLOG = "INSERT INTO pgqueue_job (task) SELECT 'noop' FROM generate_series(1, 20000)"
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -66,14 +61,6 @@ def test_the_longest_due_goes_first_and_alone(cursor):
     ]
 
 
-def test_of_a_queue_that_is_not_served_none_is_taken(cursor):
-    """Its own workers take it."""
-    make_job(queue="other", runs_alone=True)
-
-    assert [] == take(cursor)
-    assert 1 == len(take(cursor, queues=["default", "other"]))
-
-
 def test_two_workers_take_two_suspects(cursor, other_cursor):
     """What one of them has locked the other passes over."""
     first, second = make_jobs(2, runs_alone=True)
@@ -104,13 +91,6 @@ def test_a_large_crowd_is_run_by_halves(cursor, other_cursor):
     assert 51 == len(take(cursor))
 
 
-def test_a_half_is_no_larger_than_what_can_run_at_once(cursor):
-    """What is left is taken next."""
-    make_jobs(101, runs_alone=True, crashes=1, errors=lost(100))
-
-    assert 8 == len(take(cursor, limit=8))
-
-
 @pytest.mark.parametrize(
     "errors",
     [
@@ -130,15 +110,6 @@ def test_whoever_has_no_known_crowd_runs_alone(cursor, errors):
     assert 1 == len(take(cursor))
 
 
-def test_a_lapsed_lease_of_a_suspect_counts_as_of_any_job(cursor):
-    """Its process was lost with its host."""
-    make_leased_job("gone", runs_alone=True, crashes=1, visible_at=-SECOND)
-
-    (claimed,) = take(cursor)
-
-    assert (2, "lease_expired") == (claimed.crashes, claimed.last_error)
-
-
 def test_what_waits_is_counted_by_queue_without_paused_ones(cursor):
     """Jobs that run, that wait for their time, and others are left out."""
     make_jobs(3, runs_alone=True)
@@ -150,26 +121,3 @@ def test_what_waits_is_counted_by_queue_without_paused_ones(cursor):
     make_job()
 
     assert [Waiting("default", 3), Waiting("mail", 2)] == waiting(cursor)
-
-
-@pytest.mark.parametrize(
-    "statement,params",
-    [
-        (WAITING, {"limit": 10}),
-        (
-            CLAIM_SUSPECTS,
-            {"queues": ["default"], "worker": "a", "limit": 10, "lease": LEASE},
-        ),
-    ],
-)
-def test_a_backlog_is_not_walked_for_a_few_suspects(
-    cursor, unanalysed, statement, params
-):
-    """An index holds them alone, and a planner that knows nothing takes it."""
-    cursor.execute(BACKLOG)
-    make_jobs(2, runs_alone=True)
-
-    plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
-
-    assert "pgqueue_job_alone" in str(plan)
-    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 
 import psycopg
@@ -12,7 +12,6 @@ from django.db import connections
 
 from django_pgqueue.models import TaskSpan
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.queues import task_spans as module
 from django_pgqueue.queues.task_spans import KEPT, Counted, add, charts, purge
 from django_pgqueue.queues.time_buckets import BUCKETS, place_of
 from tests.harness.factories import make_task_span
@@ -121,16 +120,6 @@ def test_a_locked_row_keeps_nobody_for_long(cursor, new_link, new_cursor):
     assert not TaskSpan.objects.filter(task="a").exists()
 
 
-def test_hostile_names_are_names(new_link):
-    """They are sent within the statement, quoted."""
-    names = ["a'b", 'a"b', "a\\b", "{a,b}", "%s %(ids)s", "e\u0301\N{SNOWMAN}", "a;--"]
-
-    add(new_link(), {(name, name): Counted(succeeded=1) for name in names})
-
-    found = TaskSpan.objects.filter(seconds=60).values_list("queue", "task")
-    assert {(name, name) for name in names} == set(found)
-
-
 # Reading -----------------------------------------------------------------------------
 
 
@@ -212,36 +201,6 @@ def test_points_of_one_queue_or_task_has_no_others(db):
         ]
 
 
-def test_nothing_before_or_after_is_counted(db):
-    """But for the beginning of the first span."""
-    make_task_span(2 * HOUR, succeeded=1)
-    make_task_span(90 * MINUTE, succeeded=2)
-    make_task_span(10 * MINUTE, succeeded=4)
-    with connections["default"].cursor() as cursor:
-        until = clock(cursor) - HOUR
-        found = charts(cursor, until - 45 * MINUTE, until)
-
-    assert 2 == sum(point.succeeded for point in found.points)
-    assert {("default", "tests.noop"): 2} == {
-        pair: counted.succeeded for pair, counted in found.totals.items()
-    }
-
-
-def test_a_time_that_is_long_ago_is_told_by_what_is_kept_of_it(db):
-    """An hour of yesterday in ten minutes; what is older than all, as empty."""
-    make_task_span(DAY, 600, succeeded=3)
-    with connections["default"].cursor() as cursor:
-        now = clock(cursor)
-        yesterday = charts(cursor, now - DAY - HOUR, now - DAY + HOUR)
-        gone = charts(cursor, now - 400 * DAY, now - 399 * DAY, points=24)
-
-    assert (600, 3) == (
-        yesterday.width_seconds,
-        sum(point.ended for point in yesterday.points),
-    )
-    assert (3_600, 0) == (gone.width_seconds, sum(p.ended for p in gone.points))
-
-
 def test_totals_are_by_queue_and_task(db):
     """Each with its own percentiles; also of those whose points are not asked for."""
     make_task_span(MINUTE, queue="a", task="x", dead=1, runs=times(1.0))
@@ -259,22 +218,6 @@ def test_totals_are_by_queue_and_task(db):
     assert (7, None) == (found["b", "x"].failed, found["b", "x"].wait_p50)
 
 
-def test_a_period_that_ends_when_it_begins_is_refused():
-    """No statement is sent."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-
-    with pytest.raises(ValueError, match=r"until must be after since, 2026-01-01"):
-        charts(None, at, at)
-
-
-def test_charts_without_points_is_refused():
-    """No statement is sent."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-
-    with pytest.raises(ValueError, match="points must be 1 or more, not 0"):
-        charts(None, at, at + HOUR, points=0)
-
-
 # The purge ---------------------------------------------------------------------------
 
 
@@ -288,12 +231,3 @@ def test_spans_go_when_they_were_kept_for_their_time(cursor):
     assert len(KEPT) == purge(cursor)
     assert {"young"} == set(TaskSpan.objects.values_list("task", flat=True))
     assert 0 == purge(cursor)
-
-
-def test_a_purge_takes_a_batch_at_most(cursor, monkeypatch):
-    """The caller pauses in between."""
-    monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
-    for n in range(5):
-        make_task_span(4 * HOUR + n * MINUTE)
-
-    assert [2, 2, 1, 0] == [purge(cursor) for _ in range(4)]

@@ -7,15 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from psycopg.errors import SerializationFailure
 
 from django_pgqueue.models import DedupWindow, Job
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.queues import unique
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.purge import purge_dedup_windows
-from django_pgqueue.queues.settle import Ended, ack, dead_letter
+from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.unique import (
     Dedup,
     Stored,
@@ -82,14 +80,6 @@ def test_a_long_key_is_hashed(cursor):
     assert [255, 255] == [len(key) for key in keys]
 
 
-def test_a_key_of_an_array_cannot_be_read(cursor):
-    """It stands for all arguments, which not everybody may see."""
-    key = key_of(cursor, "shop.send", '[{"password": "hunter2"}]')
-
-    assert "hunter2" not in key
-    assert key.startswith("shop.send ")
-
-
 # Skip ---------------------------------------------------------------------------------
 
 
@@ -100,16 +90,6 @@ def test_the_second_call_is_told_of_the_first_ones_job(cursor):
     assert Stored(first.id, None) == first
     assert Stored(first.id, "skipped") == store(cursor)
     assert [(first.id, KEY)] == list(Job.objects.values_list("pk", "dedup_key"))
-
-
-def test_keys_of_two_tasks_never_meet(cursor):
-    """The task is part of the key."""
-    other = Placement(
-        queue="default", task="tests.other", headers="{}", priority=0, max_attempts=5
-    )
-    store(cursor)
-
-    assert store(cursor, placement=other).conflict is None
 
 
 def test_a_queued_key_is_free_once_a_worker_has_the_job(cursor):
@@ -129,15 +109,6 @@ def test_a_running_key_is_held_until_the_job_has_ended(cursor):
     assert Stored(first.id, "skipped") == store(cursor, hold="queued|running")
 
     ack(cursor, worker="worker", ended=[Ended(first.id, 1)])
-
-    assert store(cursor, hold="queued|running").conflict is None
-
-
-def test_a_dead_letter_frees_its_key(cursor):
-    """Whoever gave up keeps nobody out."""
-    first = store(cursor, hold="queued|running")
-    claim_all(cursor)
-    dead_letter(cursor, worker="worker", ended=[Ended(first.id, 1, reason="exhausted")])
 
     assert store(cursor, hold="queued|running").conflict is None
 
@@ -190,17 +161,6 @@ def test_a_job_that_stands_for_a_call_starts_after_its_commit(cursor, other_curs
     assert [first.id] == [job.id for job in claim_all(cursor)]
 
 
-def test_a_late_job_that_nobody_locks_keeps_its_key(cursor, other_cursor):
-    """A queue that is behind does not get a job for each call."""
-    first = store(cursor)
-    cursor.execute(
-        "UPDATE pgqueue_job SET visible_at = clock_timestamp() - interval '1 h'"
-    )
-    with other_cursor.connection.transaction():
-        assert Stored(first.id, "skipped") == store(other_cursor, locks=True)
-    assert Stored(first.id, "skipped") == store(cursor)
-
-
 def test_callers_that_meet_the_same_jobs_do_not_wait_for_each_other(
     cursor, other_cursor
 ):
@@ -238,31 +198,6 @@ def test_a_caller_that_meets_a_claim_stores_another_job(
     assert (None, True) == (second.result(10).conflict, second.result().id > first.id)
 
 
-def test_a_replacement_that_meets_a_claim_is_a_job_of_its_own(
-    cursor, other_cursor, new_cursor, in_thread
-):
-    """The job that starts has read its arguments; the last ones still run."""
-    store(cursor, conflict="replace", args="[1]")
-    with other_cursor.connection.transaction():
-        (claimed,) = claim_all(other_cursor)
-        second = in_thread(store, cursor, conflict="replace", args="[2]")
-        wait_until_blocked(new_cursor(), cursor)
-
-    assert ("[1]", None) == (claimed.args, second.result(10).conflict)
-    assert [2] == Job.objects.get(pk=second.result().id).args
-
-
-def test_a_strict_transaction_is_told_to_run_again(cursor, other_cursor):
-    """At REPEATABLE READ it cannot see who has taken the key since it began."""
-    cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    cursor.execute("SELECT count(*) FROM pgqueue_job")
-    store(other_cursor)
-
-    with pytest.raises(SerializationFailure, match="could not serialize"):
-        store(cursor)
-    cursor.execute("ROLLBACK")
-
-
 # Replace, reschedule ------------------------------------------------------------------
 
 
@@ -288,24 +223,6 @@ def test_replace_gives_the_waiting_job_the_last_arguments(cursor):
     assert after.expires_at is not None
     for column in ("visible_at", "run_after", "enqueued_at", "priority"):
         assert getattr(before, column) == getattr(after, column), column
-
-
-def test_a_replaced_job_in_back_off_starts_its_attempts_anew(cursor):
-    """Its failures were those of other arguments; its deliveries stay, and count."""
-    job = make_job(
-        dedup_key=KEY,
-        queued_key=KEY,
-        attempt=4,
-        deliveries=4,
-        visible_at=MINUTE,
-        headers={"pgqueue.deliveries_before": 1, "trace": "old"},
-    )
-
-    store(cursor, conflict="replace", args="[2]")
-
-    after = Job.objects.get()
-    assert (0, 4, job.visible_at) == (after.attempt, after.deliveries, after.visible_at)
-    assert {"pgqueue.deliveries_before": 1, "pgqueue.edits": 1} == after.headers
 
 
 def test_reschedule_gives_the_waiting_job_the_calls_time(cursor):
@@ -358,15 +275,6 @@ def first_moment():
     return Now()
 
 
-def test_a_job_that_outlives_its_period_keeps_others_out(cursor):
-    """The period is a further bound, and the key the first one."""
-    first = store(cursor, period=MINUTE)
-    DedupWindow.objects.update(until=first_moment())
-
-    assert Stored(first.id, "skipped") == store(cursor, period=MINUTE)
-    assert [(first.id, 1)] == list(DedupWindow.objects.values_list("job_id", "jobs"))
-
-
 def test_a_throttle_lets_so_many_through(cursor):
     """None of them has a key; those who come too late are told of the last one."""
     told = [store(cursor, hold=None, period=MINUTE, jobs=2) for _ in range(4)]
@@ -374,16 +282,6 @@ def test_a_throttle_lets_so_many_through(cursor):
     assert [None, None, "throttled", "throttled"] == [t.conflict for t in told]
     assert [told[1].id] * 2 == [t.id for t in told[2:]]
     assert [None, None] == list(Job.objects.values_list("dedup_key", flat=True))
-
-
-def test_a_period_rolls_back_with_its_job(cursor, other_cursor, new_cursor, in_thread):
-    """The caller who waited for it is the first one then."""
-    with other_cursor.connection.transaction(force_rollback=True):
-        store(other_cursor, hold=None, period=MINUTE)
-        second = in_thread(store, cursor, hold=None, period=MINUTE)
-        wait_until_blocked(new_cursor(), cursor)
-
-    assert second.result(10).conflict is None
 
 
 def test_two_first_callers_of_a_period_make_one_job(
@@ -489,20 +387,6 @@ def test_items_of_one_key_meet_in_their_order(cursor, conflict, said, kept):
 
     assert [None, said, said] == [t.conflict for t in told]
     assert [kept] == Job.objects.get().args
-
-
-def test_a_bulk_of_several_statements_is_answered_as_one(cursor, monkeypatch):
-    """Each item with its own key; or all with the one of the call."""
-    monkeypatch.setattr(unique, "UNIQUE_ROWS_MAX", 2)
-    told = store_many(cursor, ["e", "d", "c", "b", "a", "e"])
-    one_key = Dedup(hold="queued", conflict="skip", by='"one"')
-    items = [Items("[]", 1)] * 5
-    again = store_unique_many(cursor, PLACEMENT, one_key, items, locks=False)
-
-    assert [*[None] * 5, "skipped"] == [t.conflict for t in told]
-    args = dict(Job.objects.values_list("pk", "args"))
-    assert [[key] for key in "edcbae"] == [args[t.id] for t in told]
-    assert [None, *["skipped"] * 4] == [t.conflict for t in again]
 
 
 def test_two_bulks_of_the_same_keys_cannot_deadlock(new_cursor, in_thread):

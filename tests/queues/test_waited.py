@@ -6,9 +6,7 @@ import pytest
 from django.db import connection, transaction
 
 from django_pgqueue.postgres.wake import listen
-from django_pgqueue.queues import waited
 from django_pgqueue.queues.waited import (
-    HINT,
     announce,
     channel,
     ids_of,
@@ -20,8 +18,6 @@ from tests.app.tasks import noop
 from tests.harness.notices import heard_until_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-ID_MAX = 2**63 - 1
 
 
 @pytest.fixture
@@ -40,25 +36,6 @@ def test_an_announcement_is_for_workers_and_an_end_is_not(heard, told, other_cur
     assert ({1, 22}, {22}) == (ids_of("!wait:1,22"), ids_of("22"))
 
 
-def test_many_ids_take_several_notifications(heard, other_cursor):
-    """Each has less than the 8,000 bytes that the server takes."""
-    ids = range(ID_MAX - 1_000, ID_MAX)
-    announce(other_cursor, ids)
-
-    payloads = heard()
-    assert 3 == len(payloads)
-    assert set(ids) == set().union(*map(ids_of, payloads))
-    assert waited.PAYLOAD_BYTES_MAX >= max(map(len, payloads))
-
-
-@pytest.mark.parametrize(
-    "payload", ["", HINT, f"{HINT}one", "1,,2", "1;2", "x" * 7_999]
-)
-def test_what_a_stranger_sends_has_no_ids(payload):
-    """Anybody may notify anything."""
-    assert set() == ids_of(payload)
-
-
 def test_a_cancelled_job_is_told_of_after_the_commit(told):
     """And what had ended already is not."""
     jobs = [noop.delay().id for _ in range(3)]
@@ -69,15 +46,6 @@ def test_a_cancelled_job_is_told_of_after_the_commit(told):
         before = told()
 
     assert ([], [",".join(map(str, jobs[1:]))]) == (before, told())
-
-
-def test_of_many_cancelled_jobs_the_first_are_told(told, monkeypatch):
-    """Who waits for another finds it by looking."""
-    monkeypatch.setattr(waited, "CANCELLED_IDS_MAX", 2)
-    with transaction.atomic():
-        tell_after_commit(connection, [1, 2, 3])
-
-    assert ["1,2"] == told()
 
 
 def test_no_end_is_told_inside_of_a_transaction_by_hand(told):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
 
 from django_pgqueue.models import Alert, Lane, Queue
 from django_pgqueue.models.columns import CLOCK
@@ -17,7 +16,6 @@ from tests.harness.factories import (
     make_dead_letter,
     make_group,
     make_job,
-    make_jobs,
     make_leased_job,
     make_position,
     make_schedule,
@@ -130,21 +128,6 @@ def test_sagas_that_wait_for_nobody_are_not_said(look, cursor):
     assert [] == look()
 
 
-def test_what_comes_back_begins_anew(look):
-    """With a time of its own."""
-    first = make_dead_letter(task="t")
-    look()
-    began = Alert.objects.get().began_at
-    first.delete()
-    assert [("new_dead_letters", "t", "ends")] == look()
-    make_dead_letter(task="t")
-
-    assert [("new_dead_letters", "t", "begins")] == look()
-    alert = Alert.objects.get()
-    assert alert.began_at > began
-    assert alert.ended_at is None
-
-
 def test_nothing_that_a_job_says_is_said(look, log):
     """Neither arguments nor messages: the log of a server is read by others."""
     make_dead_letter(
@@ -179,14 +162,6 @@ def test_what_waits_on_purpose_is_no_alert(look):
     assert [] == look()
 
 
-def test_a_pause_that_is_over_is_none(look):
-    """It may have ended while nobody lives who would take the jobs."""
-    Queue.objects.create(name="mail", paused_at=CLOCK, paused_until=CLOCK - MINUTE)
-    make_job(queue="mail", visible_at=-HOUR)
-
-    assert [("unclaimed_jobs", "mail", "begins")] == look()
-
-
 @pytest.mark.parametrize(
     "queues, silent, living",
     [("[]", 0, 1), ('["mail"]', 0, 1), ('["bank"]', 0, 0), ("[]", 3600, 0)],
@@ -219,15 +194,6 @@ def test_a_lapsed_lease_is_said_by_plain_sql_until_a_worker_takes_it(cursor, log
 # Who looks ----------------------------------------------------------------------------
 
 
-def test_one_looks_at_a_time(cursor, other_cursor):
-    """Another call returns at once, and says nothing."""
-    make_dead_letter()
-    with cursor.connection.transaction():
-        assert 1 == len(watch.look(cursor))
-        assert [] == watch.look(other_cursor)
-    assert [] == watch.look(other_cursor)
-
-
 def test_others_hear_of_it_after_the_commit(cursor, other_cursor, look):
     """By one NOTIFY, however much there is; of nothing, by none."""
     name = channel(other_cursor)
@@ -258,17 +224,6 @@ def test_what_was_said_since_a_moment_is_read_by_whoever_was_away(cursor):
 # Bounds -------------------------------------------------------------------------------
 
 
-def test_a_look_has_at_most_so_many_lines(look, log):
-    """One more says how many others there are; their rows are there."""
-    for number in range(25):
-        make_dead_letter(task=f"t{number}")
-
-    assert 25 == len(look())
-    assert 21 == len(log)
-    assert "5 more alerts have changed" in log[-1][1]
-    assert 25 == Alert.objects.count()
-
-
 def test_alerts_that_are_over_are_forgotten_after_a_week(look):
     """Those that stand are kept."""
     make_dead_letter(task="stands")
@@ -280,30 +235,3 @@ def test_alerts_that_are_over_are_forgotten_after_a_week(look):
     look()
 
     assert ["new_dead_letters:stands"] == [*Alert.objects.values_list("pk", flat=True)]
-
-
-@pytest.mark.parametrize("analysed", [False, True])
-def test_a_look_costs_the_same_in_any_table(cursor, analysed):
-    """It reads the oldest rows of each band, and no others."""
-    make_jobs(1, queue="mail", visible_at=-HOUR)
-    watch.look(cursor)
-    if analysed:
-        cursor.execute("ANALYZE pgqueue_job")
-    cursor.execute(
-        "INSERT INTO pgqueue_job (task, queue, visible_at)"
-        " SELECT 'x', 'mail', clock_timestamp() - interval '1 h'"
-        " FROM generate_series(1, 20000)"
-    )
-    cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {watch.LOOK}")
-    plan = cursor.fetchone()[0][0]["Plan"]
-
-    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 400
-
-
-def test_a_look_rolls_back_with_its_caller(cursor, look):
-    """What nobody was told of is said by the next one."""
-    make_dead_letter(task="t")
-    with transaction.atomic(), cursor.connection.transaction(force_rollback=True):
-        watch.look(cursor)
-
-    assert [("new_dead_letters", "t", "begins")] == look()

@@ -10,7 +10,6 @@ import pytest
 
 from django_pgqueue.models import Worker
 from django_pgqueue.queues.workers import forget, heartbeat, lead, register
-from tests.harness.factories import make_job
 from tests.harness.waiting import wait_for
 
 TERM = timedelta(seconds=30)
@@ -51,17 +50,6 @@ def test_a_worker_writes_who_it_is(cursor):
         worker.leader_until,
     )
     assert worker.started_at <= worker.heartbeat_at
-
-
-def test_a_worker_that_registers_again_is_only_heard(cursor):
-    """As after a reconnect: no error, and its start stays what it was."""
-    add_worker(cursor, "a")
-    first = Worker.objects.get()
-    add_worker(cursor, "a")
-
-    again = Worker.objects.get()
-    assert first.started_at == again.started_at
-    assert first.heartbeat_at < again.heartbeat_at
 
 
 def test_a_heartbeat_says_whether_the_row_is_still_there(cursor):
@@ -116,11 +104,6 @@ def test_a_leader_that_stopped_is_succeeded_at_once(cursor):
     assert try_to_lead(cursor, "b")
 
 
-def test_a_worker_without_a_row_cannot_lead(cursor):
-    """It registers first."""
-    assert not try_to_lead(cursor, "unknown")
-
-
 @pytest.mark.parametrize("_round", range(5))
 def test_of_eight_that_ask_at_once_one_leads(cursor, new_cursor, _round):
     """The others are told no without waiting."""
@@ -142,16 +125,3 @@ def test_of_eight_that_ask_at_once_one_leads(cursor, new_cursor, _round):
     assert leaders == list(
         Worker.objects.exclude(leader_until=None).values_list("name", flat=True)
     )
-
-
-def test_an_open_election_makes_nobody_wait(cursor, other_cursor):
-    """A worker that hangs in the middle of it holds up no other loop."""
-    for name in ("a", "b"):
-        add_worker(cursor, name)
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        assert lead(cursor, name="a", term=TERM)
-        assert not try_to_lead(other_cursor, "b")
-        assert heartbeat(other_cursor, name="b")
-        make_job()
