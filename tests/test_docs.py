@@ -46,9 +46,7 @@ from django_pgqueue.models import (
     Worker,
     Workflow,
 )
-from django_pgqueue.models.archived_job import ArchivedState
-from django_pgqueue.models.dead_letter import Reason
-from django_pgqueue.models.job import LiveState
+from django_pgqueue.models.job import ArchivedState, LiveState, Reason
 from django_pgqueue.models.workflow import StepState, WorkflowState
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.options.table import OF_SETTINGS

@@ -21,7 +21,7 @@ from django_pgqueue.admin.filter_form import (
 from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import ArchivedJob
-from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.models.job import ArchivedState
 from django_pgqueue.operators.filters import JOBS, Meaning
 
 

@@ -31,7 +31,7 @@ from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Failure
 from django_pgqueue.models.bulk_act import BulkVerb
-from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.models.job import Reason
 from django_pgqueue.operators.error_groups import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset

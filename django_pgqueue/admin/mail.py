@@ -27,7 +27,7 @@ from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
 from django_pgqueue.conf import MAIL_TASK, get_settings
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.models.job import ArchivedState
 from django_pgqueue.operators import human
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.tasks.payload import READING_FAILS, decode_value, encode_value

@@ -40,7 +40,7 @@ from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
-from django_pgqueue.models.pipeline_run import RunState
+from django_pgqueue.models.pipeline import RunState
 from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
 
 if TYPE_CHECKING:

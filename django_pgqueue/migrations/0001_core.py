@@ -2,7 +2,7 @@
 
 import django.db.models.functions.comparison
 import django_pgqueue.models.columns
-import django_pgqueue.models.task_span
+import django_pgqueue.models.monitoring
 from django.db import migrations, models
 
 from ._sql import create_functions, run_file
@@ -234,8 +234,8 @@ class Migration(migrations.Migration):
                 ('expired', models.BigIntegerField(verbose_name='expired')),
                 ('wait_seconds', models.FloatField(verbose_name='wait seconds')),
                 ('run_seconds', models.FloatField(verbose_name='run seconds')),
-                ('waits', django_pgqueue.models.task_span.CountArray(verbose_name='waits')),
-                ('runs', django_pgqueue.models.task_span.CountArray(verbose_name='runs')),
+                ('waits', django_pgqueue.models.monitoring.CountArray(verbose_name='waits')),
+                ('runs', django_pgqueue.models.monitoring.CountArray(verbose_name='runs')),
             ],
             options={
                 'verbose_name': 'span of a task',

@@ -1,4 +1,4 @@
-"""A job that is waiting, running or parked."""
+"""Jobs and where they end: the queue, the archive, and the dead letters."""
 
 from __future__ import annotations
 
@@ -227,5 +227,101 @@ class Job(JobColumns):
                 name="pgqueue_job_dedup_key",
                 fields=["dedup_key"],
                 condition=Q(dedup_key__isnull=False),
+            ),
+        ]
+
+
+class ArchivedState(models.TextChoices):
+    """How an archived job ended."""
+
+    SUCCEEDED = "succeeded", _("succeeded")
+    CANCELLED = "cancelled", _("cancelled")
+    EXPIRED = "expired", _("expired")
+
+
+class ArchivedJob(JobColumns):
+    """
+    A row exists from the settle of a job until its day is older than the retention.
+
+    The table is partitioned by the day (UTC) of finished_at, so that retention drops
+    whole days. The primary key in the database is (id, finished_at), because a
+    partitioned table needs its partition column there; ids are unique all the same,
+    since only one settle of a job can win.
+    """
+
+    id = models.BigIntegerField(_("id"), primary_key=True)
+    state = models.CharField(_("state"), max_length=9, choices=ArchivedState.choices)
+    result: models.JSONField[Any, Any] = models.JSONField(
+        _("result"), null=True, blank=True
+    )
+    # NULL: it never started (expired or cancelled before).
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"))
+    # The worker that settled it; its row in pgqueue_worker may be long gone.
+    worker = models.CharField(_("worker"), max_length=100, null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_archived_job"
+        verbose_name = _("archived job")
+        verbose_name_plural = _("archived jobs")
+        default_permissions = ("view",)
+        indexes = [
+            # Serves the dropping of results past RESULT_TTL_SECONDS.
+            models.Index(
+                fields=["finished_at"],
+                name="pgqueue_archived_job_result",
+                condition=models.Q(result__isnull=False),
+            ),
+        ]
+
+
+class Reason(models.TextChoices):
+    """Why a job became a dead letter."""
+
+    REJECTED = "rejected", _("rejected by the task")
+    EXHAUSTED = "exhausted", _("attempts used up")
+    TIMEOUT = "timeout", _("ran longer than its timeout")
+    LEASE_EXPIRED = "lease_expired", _("lease ran out too often")
+    WORKER_LOST = "worker_lost", _("its process died too often")
+    UNKNOWN_TASK = "unknown_task", _("no such task")
+    UNDECODABLE = "undecodable", _("arguments cannot be read")
+    UNPERMITTED = "unpermitted", _("not permitted")
+
+
+class DeadLetter(JobColumns):
+    """
+    A row exists from the moment a job gave up until it is redriven or purged.
+
+    It keeps the id, the arguments and the errors of every attempt, so that a redrive
+    is the same job again and log lines join up.
+    """
+
+    id = models.BigIntegerField(_("id"), primary_key=True)
+    reason = models.CharField(_("reason"), max_length=13, choices=Reason.choices)
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"))
+    # As that of the job: a redrive takes it again.
+    queued_key = models.CharField(
+        _("queued key"), max_length=255, null=True, blank=True
+    )
+    worker = models.CharField(_("worker"), max_length=100, null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_dead_letter"
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        default_permissions = ("view",)
+        indexes = [
+            # Serves the admin's list and the purge by age.
+            models.Index(fields=["finished_at"], name="pgqueue_dead_letter_finished"),
+            # Serves redrive by queue or task.
+            models.Index(
+                fields=["queue", "task", "id"], name="pgqueue_dead_letter_queue"
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="pgqueue_dead_letter_reason",
+                condition=Q(reason__in=Reason.values),
             ),
         ]

@@ -7,13 +7,12 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.models import Job
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.lease import rescue
-from django_pgqueue.queues.suspects import claim_suspects
 from tests.harness.factories import LEASE, make_job, make_leased_job
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -199,29 +198,6 @@ def test_nothing_else_is_gathered(cursor, other):
     job = leader(cursor)
     make_job(**{**KEYED, "visible_at": -MINUTE, **other})
 
-    assert [] == gathered(cursor, job)
-
-
-def test_a_paused_queue_gives_no_more(cursor):
-    """What leads was claimed before."""
-    store(cursor, 4)
-    job = leader(cursor)
-    Queue.objects.create(name="default", paused_at="2026-01-01T00:00:00Z")
-
-    assert [] == gathered(cursor, job)
-
-
-def test_a_job_that_runs_alone_gathers_nothing(cursor):
-    """It may be what takes its process down."""
-    store(cursor, 3)
-    for row in Job.objects.due():
-        Job.objects.filter(pk=row.pk).update(runs_alone=True, crashes=1, deliveries=1)
-
-    (job,) = claim_suspects(
-        cursor, queues=["default"], worker="a", limit=10, lease=LEASE
-    )
-
-    assert job.runs_alone
     assert [] == gathered(cursor, job)
 
 

@@ -12,7 +12,7 @@ from django_pgqueue.models import Lane
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues import breakers, lanes
 from django_pgqueue.queues import lane_controls as controls
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_jobs
 
 TASK = "shop.call"
 HALF_MINUTE = timedelta(seconds=30)
@@ -133,16 +133,3 @@ def test_an_operator_pauses_what_a_breaker_has_opened(cursor, probe):
     assert not close(cursor, probe)
     assert fail(cursor, probe) is None
     assert not controls.pause(cursor, TASK, by="bob")
-
-
-@pytest.mark.parametrize("is_half_open", [False, True])
-def test_an_operator_closes_it(cursor, is_half_open):
-    """Open or half-open."""
-    make_job(task=TASK, lane=TASK, lane_capacity=100)
-    open_it(cursor)
-    if is_half_open:
-        cool_down()
-
-    assert controls.resume(cursor, TASK)
-    assert not Lane.objects.exists()
-    assert 1 == lanes.promote(cursor, [TASK]).jobs

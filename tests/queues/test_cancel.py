@@ -9,16 +9,10 @@ import pytest
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, cancel
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.lease import cancel_requests, release, rescue
+from django_pgqueue.queues.lease import cancel_requests
 from django_pgqueue.queues.settle import (
     KEPT_COLUMNS,
-    Ended,
-    ack,
-    applied,
-    retry,
 )
-from django_pgqueue.queues.settle import cancel as settle_cancelled
-from django_pgqueue.queues.suspects import claim_suspects
 from tests.harness.factories import (
     LEASE,
     make_job,
@@ -99,16 +93,6 @@ def test_a_running_job_is_asked_to_stop(cursor):
     row = Job.objects.get(pk=job.pk)
     assert ("a", job.visible_at, 1) == (row.leased_by, row.visible_at, row.deliveries)
     assert row.cancel_requested_at is not None
-
-
-def test_a_job_whose_lease_has_lapsed_is_archived_and_taken_over(cursor):
-    """It is shown as ready. Its old worker can neither settle it nor claim it did."""
-    job = make_leased_job("paused", visible_at=-SECOND)
-
-    assert ([job.pk], [], []) == summary(cancel(cursor, [job.pk]))
-    assert 2 == ArchivedJob.objects.get(pk=job.pk).deliveries
-    assert set() == ack(cursor, worker="paused", ended=[Ended(job.pk, 1)])
-    assert set() == applied(cursor, [(job.pk, 1)])
 
 
 def test_who_cancelled_is_noted_in_the_errors(cursor):
@@ -209,43 +193,3 @@ def test_a_claim_tells_of_a_request(cursor):
     assert {job.pk: True, neighbour.pk: False} == {
         row.id: row.cancel_requested for row in claimed
     }
-
-
-AGAIN = {
-    "released": lambda cursor, job: release(
-        cursor, worker="a", leases=[(job.pk, 1, job.enqueued_at)]
-    ),
-    "rescued": lambda cursor, job: rescue(
-        cursor, worker="a", running=[(job.pk, 1)], lease=LEASE, message="gone"
-    ),
-    "retried": lambda cursor, job: retry(
-        cursor, worker="a", ended=[Ended(job.pk, 1, delay_seconds=3600)]
-    ),
-    "snoozed": lambda cursor, job: retry(
-        cursor,
-        worker="a",
-        ended=[Ended(job.pk, 1, delay_seconds=3600, gives_attempt_back=True)],
-    ),
-}
-
-
-@pytest.mark.parametrize("hand_back", AGAIN.values(), ids=AGAIN.keys())
-def test_a_request_outlives_the_delivery(cursor, hand_back):
-    """
-    However the job comes back, the next claim is at once, and is told of the request.
-
-    Also after a retry with a long delay: the worker had not heard yet.
-    """
-    job = make_leased_job("a")
-    cancel(cursor, [job.pk])
-
-    hand_back(cursor, job)
-    # One whose process died is a suspect, which ordinary claims pass over.
-    takes = {"queues": ["default"], "worker": "b", "limit": 1, "lease": LEASE}
-    (claimed,) = claim(cursor, **takes) or claim_suspects(cursor, **takes)
-
-    assert (job.pk, True) == (claimed.id, claimed.cancel_requested)
-    assert {job.pk} == settle_cancelled(
-        cursor, worker="b", ended=[Ended(job.pk, claimed.delivery)]
-    )
-    assert "cancelled" == ArchivedJob.objects.get(pk=job.pk).state

@@ -209,21 +209,6 @@ def test_a_paused_queue_is_known_to_be_paused(cursor):
 
 
 @either_claim
-def test_a_job_locked_by_another_claim_is_skipped_not_waited_for(
-    cursor, other_cursor, claim_jobs
-):
-    """Two open claims share a backlog: neither waits, and no job is in both."""
-    wanted = make_jobs(3)
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        ours = claim_jobs(cursor, 2, worker="a")
-        theirs = claim_jobs(other_cursor, 2, worker="b")
-
-    assert (wanted[:2], wanted[2:]) == (ids(ours), ids(theirs))
-
-
-@either_claim
 def test_a_job_whose_claim_rolled_back_is_found_by_the_next(
     cursor, other_cursor, claim_jobs
 ):
@@ -352,16 +337,6 @@ def test_a_row_with_the_largest_numbers_is_claimed_like_any(
 
 
 # Floors ------------------------------------------------------------------------------
-
-
-def test_a_floor_skips_what_is_below_it_and_claim_finds_it(cursor):
-    """Draining starts at the floor; a claim after a wake or a poll has none."""
-    below = make_job(visible_at=-HOUR)
-    above = make_job(visible_at=-SECOND)
-
-    assert [above.pk] == ids(claim_band(cursor, floor=above.visible_at))
-    assert [] == claim_band(cursor, floor=above.visible_at)
-    assert [below.pk] == ids(claim_default(cursor))
 
 
 # When to look again ------------------------------------------------------------------

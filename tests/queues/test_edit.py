@@ -58,19 +58,6 @@ def test_what_was_delivered_counts_its_edits(cursor, make, before, after):
     assert {"trace": "t", "pgqueue.edits": after} == current(row).headers
 
 
-def test_an_edit_is_noted_without_the_values(cursor, make):
-    """Who and when, after what is there; the old arguments may be secret."""
-    row = make(args=["secret"], errors=[{"kind": "error"}])
-
-    edit(cursor, row.pk, **NEW, by="anna")
-    edit(cursor, row.pk, **NEW)
-
-    _, named, nameless = current(row).errors
-    assert ("edited", "anna") == (named["kind"], named["by"])
-    assert {"kind", "at", "message"} == set(nameless)
-    assert "secret" not in str(current(row).errors)
-
-
 @pytest.mark.parametrize("visible_at", [HOUR, -HOUR], ids=["running", "lapsed"])
 def test_a_leased_job_cannot_be_edited(cursor, visible_at):
     """Some worker may be running it with what it has, even past its lease."""

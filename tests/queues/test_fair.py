@@ -10,10 +10,8 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.models import Job, Lane
-from django_pgqueue.queues import claim as claims
-from django_pgqueue.queues import fair, lanes
-from django_pgqueue.queues.settle import Ended, retry
-from tests.harness.factories import make_job, make_jobs
+from django_pgqueue.queues import fair
+from tests.harness.factories import make_jobs
 
 HOUR = timedelta(hours=1)
 
@@ -111,20 +109,6 @@ def test_a_job_with_a_time_waits_and_holds_nobody_up(cursor):
     assert not rest.has_more
 
 
-def test_others_of_the_queue_are_for_other_claims(cursor):
-    """Neither sees what the other one is for."""
-    plain = make_job()
-    group = make_job(lane="g")
-    (fair_id,) = wait_in("a")
-    make_jobs(1, lane="x", lane_policy="fair", queue="other")
-
-    assert [fair_id] == [job.id for job in claim(cursor, 10).jobs]
-    own = {"worker": "w", "lease": timedelta(seconds=60)}
-    others = claims.claim(cursor, queues=["default"], limit=10, **own)
-    assert [plain.pk] == [job.id for job in others]
-    assert Job.objects.get(pk=group.pk).visible_at is None
-
-
 # Pauses ------------------------------------------------------------------------------
 
 
@@ -138,18 +122,6 @@ def test_a_paused_lane_has_no_turn(cursor, name):
     assert [other] == [job.id for job in claim(cursor, 10).jobs]
     Lane.objects.update(paused_until="2001-01-02T00:00:00Z")
     assert {"a": 1} == shares(claim(cursor, 10))
-
-
-def test_a_paused_task_has_no_turn_in_a_lane_that_it_shares(cursor):
-    """Those of a queue have jobs of several tasks; others go on, also behind it."""
-    wait_in("a", task="tests.held")
-    other, *_ = wait_in("a")
-    wait_in("a", task="tests.held")
-    Lane.objects.create(name="tests.held", paused_at="2001-01-01T00:00:00Z")
-
-    assert [other] == [job.id for job in claim(cursor, 10).jobs]
-    Lane.objects.update(paused_until="2001-01-02T00:00:00Z")
-    assert {"a": 2} == shares(claim(cursor, 10))
 
 
 def walk(cursor, stand):
@@ -194,18 +166,6 @@ def test_what_somebody_has_locked_does_not_hold_up_its_lane(cursor, new_cursor):
 # After the claim ---------------------------------------------------------------------
 
 
-def test_a_retry_has_had_its_turn(cursor):
-    """It is visible by its back-off, as that of a job without a lane."""
-    (job_id,) = wait_in("a")
-    claim(cursor, 1)
-    again = Ended(id=job_id, delivery=1, delay_seconds=60)
-
-    assert {job_id} == retry(cursor, worker="w", ended=[again])
-    row = Job.objects.get(pk=job_id)
-    assert (None, None) == (row.leased_by, row.lane_due_at)
-    assert row.visible_at is not None
-
-
 def test_no_job_goes_to_two_claims(new_cursor):
     """Of claims at the same time."""
     for number in range(20):
@@ -229,12 +189,3 @@ def test_no_job_goes_to_two_claims(new_cursor):
 
 
 # Promotions --------------------------------------------------------------------------
-
-
-def test_a_promotion_tells_of_what_is_due_and_lets_nothing_through(cursor):
-    """Claims look there."""
-    wait_in("a")
-    wait_in("b", run_after=HOUR)
-
-    assert (0, ["!fair:default"], []) == lanes.promote(cursor, ["a", "b"])[:3]
-    assert 2 == Job.objects.filter(visible_at=None).count()

@@ -19,7 +19,6 @@ from django_pgqueue.queues.claim import (
     known,
     park,
 )
-from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.suspects import claim_suspects, waiting
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
@@ -192,18 +191,6 @@ def test_a_parked_job_keeps_its_turn(cursor):
     assert (None, None) == (row.leased_by, row.leased_at)
 
 
-def test_a_parked_job_is_let_through_when_its_task_goes_on(cursor):
-    """Then it is claimed as any other."""
-    job = make_job(task=TASK)
-    assert 1 == parks(cursor)
-
-    assert 1 == lanes.promote(cursor, [TASK]).jobs
-    assert [(job.pk, 1, 1)] == [
-        (claimed.id, claimed.attempt, claimed.delivery)
-        for claimed in claim_all(cursor, held=())
-    ]
-
-
 def test_a_lapsed_lease_of_a_held_task_counts_its_crash(cursor):
     """It gives its attempt back, as one that is claimed would."""
     job = make_leased_job(
@@ -246,18 +233,6 @@ def test_suspects_of_a_held_task_wait(cursor, begin):
     assert [] == claim_suspects(cursor, **lease)
     Lane.objects.all().delete()
     assert 1 == len(claim_suspects(cursor, **lease))
-
-
-def test_a_run_takes_no_more_calls_once_its_task_is_held(cursor):
-    """They are other jobs, which have not begun."""
-    make_jobs(2, task=TASK, accumulate_key="k", visible_at=-SECOND)
-    (job,) = claim_all(cursor, limit=1, held=())
-    hold()
-    told = {"within": SECOND, "worker": "a", "limit": 5, "lease": LEASE}
-
-    assert [] == gather(cursor, job, **told)
-    Lane.objects.all().delete()
-    assert 1 == len(gather(cursor, job, **told))
 
 
 # In lanes that take turns ------------------------------------------------------------

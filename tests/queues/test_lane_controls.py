@@ -132,36 +132,6 @@ def test_an_operators_capacity_holds_in_place_of_the_jobs(cursor):
     assert not Lane.objects.exists()
 
 
-def test_a_group_is_given_no_capacity(cursor):
-    """It takes one at a time, whoever says what."""
-    make_jobs(2, lane="a")
-
-    with pytest.raises(ValueError, match=r"is a group: .* says limit in place"):
-        controls.set_capacity(cursor, "a", 2)
-    assert not Lane.objects.exists()
-    assert not controls.set_capacity(cursor, "a", None)
-
-
-def test_a_weight_is_for_lanes_that_take_turns(cursor):
-    """Others are refused; one in which no job waits may be meant."""
-    make_jobs(1, lane="a", lane_policy="fair")
-    make_jobs(1, lane="b")
-
-    assert controls.set_weight(cursor, "a", 3)
-    assert not controls.set_weight(cursor, "a", 3)
-    assert controls.set_weight(cursor, "new", 2)
-    with pytest.raises(ValueError, match="takes no turns with others"):
-        controls.set_weight(cursor, "b", 2)
-    with pytest.raises(ValueError, match="give it a weight"):
-        controls.set_capacity(cursor, "a", 2)
-
-    lanes.forget(cursor)
-    assert {"a": 3, "new": 2} == dict(Lane.objects.values_list("name", "weight"))
-    assert controls.set_weight(cursor, "a", None)
-    assert not controls.set_weight(cursor, "a", None)
-    assert ["new"] == [*Lane.objects.values_list("name", flat=True)]
-
-
 def test_a_fair_lane_has_as_many_in_a_turn_as_its_weight(cursor):
     """And again one, when that is taken back; a pause and its end change nothing."""
     for lane in ("a", "b"):
@@ -260,26 +230,6 @@ def test_a_release_counts_what_a_promotion_has_let_through(cursor, other_cursor)
             wait_for(lambda: waits(cursor), 10, "a release that waits")
         assert (None, None, None, second) == asked.result(30)
     assert [first] == visible()
-
-
-def test_a_release_takes_a_turn_of_a_rate(cursor):
-    """It comes earlier, and those after it later."""
-    first, second, _ = make_jobs(
-        3, lane="a", lane_capacity=9, lane_spacing=60.0, lane_burst=1
-    )
-    let_through(cursor)
-    Job.objects.filter(pk=first).delete()
-    cursor.execute(
-        "UPDATE pgqueue_lane SET full_at = full_at - interval '30 s', unclaimed = 0"
-    )
-
-    assert second == release(cursor).job
-    promoted = lanes.promote(cursor, ["a"])
-    assert (0, 0) == (promoted.jobs, len(promoted.paced))
-    Job.objects.filter(pk=second).delete()
-    cursor.execute("UPDATE pgqueue_lane SET unclaimed = 0")
-    (seconds,) = lanes.promote(cursor, ["a"]).next_seconds
-    assert 80 < seconds <= 90
 
 
 # Pauses that go on -------------------------------------------------------------------

@@ -129,16 +129,6 @@ def test_a_lane_of_a_paused_task_says_so(cursor):
     assert [True, True] == [lane.has_room for lane in stats.lane_stats(cursor, names)]
 
 
-def test_counts_stop_at_a_limit(cursor):
-    """A lane with many jobs costs no more than that."""
-    make_waiting(5, "g")
-
-    (lane,) = stats.lane_stats(cursor, ["g"], count_max=3)
-    assert 3 == lane.waiting
-    assert lane.is_more(lane.waiting)
-    assert not lane.is_more(lane.let_through)
-
-
 def test_lanes_are_found_by_name_a_page_at_a_time(cursor):
     """Each once, however many jobs it has."""
     for name in ("b", "a", "c"):

@@ -123,14 +123,6 @@ def test_a_retry_takes_no_place_of_a_limit(cursor):
     assert [other.pk] == visible()
 
 
-def test_the_job_stored_last_says_how_many(cursor):
-    """As when a new version of the code is rolled out."""
-    make_jobs(3, lane="a", lane_capacity=1)
-    make_jobs(3, lane="a", lane_capacity=4)
-
-    assert 4 == lanes.promote(cursor, ["a"]).jobs
-
-
 # Promotion ---------------------------------------------------------------------------
 
 
@@ -246,18 +238,3 @@ def test_lanes_with_new_jobs_are_found(cursor):
     assert found.after is None
     assert found.next_seconds == pytest.approx(7_200, abs=60)
     assert [] == due(cursor, since=found.now, back=timedelta(0)).lanes
-
-
-def test_lanes_with_room_are_found(cursor):
-    """Of all that have parked jobs, in parts."""
-    for n in range(7):
-        make_jobs(3, lane=f"lane-{n}", lane_capacity=2 if n % 2 else None)
-    lanes.promote(cursor, ["lane-0", "lane-1", "lane-2", "lane-3"])
-    end(visible("lane-3")[0])
-
-    found, after = [], ""
-    while after is not None:
-        part = lanes.with_room(cursor, after=after, limit=3)
-        found += part.lanes
-        after = part.after
-    assert ["lane-3", "lane-4", "lane-5", "lane-6"] == found

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.models import ArchivedJob, Job, MailFile, MailFileUse
+from django_pgqueue.models import Job, MailFile, MailFileUse
 from django_pgqueue.queues import mail_files
 from django_pgqueue.queues.mail_files import fetch, keep, purge, use
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
@@ -67,18 +67,6 @@ def test_a_file_stays_while_its_job_is_in_any_table(cursor, always_due):
         purged(cursor)
         assert left == MailFileUse.objects.count()
     assert 0 == MailFile.objects.count()
-
-
-def test_what_has_ended_is_looked_at_when_its_day_has_gone(cursor, always_due):
-    """And not each day until then."""
-    with cursor.connection.transaction():
-        send(cursor, make_archived_job().pk)
-
-    purged(cursor, archive_keep=7 * DAY)
-
-    before, after = MailFileUse.objects.get().look_at, 6 * DAY
-    now = ArchivedJob.objects.get().finished_at
-    assert now + after == before
 
 
 # Beside a purge -----------------------------------------------------------------------

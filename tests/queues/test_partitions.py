@@ -211,18 +211,6 @@ def test_a_detach_that_was_cut_off_is_finished_and_its_day_dropped(
     assert day not in tables(cursor)
 
 
-def test_a_detached_day_that_is_old_is_dropped(cursor, today):
-    """The crash came between the detach and the drop."""
-    day = today - 9 * DAY
-    add_partition(cursor, day)
-    cursor.execute(
-        f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {partition_name(day)}"
-    )
-
-    assert [partition_name(day)] == sweep(cursor, keep=WEEK)
-    assert day not in tables(cursor)
-
-
 @pytest.mark.parametrize(
     "days_ago,keep", [(3, WEEK), (7, WEEK), (2, timedelta(hours=47))], ids=str
 )

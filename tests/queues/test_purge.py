@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Step, Worker, Workflow
+from django_pgqueue.models import ArchivedJob, DeadLetter, Step, Workflow
 from django_pgqueue.queues import purge as module
 from django_pgqueue.queues.purge import (
     purge_dead_letters,
     purge_results,
-    purge_workers,
     purge_workflows,
 )
-from django_pgqueue.queues.redrive import redrive
-from django_pgqueue.queues.workers import register
 from tests.harness.factories import make_archived_job, make_dead_letter
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
-
-
-def make_worker(cursor, name, heard_ago):
-    register(cursor, name=name, hostname="h", pid=1, queues=[], threads=1, version="1")
-    cursor.execute(
-        "UPDATE pgqueue_worker SET heartbeat_at = now() - %s WHERE name = %s",
-        [heard_ago, name],
-    )
 
 
 def test_dead_letters_are_deleted_when_they_are_too_old(cursor):
@@ -54,17 +43,6 @@ def test_a_batch_says_where_the_next_one_begins(cursor, monkeypatch):
     assert (0, None) == purge_dead_letters(cursor, keep=HOUR)[:2]
 
 
-def test_a_letter_that_is_being_redriven_is_passed_over(cursor, other_cursor):
-    """The purge waits for no operator, and takes nothing from one."""
-    moving = make_dead_letter(finished_at=-HOUR)
-    make_dead_letter(finished_at=-HOUR)
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        redrive(cursor, [moving.pk])
-        assert 1 == purge_dead_letters(other_cursor, keep=MINUTE).rows
-
-
 def test_results_are_dropped_and_their_rows_stay(cursor):
     """The archive keeps the job; only what it returned goes."""
     old = make_archived_job(result={"n": 1}, finished_at=-HOUR)
@@ -75,15 +53,6 @@ def test_results_are_dropped_and_their_rows_stay(cursor):
         ArchivedJob.objects.values_list("pk", "result")
     )
     assert 0 == purge_results(cursor, keep=MINUTE).rows
-
-
-def test_workers_that_were_killed_are_forgotten(cursor):
-    """Those not heard of for long; the others stay."""
-    make_worker(cursor, "killed", HOUR + MINUTE)
-    make_worker(cursor, "alive", HOUR - MINUTE)
-
-    assert 1 == purge_workers(cursor, keep=HOUR)
-    assert ["alive"] == list(Worker.objects.values_list("name", flat=True))
 
 
 # Workflows ---------------------------------------------------------------------------

@@ -161,21 +161,6 @@ def test_suspects_have_places_like_all_others(cursor):
     assert [suspect.id] == [job.id for job in alone().jobs]
 
 
-def test_each_queue_has_places_of_its_own(cursor):
-    """And a job that was claimed in one queue before has one of where it is now."""
-    make_jobs(2, queue="mail")
-    (moved, _) = limited(cursor, concurrency=2).jobs
-    hand_back(cursor, moved)
-    Job.objects.filter(pk=moved.id).update(queue="sms")
-
-    assert [moved.id] == [
-        job.id for job in limited(cursor, queue="sms", concurrency=1).jobs
-    ]
-    assert {"mail", "sms"} == set(Permit.objects.values_list("queue", flat=True))
-    make_jobs(2, queue="mail")
-    assert 1 == len(limited(cursor, concurrency=2).jobs)
-
-
 def test_threads_that_claim_at_once_never_exceed_the_limit(cursor, new_cursor):
     """Whoever looks right after a claim of any of them: three are leased at most."""
     most = 3
@@ -198,30 +183,6 @@ def test_threads_that_claim_at_once_never_exceed_the_limit(cursor, new_cursor):
 
     assert 0 == Job.objects.count()
     assert most >= max(counts) >= 2
-
-
-def test_a_claim_waits_for_no_other_one(cursor, new_cursor):
-    """It says that somebody is at it, and asks nobody."""
-    make_jobs(2, queue="mail")
-    other = new_cursor()
-    with other.connection.transaction():
-        claim_limited(
-            other,
-            partial(claim, queues=["mail"]),
-            queue="mail",
-            concurrency=1,
-            spacing=None,
-            burst=1,
-            worker="other",
-            limit=1,
-            lease=LEASE,
-        )
-        answer = limited(cursor, concurrency=2)
-        assert ([], True, False) == (answer.jobs, answer.is_busy, answer.is_short)
-        # Of who is frozen in the midst of it, the server is rid by itself.
-        other.execute("SHOW idle_in_transaction_session_timeout")
-        assert ("5s",) == other.fetchone()
-    assert 1 == len(limited(cursor, concurrency=2).jobs)
 
 
 def test_a_claim_that_is_rolled_back_has_taken_no_place(cursor):
@@ -252,17 +213,6 @@ def test_a_rate_lets_a_burst_go_and_then_one_by_one(cursor):
     passes(100_000)
     assert 3 == len(limited(cursor, **said).jobs)
     assert 0 == Permit.objects.count()
-
-
-def test_a_job_that_is_taken_over_is_another_start(cursor):
-    """It waits for its turn as well, and so does what would go after it."""
-    make_jobs(2, queue="mail")
-    said = {"concurrency": 1, "spacing": 60.0}
-    (lost,) = limited(cursor, **said).jobs
-    lapse([lost.id])
-    assert [] == limited(cursor, **said).jobs
-    passes(60)
-    assert [lost.id] == [job.id for job in limited(cursor, **said).jobs]
 
 
 @pytest.mark.parametrize("burst", [1, 4])

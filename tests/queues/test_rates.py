@@ -96,18 +96,6 @@ def test_what_was_not_claimed_counts_as_if_just_let_through(cursor):
     assert 1 == through(cursor)
 
 
-def test_a_lane_that_ran_dry_is_told_of_its_last_claim(cursor):
-    """So a job that comes later does not wait for one that began long ago."""
-    paced(1)
-    assert 1 == through(cursor)
-    claim_all(cursor)
-    assert 0 == Lane.objects.get().unclaimed
-
-    passes(60.1)
-    paced(1)
-    assert 1 == through(cursor)
-
-
 def test_a_claim_while_a_promotion_looks_counts_from_when_it_was(
     cursor, other_cursor, new_cursor
 ):
@@ -138,18 +126,6 @@ def test_a_claim_while_a_promotion_looks_counts_from_when_it_was(
         "leased_at", flat=True
     )
     assert Lane.objects.get().full_at >= claimed_at + timedelta(seconds=60)
-
-
-def test_a_rate_holds_beside_a_limit(cursor):
-    """A job goes when both let it."""
-    ids = paced(5, burst=3, lane_capacity=2)
-    assert 2 == through(cursor)
-    claim_all(cursor)
-    Job.objects.filter(pk=ids[0]).delete()
-    assert 1 == through(cursor)
-    claim_all(cursor)
-    Job.objects.filter(pk=ids[1]).delete()
-    assert 0 == through(cursor)
 
 
 def test_a_rate_holds_beside_an_order(cursor):

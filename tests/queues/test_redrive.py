@@ -101,21 +101,6 @@ def test_dead_letters_can_be_sent_to_another_queue(cursor):
     assert 2 == Job.objects.filter(queue="repair").count()
 
 
-def test_two_operators_share_the_letters_without_waiting(cursor, other_cursor):
-    """Each letter is moved once."""
-    first, second = make_dead_letter(), make_dead_letter()
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        ours = redrive(cursor, [first.pk])
-        theirs = redrive(other_cursor, [first.pk, second.pk])
-
-    assert ([first.pk], [second.pk]) == (
-        [job.id for job in ours],
-        [job.id for job in theirs],
-    )
-
-
 def test_redriven_jobs_run_in_the_order_of_their_ids(cursor):
     """As they were enqueued, whatever order they are selected in."""
     ids = [make_dead_letter().pk for _ in range(5)]

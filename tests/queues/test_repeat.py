@@ -114,36 +114,6 @@ def test_a_call_is_not_lost_with_the_one_that_took_it_back(cursor, other_cursor)
     assert ["stored"] == outcomes(cursor)
 
 
-def test_a_call_waits_for_a_key_that_is_taken_and_not_committed(cursor, other_cursor):
-    """Not where it is made again: it stays, and others of the batch do not."""
-    for key in "ab":
-        call(cursor, key)
-        call(cursor, key)
-    claim_all(cursor)
-    with other_cursor.connection.transaction(force_rollback=True):
-        assert call(other_cursor, "a").conflict is None
-        cursor.execute("SET statement_timeout = '5s'")
-        assert ["stored", "waits"] == sorted(outcomes(cursor))
-
-    assert ["stored"] == outcomes(cursor)
-    assert 2 == len(waiting())
-
-
-def test_what_cannot_be_stored_keeps_no_other_call_waiting(cursor):
-    """It stays, and says why."""
-    for key in "ab":
-        call(cursor, key)
-        call(cursor, key)
-    claim_all(cursor)
-    DedupCall.objects.filter(key__endswith='"a"').update(queue="mail", priority=101)
-
-    told = {one.queue: one.outcome for one in repeat_calls(cursor)}
-
-    assert "stored" == told["default"]
-    assert told["mail"].startswith("failed: ")
-    assert ["mail"] == list(DedupCall.objects.values_list("queue", flat=True))
-
-
 class Model:
     """
     Callers, a worker and the one who makes calls again, in one random order.

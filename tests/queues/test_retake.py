@@ -63,17 +63,6 @@ def test_a_retry_that_meets_a_twin_ends_visibly(cursor):
     assert str(twin.pk) in row.errors[-1]["message"]
 
 
-def test_of_two_twins_in_one_batch_the_later_one_goes_on(cursor):
-    """Its arguments are the last ones."""
-    first, second = running(), running()
-
-    assert {first.pk: second.pk, second.pk: None} == back(
-        cursor, failed(first), failed(second)
-    )
-    assert {second.pk: "k"} == keys()
-    assert first.pk == ArchivedJob.objects.get().pk
-
-
 def test_other_jobs_of_the_batch_are_retried(cursor):
     """With a key of their own, held all along, or none at all."""
     job, plain = running(), running(queued_key=None)
@@ -199,20 +188,6 @@ def test_a_retry_waits_for_an_enqueue_that_has_not_committed(
         wait_until_patient(new_cursor(), cursor)
 
     assert {job.pk: twin} == ends.result(10)
-
-
-def test_a_retry_takes_the_key_of_an_enqueue_that_rolls_back(
-    cursor, other_cursor, new_cursor, in_thread
-):
-    """What was never there supersedes nothing."""
-    job = running()
-    with other_cursor.connection.transaction(force_rollback=True):
-        other_cursor.execute(TAKEN)
-        ends = in_thread(back, cursor, failed(job))
-        wait_until_patient(new_cursor(), cursor)
-
-    assert {job.pk: None} == ends.result(10)
-    assert {job.pk: "k"} == keys()
 
 
 def test_a_settle_does_not_wait_for_long(cursor, other_cursor):

@@ -14,7 +14,6 @@ from django_pgqueue.queues.find import find
 from django_pgqueue.queues.lease import renew
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, applied, dead_letter, retry
-from tests.app.models import Order
 from tests.app.tasks import make_order, noop
 from tests.harness.factories import LEASE, make_job
 
@@ -106,20 +105,6 @@ def test_delay_in_a_transaction_on_default_is_refused():
         make_order.delay("x")
 
     assert 0 == Job.objects.count()
-
-
-def test_on_commit_stores_the_job_after_the_commit_on_default():
-    """The order is committed before its job exists; rolled back, there is none."""
-    with transaction.atomic():
-        Order.objects.create(name="x")
-        noop.on_commit().delay(1)
-        assert 0 == Job.objects.count()
-    assert [[1]] == list(Job.objects.values_list("args", flat=True))
-
-    with transaction.atomic():
-        noop.on_commit().delay(2)
-        transaction.set_rollback(True)
-    assert 1 == Job.objects.count()
 
 
 def test_workers_are_woken_on_the_second_database(new_cursor):

@@ -116,16 +116,6 @@ def test_a_settle_is_refused_when_nobody_holds_the_job(cursor, verb):
 
 
 @every_verb
-def test_a_settle_of_a_job_that_is_gone_is_refused(cursor, verb):
-    """Settled by somebody else, or deleted by an operator."""
-    job = make_leased_job("a")
-    gone = ended(job)
-    job.delete()
-
-    assert set() == verb(cursor, worker="a", ended=[gone])
-
-
-@every_verb
 def test_a_stale_settle_does_not_touch_its_neighbours(cursor, verb):
     """Of one batch, what is still ours is settled and answered; the rest is not."""
     ours, theirs, taken = (
@@ -161,18 +151,6 @@ def test_a_lapsed_lease_that_nobody_took_is_still_ours(cursor, verb):
     job = make_leased_job("a", visible_at=-HOUR)
 
     assert {job.pk} == verb(cursor, worker="a", ended=[ended(job)])
-
-
-@every_verb
-def test_the_same_settle_again_changes_nothing(cursor, verb):
-    """A statement that is repeated after a lost answer finds nothing of ours."""
-    job = make_leased_job("a")
-    first = verb(cursor, worker="a", ended=[ended(job, error=error("x"))])
-    before = everything()
-
-    assert {job.pk} == first
-    assert set() == verb(cursor, worker="a", ended=[ended(job, error=error("x"))])
-    assert before == everything()
 
 
 @every_verb
@@ -467,21 +445,6 @@ def test_a_settle_and_a_rescue_never_both_win(cursor, other_cursor):
     assert 0 == Job.objects.count()
 
 
-def test_a_claim_passes_over_what_is_being_settled(cursor, other_cursor):
-    """An open settle of a lapsed lease holds nobody up."""
-    lapsed = make_leased_job("a", visible_at=-SECOND)
-    waiting = make_job()
-    other_cursor.execute("SET lock_timeout = '1s'")
-
-    with cursor.connection.transaction():
-        ack(cursor, worker="a", ended=[ended(lapsed)])
-        claimed = claim(
-            other_cursor, queues=["default"], worker="b", limit=9, lease=LEASE
-        )
-
-    assert [waiting.pk] == [job.id for job in claimed]
-
-
 # A missing partition -----------------------------------------------------------------
 
 
@@ -529,18 +492,6 @@ def test_a_job_that_was_acked_first_can_be_given_its_failure(cursor):
     assert ["old", "x"] == [entry["message"] for entry in after.pop("errors")]
     before.pop("errors")
     assert before == after
-
-
-def test_a_job_that_was_acked_first_can_be_given_its_result(cursor):
-    """A note without one leaves it, and a note without an error leaves those."""
-    job = make_leased_job("a")
-    ack(cursor, worker="a", ended=[ended(job)])
-
-    note(cursor, worker="a", ended=[ended(job, result='{"n": 1}')])
-    note(cursor, worker="a", ended=[ended(job)])
-
-    row = ArchivedJob.objects.get()
-    assert ({"n": 1}, []) == (row.result, row.errors)
 
 
 def test_a_note_is_fenced(cursor):

@@ -50,20 +50,6 @@ def test_each_state_is_counted(cursor):
     assert 3600 == pytest.approx(stats.oldest_ready_seconds, abs=10)
 
 
-def test_of_those_that_are_ready_it_tells_which_wait_to_run_alone(cursor):
-    """Not of one that runs, nor of a paused queue, which nobody looks at."""
-    make_job()
-    make_job(runs_alone=True)
-    make_job(runs_alone=True, priority=3)
-    make_leased_job("w", runs_alone=True)
-    make_job(queue="rests", runs_alone=True)
-    pause(cursor, "rests")
-
-    assert [("default", 3, 2), ("rests", 1, 0)] == [
-        (stats.name, stats.ready, stats.alone) for stats in queue_stats(cursor)
-    ]
-
-
 def test_all_queues_are_those_with_a_job_a_dead_letter_or_a_row(cursor):
     """Each once, in the order of names."""
     make_job(queue="b", priority=1)

@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.suspects import (
-    CROWD_MAX,
     Waiting,
     claim_suspects,
     waiting,
@@ -68,13 +67,6 @@ def test_two_workers_take_two_suspects(cursor, other_cursor):
     with cursor.connection.transaction():
         assert [first] == [job.id for job in take(cursor)]
         assert [second] == [job.id for job in take(other_cursor, worker="b")]
-
-
-def test_a_crowd_that_is_not_large_is_run_one_by_one(cursor):
-    """So that an innocent job pays for a neighbour once."""
-    make_jobs(CROWD_MAX, runs_alone=True, crashes=1, errors=lost(CROWD_MAX - 1))
-
-    assert 1 == len(take(cursor))
 
 
 def test_a_large_crowd_is_run_by_halves(cursor, other_cursor):

@@ -12,7 +12,7 @@ from django.db import connections
 
 from django_pgqueue.models import TaskSpan
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.queues.task_spans import KEPT, Counted, add, charts, purge
+from django_pgqueue.queues.task_spans import KEPT, Counted, add, charts
 from django_pgqueue.queues.time_buckets import BUCKETS, place_of
 from tests.harness.factories import make_task_span
 
@@ -181,26 +181,6 @@ def test_a_point_tells_all_that_its_spans_have(db):
     assert 2.048 <= point.run_p50 <= point.run_p95 < 4.096
 
 
-def test_points_of_one_queue_or_task_has_no_others(db):
-    """Of both: those of the task in the queue."""
-    for number, (queue, task) in enumerate([("a", "x"), ("a", "y"), ("b", "x")]):
-        make_task_span(MINUTE, queue=queue, task=task, succeeded=10**number)
-    with connections["default"].cursor() as cursor:
-        until = clock(cursor)
-
-        def ended(**only):
-            points = charts(cursor, until - HOUR, until, **only).points
-            return sum(point.ended for point in points)
-
-        assert [111, 11, 101, 1, 0] == [
-            ended(),
-            ended(queue="a"),
-            ended(task="x"),
-            ended(queue="a", task="x"),
-            ended(queue="c"),
-        ]
-
-
 def test_totals_are_by_queue_and_task(db):
     """Each with its own percentiles; also of those whose points are not asked for."""
     make_task_span(MINUTE, queue="a", task="x", dead=1, runs=times(1.0))
@@ -219,15 +199,3 @@ def test_totals_are_by_queue_and_task(db):
 
 
 # The purge ---------------------------------------------------------------------------
-
-
-def test_spans_go_when_they_were_kept_for_their_time(cursor):
-    """Minutes after hours, hours after days."""
-    for seconds, keep in KEPT.items():
-        span = timedelta(seconds=seconds)
-        make_task_span(keep - span - MINUTE / 2, seconds, task="young")
-        make_task_span(keep + span, seconds, task="old")
-
-    assert len(KEPT) == purge(cursor)
-    assert {"young"} == set(TaskSpan.objects.values_list("task", flat=True))
-    assert 0 == purge(cursor)

@@ -72,14 +72,6 @@ def test_a_short_key_can_be_read(cursor, by, key):
     assert key == key_of(cursor, "shop.send", by)
 
 
-def test_a_long_key_is_hashed(cursor):
-    """It fits its column, whatever it holds, and differs where its values do."""
-    keys = [key_of(cursor, "t" * 255, f'"{n}{"é" * 9_000}"') for n in range(2)]
-
-    assert 2 == len(set(keys))
-    assert [255, 255] == [len(key) for key in keys]
-
-
 # Skip ---------------------------------------------------------------------------------
 
 
@@ -171,18 +163,6 @@ def test_callers_that_meet_the_same_jobs_do_not_wait_for_each_other(
         for ours, theirs in ("ab", "ba"):
             assert "skipped" == store(cursor, ours, locks=True).conflict
             assert "skipped" == store(other_cursor, theirs, locks=True).conflict
-
-
-def test_the_ack_of_a_running_holder_does_not_wait_for_callers(cursor, other_cursor):
-    """It had started before, and a worker must not hang behind a transaction."""
-    first = store(cursor, hold="queued|running")
-    claim_all(cursor)
-    with other_cursor.connection.transaction():
-        told = store(other_cursor, hold="queued|running", locks=True)
-        cursor.execute("SET lock_timeout = '5s'")
-        settled = ack(cursor, worker="worker", ended=[Ended(first.id, 1)])
-
-    assert (Stored(first.id, "skipped"), {first.id}) == (told, settled)
 
 
 def test_a_caller_that_meets_a_claim_stores_another_job(

@@ -117,17 +117,6 @@ def test_what_grows_tenfold_is_said_again(look):
     assert [] == look()
 
 
-def test_sagas_that_wait_for_nobody_are_not_said(look, cursor):
-    """Of those that do, how many of a name do, and the first of them."""
-    make_stuck_saga("started", name="order")
-    first, _second = make_stuck_saga(name="order"), make_stuck_saga(name="order")
-
-    [said] = watch.look(cursor)
-    assert ("stuck_sagas", "order", "begins", 2) == said[:4]
-    assert f"the first is saga {first.id}" in said.detail
-    assert [] == look()
-
-
 def test_nothing_that_a_job_says_is_said(look, log):
     """Neither arguments nor messages: the log of a server is read by others."""
     make_dead_letter(
@@ -222,16 +211,3 @@ def test_what_was_said_since_a_moment_is_read_by_whoever_was_away(cursor):
 
 
 # Bounds -------------------------------------------------------------------------------
-
-
-def test_alerts_that_are_over_are_forgotten_after_a_week(look):
-    """Those that stand are kept."""
-    make_dead_letter(task="stands")
-    letter = make_dead_letter(task="over")
-    look()
-    letter.delete()
-    look()
-    Alert.objects.update(said_at=CLOCK - timedelta(days=8))
-    look()
-
-    assert ["new_dead_letters:stands"] == [*Alert.objects.values_list("pk", flat=True)]

@@ -10,10 +10,8 @@ import pytest
 
 from django_pgqueue.models import Worker
 from django_pgqueue.queues.workers import forget, heartbeat, lead, register
-from tests.harness.waiting import wait_for
 
 TERM = timedelta(seconds=30)
-MOMENT = timedelta(milliseconds=20)
 
 
 def add_worker(cursor, name):
@@ -80,17 +78,6 @@ def test_one_worker_leads(cursor):
     assert try_to_lead(cursor, "a")
     assert not try_to_lead(cursor, "b")
     assert try_to_lead(cursor, "a")
-
-
-def test_a_leader_that_is_not_heard_of_is_succeeded(cursor):
-    """After its term, by whoever asks first; then the old one must wait."""
-    add_worker(cursor, "a")
-    add_worker(cursor, "b")
-    assert try_to_lead(cursor, "a", MOMENT)
-
-    wait_for(lambda: try_to_lead(cursor, "b"), what="b leads")
-
-    assert not try_to_lead(cursor, "a")
 
 
 def test_a_leader_that_stopped_is_succeeded_at_once(cursor):

@@ -19,8 +19,7 @@ from django.db.models.functions import Left, Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.models.archived_job import ArchivedState
-from django_pgqueue.models.job import LiveState, live_state
+from django_pgqueue.models.job import ArchivedState, LiveState, live_state
 from django_pgqueue.operators.filters import JOBS, narrow
 from django_pgqueue.operators.paging import floor_of, in_order
 

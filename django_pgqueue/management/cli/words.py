@@ -23,9 +23,7 @@ from django_pgqueue.log.names import PARTITION_MAX, check_topic
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.log.start import Start
 from django_pgqueue.management.cli.output import Output
-from django_pgqueue.models.archived_job import ArchivedState
-from django_pgqueue.models.dead_letter import Reason
-from django_pgqueue.models.job import LiveState
+from django_pgqueue.models.job import ArchivedState, LiveState, Reason
 from django_pgqueue.operators.human import in_utc, shown
 from django_pgqueue.options.checks import check_priority, check_queue
 from django_pgqueue.options.durations import as_timedelta
