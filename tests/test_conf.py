@@ -13,12 +13,10 @@ from django_pgqueue.conf import (
     LIMITS,
     OPTIONAL,
     DepthLimit,
-    Email,
     Export,
     QueueLimit,
     Retention,
     Settings,
-    Spark,
     as_timedelta,
     get_settings,
     parse,
@@ -296,14 +294,6 @@ def test_readable_settings_have_the_default_for_what_is_wrong(settings):
         get_settings()
 
 
-@pytest.mark.parametrize("value", ["normal", "immediate"])
-def test_mode_is_one_of_two(value):
-    """Anything else is told with both."""
-    assert value == parse({"MODE": value}).mode
-    with pytest.raises(SettingsError, match="must be 'normal' or 'immediate'"):
-        parse({"MODE": value.upper()})
-
-
 def test_redact_is_a_list_of_regular_expressions():
     """A broken one is told with what is wrong with it."""
     assert ("pin", r"^x\d") == parse({"REDACT": ["pin", r"^x\d"]}).redact
@@ -330,18 +320,6 @@ def test_redact_is_a_list_of_regular_expressions():
 def test_a_size_is_a_number_of_bytes_or_text(value, size):
     """Units of a thousand, or of 1,024; None is no limit."""
     assert size == value_of("RECYCLE_MEMORY_BYTES", value)
-
-
-def test_spark_is_read_with_its_defaults():
-    """Its own configuration is text, as Spark reads it."""
-    config = {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 8}
-    written = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "8"}
-
-    assert Spark() == parse({}).spark
-    assert Spark("yarn", "1g", written) == (
-        parse({"SPARK": {"master": "yarn", "config": config}}).spark
-    )
-    assert parse({"SPARK": {"master": None}}).spark.master is None
 
 
 @pytest.mark.parametrize(
@@ -385,15 +363,6 @@ def test_a_wrong_export_is_refused(value, problem):
     """With what is wrong, and what to write."""
     with pytest.raises(SettingsError, match=re.escape(problem)):
         parse({"EXPORT": value})
-
-
-def test_email_is_read_with_its_defaults():
-    """How mails leave, and where they wait until then."""
-    assert Email(None, "default") == parse({}).email
-    assert Email("smtp", "mail") == (
-        parse({"EMAIL": {"through": "smtp", "queue": "mail"}}).email
-    )
-    assert Email(None, "default") == parse({"EMAIL": {"through": None}}).email
 
 
 @pytest.mark.parametrize(

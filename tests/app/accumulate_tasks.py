@@ -82,18 +82,6 @@ def through_gate(ctx: JobContext, calls: list[Call]) -> None:
         raise ValueError("after the gate")
 
 
-@task(
-    accumulate=Accumulate(size=10, within="1h"),
-    takes_context=True,
-    queue="async",
-    retries=SOON,
-)
-async def through_gate_async(ctx: JobContext, calls: list[Call]) -> None:
-    """Wait for the gate that the first call names, in the event loop."""
-    _record(calls)
-    await asyncio.to_thread(_through, calls[0].kwargs["gate"])
-
-
 @task(accumulate=Accumulate(size=10, within="1h"), takes_context=True)
 def extends(ctx: JobContext, calls: list[Call]) -> None:
     """Extend the leases by an hour."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import decimal
 import os
@@ -78,14 +77,6 @@ def emits_atomically(ctx: JobContext, gate: str) -> None:
     ctx.emit("after")
 
 
-@task(takes_context=True)
-async def emits_async(ctx: JobContext, gate: str) -> None:
-    """Emit, and wait at a gate, in an event loop."""
-    await ctx.aemit("before")
-    await asyncio.to_thread(_pass, f"{gate}.1")
-    await ctx.aemit("after")
-
-
 # Cancelling -------------------------------------------------------------------------
 
 
@@ -102,20 +93,6 @@ def until_cancelled(ctx: JobContext, then: str = "return") -> str:
     if then == "snooze":
         raise Snooze(60)
     return "done nevertheless"
-
-
-@task(takes_context=True, retries=SOON)
-def fails_through_gate(ctx: JobContext, gate: str) -> None:
-    """Fail when the test says so, without a look at the context."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    _pass(gate)
-    raise ValueError("a failure")
-
-
-@task(takes_context=True, ack_policy="first")
-def logs_after_its_ack(ctx: JobContext) -> None:
-    """Write a line; the job is settled already."""
-    ctx.log("it goes on")
 
 
 # What a context does ----------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from django.db import transaction
@@ -74,11 +73,6 @@ def waits(ctx: JobContext, key: str, timeout: str | None = None) -> Any:
     return [first, second]
 
 
-@task(takes_context=True)
-def waits_for_two(ctx: JobContext) -> Any:
-    return [ctx.wait_for("a"), ctx.wait_for("b")]
-
-
 @task(takes_context=True, atomic=True)
 def atomic_steps(ctx: JobContext) -> None:
     ctx.step("one", note, "one")
@@ -103,21 +97,3 @@ def nested(ctx: JobContext, kind: str) -> Any:
 def sleeps_within(ctx: JobContext, kind: str) -> None:
     with transaction.atomic():
         ctx.sleep("1h") if kind == "sleep" else ctx.wait_for("go", timeout="1h")
-
-
-@task(takes_context=True, retries=LATER)
-async def nested_async(ctx: JobContext) -> Any:
-    async def fetch(value: int) -> int:
-        return value
-
-    async def outer() -> Any:
-        return await ctx.astep("inner", fetch, 1)
-
-    # Side by side they are two steps, neither within the other.
-    both = await asyncio.gather(ctx.astep("a", fetch, 1), ctx.astep("b", fetch, 2))
-    return [both, await ctx.astep("outer", outer)]
-
-
-@task(takes_context=True, retries=LATER)
-def waits_for_changed(ctx: JobContext) -> Any:
-    return ctx.wait_for("go", key=NAMES["key"])

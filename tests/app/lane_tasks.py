@@ -96,23 +96,6 @@ def seldom(ctx: JobContext, number: int) -> None:
     _run(ctx, "", number)
 
 
-@task(group="account", rate=Rate("40/s", key="account"), takes_context=True,
-      retries=SOON)  # fmt: skip
-def paced_step(ctx: JobContext, account: str, number: int) -> None:
-    """One at a time for an account, and forty a second."""
-    _run(ctx, account, number, 0.1)
-
-
-@task(
-    group="customer",
-    takes_context=True,
-    retries=Retry(max_attempts=3, backoff="constant", base="1h"),
-)
-def waits_long(ctx: JobContext, customer: str, number: int) -> None:
-    """One at a time for a customer; number 1 fails, and waits for an hour."""
-    _run(ctx, customer, number, 1.0 if number == 1 else 0.0)
-
-
 @task(queue="provider", takes_context=True, retries=SOON)
 def call_provider(ctx: JobContext, tenant: str, number: int) -> None:
     """Of a queue that tests give a limit; one of ten fails."""

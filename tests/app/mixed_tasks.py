@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-import time
 from pathlib import Path
 
 from django_pgqueue import task
@@ -47,15 +45,3 @@ def mixed_batched(ctx: JobContext, gate: str | None = None, seconds: float = 0) 
 def other(ctx: JobContext, gate: str) -> None:
     """Another task beside them, and always a long one."""
     _run(ctx, gate, 0)
-
-
-@task(takes_context=True)
-async def mixed_async(ctx: JobContext, gate: str | None = None) -> None:
-    """As ``mixed``, on the event loop."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    if gate is not None:
-        until = time.monotonic() + GATE_SECONDS_MAX
-        while not await asyncio.to_thread(Path(gate).exists):
-            assert time.monotonic() < until, "the gate stays shut"
-            await asyncio.sleep(0.02)
-        ledger.write("end", ctx.id, ctx.attempt)

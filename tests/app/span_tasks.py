@@ -6,7 +6,6 @@ import os
 
 from django_pgqueue import Accumulate, Call, task, topic
 from tests.app import tasks
-from tests.app.crash_tasks import SOON
 from tests.harness import spans
 
 if spans.PATH in os.environ:
@@ -36,12 +35,6 @@ def sends_on_atomic(name: str) -> None:
     """Do the same in one transaction with the ack."""
     tasks.noop.delay(name)
     topic("traced").publish({"name": name})
-
-
-@task(retries=SOON)
-def fails_always() -> None:
-    """Fail three times."""
-    raise tasks.Unlucky(f"password={SECRET}")
 
 
 @task(accumulate=Accumulate(size=3, within="1h"))

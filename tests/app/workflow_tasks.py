@@ -66,16 +66,6 @@ def acked_first(*args: Any) -> int:
     return 1
 
 
-@task(atomic=True)
-def atomic_give(value: Any = None) -> Any:
-    return value
-
-
-@task(archive=False, atomic=True)
-def atomic_nothing(*args: Any) -> None:
-    pass
-
-
 SEEN: list[Any] = []
 
 
@@ -110,11 +100,6 @@ def makes_batches(ctx: Any, depth: int) -> None:
             with own.batch(f"{ctx.id}-{number}") as part:
                 part.add(makes_batches, depth - 1)
     SEEN.append(depth)
-
-
-@task(takes_context=True)
-def has_batch(ctx: Any) -> None:
-    SEEN.append(batch_of(ctx))
 
 
 @task(takes_context=True)

@@ -271,10 +271,6 @@ safe_order.start(order_id=1)
 the.drain()
 assert "succeeded" == result.status, result.status
 """,
-    "docs/explanation/pub-sub-without-dependencies.md": """
-the.deploy()
-the.tick("cronjobs.nightly")
-""",
     "docs/howto/accumulate-calls.md": """
 import unittest
 the.drain()
@@ -299,23 +295,6 @@ async def started(): return await start(asyncio.sleep(0, "done"))
 
 assert "done" == asyncio.run(started())
 """,
-    "docs/howto/keep-a-topics-log.md": """
-from django_pgqueue.signals import group_lost_messages
-the.deploy()
-((_, told),) = group_lost_messages.send_robust(
-    None, topic="orders", group="stats", messages=1, first_at=1, last_at=2
-)
-assert told is None, told
-""",
-    "docs/howto/one-at-a-time.md": """
-lanes = {job.task: job.lane for job in the.jobs("fetch")}
-assert {"shop.tasks.fetch": "shop.tasks.fetch"} == lanes
-assert ["shop.tasks.book:7", None] == [job.lane for job in the.jobs("book")]
-fetch.delay("https://example.org/a")
-assert "shop.tasks.fetch:example.org" == the.jobs("fetch")[-1].lane
-the.drain()
-assert [] == the.waiting()
-""",
     "docs/howto/put-steps-in-order.md": """
 process("https://example.org/a.png")
 the.drain()
@@ -328,20 +307,10 @@ report([1, 2])
 the.drain()
 assert ["take stock", "check prices", [10, 20]] == ran, ran
 """,
-    "docs/howto/when-producers-are-faster.md": """
-assert "Done." == subscribe_customer(customer)
-import_rows(range(1_200))
-assert 1_200 == len(the.jobs("import_row"))
-queue_full.send(None, queue="mail", depth=1, depth_max=1, jobs=1, on_full="refuse")
-assert ["mail: 1 of 1, 1 more, refuse"] == alarms
-""",
     "docs/howto/run-once.md": """
 assert [f"It is being imported already: job {the.jobs('import_file')[0].id}."] == said
 assert 1 == Order.objects.count()
 assert "replaced" == result.conflict
-""",
-    "docs/howto/run-the-pipeline.md": """
-assert 2 * ["django_pgqueue.run_pipeline"] == the.waiting()
 """,
     "docs/howto/send-each-event-to-several-parts.md": """
 the.deploy()
@@ -349,14 +318,6 @@ pay(Order())
 assert ["count", "tell_customer", "write_invoice"] == sorted(
     name.rpartition(".")[2] for name in the.waiting()
 )
-""",
-    "docs/howto/publish-later.md": """
-the.deploy()
-the.tick("shop.tasks.refresh_all")
-the.drain()
-from django_pgqueue.models import ScheduledMessage
-waits = list(ScheduledMessage.objects.values_list("name", flat=True))
-assert ["customers.refresh"] * 2 == waits, waits
 """,
     "docs/howto/take-messages-from-outside.md": """
 assert ["shop.tasks.send_receipt"] == the.waiting()
@@ -366,36 +327,6 @@ for _ in range(2):
     the.drain()
 assert 1 == Order.objects.filter(number="2026-22").count()
 assert 1 == Order.objects.filter(paid=True).count()
-""",
-    "docs/howto/send-email.md": """
-from django.core import mail
-write("ann@example.org", "Hello", "Ann")
-the.drain()
-assert [["ann@example.org"]] == [each.to for each in mail.outbox]
-assert ["sent"] == list(Mail.objects.values_list("status", flat=True))
-""",
-    "docs/howto/spread-work-over-a-day.md": """
-the.deploy()
-the.tick("shop.tasks.refresh_all")
-the.tick("shop.tasks.on_job_3")
-the.drain()
-assert 3 == len(the.jobs("refresh"))
-assert 2 == len(the.jobs("on_customer_job"))
-""",
-    "docs/howto/stream-a-topic.md": """
-the.deploy()
-the.tick("ingest")
-assert ["django_pgqueue.run_pipeline"] == the.waiting()
-""",
-    "docs/howto/use-django-tasks.md": """
-import django
-if django.VERSION >= (6, 0):
-    assert ["shop.tasks.send_receipt"] == the.waiting()
-    assert "READY" == result.status
-""",
-    "docs/howto/use-the-admin.md": """
-from django_pgqueue.models import DeadLetter, Job
-assert {DeadLetter, Job} == set(operations._registry)
 """,
     "docs/howto/wait-for-results.md": """
 assert (6, 10) == (words, total)
@@ -450,12 +381,6 @@ the.deploy()
 the.tick("shop.tasks.nightly")
 the.tick("shop.tasks.poll")
 the.tick("cronjobs.nightly")
-the.drain()
-""",
-    "docs/reference/subscriptions.md": """
-the.deploy()
-publish("orders.failed", {"country": "FR"})
-assert 4 == len(the.waiting())
 the.drain()
 """,
     "docs/tutorial/every-night.md": """
