@@ -59,8 +59,9 @@ def _orders(transactional_db):
 
 
 @pytest.mark.usefixtures("_orders")
-def test_jobs_of_orders_are_joined_with_their_customers(notebook):
-    """A job of no order is in no sum; who has one order has no percentile."""
+def test_the_notebooks_run(notebook, run, publish, cursor, tmp_path, monkeypatch):
+    """Jobs are joined with the customers of their orders, and messages with a file of
+    contracts; rows that match nothing are in no sum."""
     for order, seconds in ((1, 10), (2, 30), (3, 90)):
         for step in ("charge", "ship"):
             make_archived_job(
@@ -82,11 +83,6 @@ def test_jobs_of_orders_are_joined_with_their_customers(notebook):
     ] == rows(told["costs"])
     assert [("ann@example.org", 2, 1000, 34.0)] == rows(told["slow"])
 
-
-def test_ingested_messages_are_joined_with_a_file(
-    notebook, run, publish, cursor, tmp_path, monkeypatch
-):
-    """Bills of each contract, also of one without a mail; who has none is told."""
     for domain, recipients in (("example.org", 3), ("example.com", 1)):
         publish(1, "mail", payload={"domain": domain, "recipients": recipients})
     # The names that the post office publishes under.

@@ -95,22 +95,55 @@ def environment_of(folder):
     }
 
 
-def test_of_several_live_runs_one_is_to_be_named(transactional_db, cursor):
-    """None is stopped else; which there are is said."""
-    first, second = (
-        pipelines.start(
-            cursor,
-            "ingest",
-            options={},
-            by="",
-            queue_job=None,
-            hostname="h",
-            pid=1,
-            places=(place,),
-        ).id
-        for place in "ab"
-    )
+def start(cursor, job="metrics", **changes):
+    values = {"options": {}, "by": "anna", "queue_job": None, "hostname": "h", "pid": 1}
+    return pipelines.start(cursor, job, **{**values, **changes}).id
 
+
+def test_list_and_status_show_jobs_and_runs(transactional_db, cursor):
+    """Options and the last run of each job; progress of each run; also as JSON."""
+    assert (1, "There is no such run.\n") == call("status")
+    failed, live = start(cursor), start(cursor, "failures")
+    pipelines.finish(
+        cursor,
+        failed,
+        state="failed",
+        rows_in=0,
+        rows_out=0,
+        progress={},
+        error="no",
+        ui_url=None,
+    )
+    progress = {"phase": "reading", "tasks_done": 1, "tasks": 4, "rows_per_second": 9}
+    pipelines.beat(cursor, live, rows_in=1_234, progress=progress, ui_url="http://u")
+
+    status, text = call("list")
+    assert 0 == status
+    assert "lookback=2d" in text
+    jobs = {job["name"]: job for job in json.loads(call("list", "--json")[1])["jobs"]}
+    assert ("failed", []) == (
+        jobs["metrics"]["last_state"],
+        jobs["metrics"]["takes_out"],
+    )
+    assert (["path"], ["archive"]) == (
+        jobs["export"]["chooses"],
+        jobs["export"]["takes_out"],
+    )
+    status, text = call("status", "failures")
+    assert 0 == status
+    assert "1,234" in text
+    assert "reading, 1/4 tasks, 9 rows/s, http://u" in text
+    runs = json.loads(call("status", "--json")[1])["runs"]
+    assert {"running", "failed"} == {run["state"] for run in runs}
+
+
+def test_stop_needs_one_live_run(transactional_db, cursor):
+    """Of several one must be named; a run whose process died is lost."""
+    assert (1, "No run of metrics is live.\n") == call("stop", "metrics")
+    dead = start(cursor, lease_seconds=-1)
+    assert (0, f"Run {dead} of metrics: lost.\n") == call("stop", "metrics")
+
+    first, second = (start(cursor, "ingest", places=(place,)) for place in "ab")
     with pytest.raises(CommandError, match=f"live: {first}, {second}. Say which"):
         call("stop", "ingest", "--no-wait")
     status, text = call("stop", "ingest", "--no-wait", "--run", str(second))
@@ -121,56 +154,19 @@ def test_of_several_live_runs_one_is_to_be_named(transactional_db, cursor):
             "id", flat=True
         )
     )
-    assert "is not live" in call("stop", "ingest", "--run", "1000000")[1]
 
 
-def test_list_names_the_jobs_and_how_their_last_run_went(transactional_db, cursor):
-    """With their options, also as JSON."""
-    run = pipelines.start(
-        cursor, "metrics", options={}, by="", queue_job=None, hostname="h", pid=1
-    )
-    pipelines.finish(
-        cursor,
-        run.id,
-        state="failed",
-        rows_in=0,
-        rows_out=0,
-        progress={},
-        error="no",
-        ui_url=None,
-    )
-
-    status, text = call("list")
-    _, told = call("list", "--json")
-
-    assert 0 == status
-    assert "failures" in text
-    assert "lookback=2d" in text
-    jobs = {job["name"]: job for job in json.loads(told)["jobs"]}
-    assert "failed" == jobs["metrics"]["last_state"]
-    assert [] == jobs["metrics"]["takes_out"]
-    assert (["path"], ["archive"]) == (
-        jobs["export"]["chooses"],
-        jobs["export"]["takes_out"],
-    )
-
-
-def test_status_shows_runs(transactional_db, cursor):
-    """What a live one does, why another failed; 1 if there is none."""
-    assert (1, "There is no such run.\n") == call("status")
-    run = pipelines.start(
-        cursor, "metrics", options={}, by="anna", queue_job=None, hostname="h", pid=1
-    )
-    progress = {"phase": "reading", "tasks_done": 1, "tasks": 4, "rows_per_second": 9}
-    pipelines.beat(cursor, run.id, rows_in=1_234, progress=progress, ui_url="http://u")
-
-    status, text = call("status", "metrics")
-    _, told = call("status", "--json")
-
-    assert 0 == status
-    assert "1,234" in text
-    assert "reading, 1/4 tasks, 9 rows/s, http://u" in text
-    assert "running" == json.loads(told)["runs"][0]["state"]
+def test_a_wrong_command_line_has_status_2(transactional_db):
+    """No run begins."""
+    for arguments, problem in (
+        (["metrcs"], "Did you mean 'metrics'"),
+        (["metrics", "-o", "look=1d"], "no option 'look'"),
+        (["metrics", "-o", "keep"], "write NAME=VALUE"),
+    ):
+        with pytest.raises(CommandError, match=problem) as refused:
+            call("run", *arguments)
+        assert 2 == refused.value.returncode
+    assert not PipelineRun.objects.exists()
 
 
 def test_what_a_run_tells_is_shown_as_data():
@@ -185,46 +181,6 @@ def test_what_a_run_tells_is_shown_as_data():
     first, last = out.getvalue().splitlines()
     assert r"shop.\x1b[2Jsend 2026-11-22: 3" == first
     assert "replay: succeeded in 1 s, 3 rows in, 0 out (run 7)." == last
-
-
-def test_stop_without_a_live_run_is_status_1(transactional_db, cursor):
-    """And one whose process is dead is lost."""
-    assert (1, "No run of metrics is live.\n") == call("stop", "metrics")
-    run = pipelines.start(
-        cursor,
-        "metrics",
-        options={},
-        by="",
-        queue_job=None,
-        hostname="h",
-        pid=1,
-        lease_seconds=-1,
-    )
-    assert (0, f"Run {run.id} of metrics: lost.\n") == call("stop", "metrics")
-
-
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        (["metrcs"], "Did you mean 'metrics'"),
-        (["metrics", "-o", "look=1d"], "no option 'look'"),
-        (["metrics", "-o", "keep"], "write NAME=VALUE"),
-    ],
-)
-def test_a_wrong_command_line_is_status_2(environment, arguments, problem):
-    """Before anything is started."""
-    done = subprocess.run(
-        [sys.executable, "-m", "django", "pgqueue_pipeline", "run", *arguments],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert 2 == done.returncode
-    assert problem in done.stderr
-    assert not PipelineRun.objects.exists()
 
 
 @pytest.mark.slow
@@ -275,7 +231,7 @@ def test_the_queue_runs_a_pipeline_job(start_worker, cursor):
         "--queues",
         "pgqueue_pipeline",
         threads=1,
-        pgqueue={"POLL_INTERVAL_SECONDS": 1},
+        pgqueue={"EXPORT": {"path": "/srv/export"}, "POLL_INTERVAL_SECONDS": 1},
         environment={"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{top}", **QUICK},
     )
 
@@ -302,6 +258,13 @@ def test_the_queue_runs_a_pipeline_job(start_worker, cursor):
     assert "cancelled" == ArchivedJob.objects.get(id=result.id).state
     assert ["cancelled"] == list(later.values_list("state", flat=True))
 
+    # A retry of what the run itself refuses would be refused again.
+    result = run_pipeline.delay("ingest", topic="ordres", path="/srv/export")
+    wait_until_final([result.id], timeout=90)
+    dead = DeadLetter.objects.get(id=result.id)
+    assert ("rejected", 1) == (dead.reason, dead.attempt)
+    assert "There is no topic 'ordres'" in str(dead.errors)
+
 
 def test_a_job_that_can_never_run_is_rejected():
     """Before a process is started for it."""
@@ -309,6 +272,9 @@ def test_a_job_that_can_never_run_is_rejected():
         run_pipeline("metrcs")
     with pytest.raises(Reject, match="no option 'look'"):
         run_pipeline("metrics", look="1d")
+    # Users who may edit jobs would otherwise choose a query for the role's rights.
+    with pytest.raises(Reject, match=r"fanout is not for the queue: .*Declare one of"):
+        run_pipeline("fanout", task="tests.app.tasks.noop", query="SELECT 1 AS id")
 
 
 def test_a_topic_that_does_not_exist_is_refused_before_spark_starts(
@@ -340,25 +306,6 @@ def test_a_topic_that_does_not_exist_is_refused_before_spark_starts(
 
 def no_spark():
     raise SparkError("Spark was asked for.")
-
-
-@pytest.mark.slow
-def test_a_job_of_the_queue_is_rejected_for_what_its_run_refuses(start_worker):
-    """It would be refused each time."""
-    start_worker(
-        "--queues",
-        "pgqueue_pipeline",
-        threads=1,
-        pgqueue={"EXPORT": {"path": "/srv/export"}, "POLL_INTERVAL_SECONDS": 1},
-        environment={"PYTHONPATH": str(REPOSITORY)},
-    )
-
-    result = run_pipeline.delay("ingest", topic="ordres", path="/srv/export")
-    wait_until_final([result.id], timeout=90)
-
-    dead = DeadLetter.objects.get(id=result.id)
-    assert ("rejected", 1) == (dead.reason, dead.attempt)
-    assert "There is no topic 'ordres'" in str(dead.errors)
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import pytest
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.models import ArchivedJob, DeadLetter, EnqueuedHour
 from django_pgqueue.pipeline import enqueued_hours
-from django_pgqueue.pipeline.enqueued_hours import Key, Seen, accounts
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.redrive import redrive
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
@@ -112,13 +111,3 @@ def test_a_job_that_moves_while_it_is_counted_is_counted_once(
 
     assert "0 are nowhere" in by_sql("conservation").notes[0]
     assert {("default", "tests.noop"): (2, 1, 1, 0)} == placed()
-
-
-def test_a_job_that_somebody_moves_to_another_queue_belongs_there():
-    """As many as one queue has more; what is missing beyond that stays missing."""
-    one, other = Key(BEGAN, "one", "t"), Key(BEGAN, "other", "t")
-    third = Key(BEGAN, "third", "u")
-
-    found = accounts({one: 5, third: 1}, {one: Seen(1), other: Seen(2, 1)})
-
-    assert {one: 2, other: 3, third: 1} == found

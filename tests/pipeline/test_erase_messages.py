@@ -200,22 +200,6 @@ def test_a_stream_goes_on_where_the_message_that_it_has_seen_last_is_erased(
 # Files of ingest ----------------------------------------------------------------------
 
 
-def test_a_place_of_ingest_that_has_nothing_is_told(by_sql, publish, cursor, tmp_path):
-    """It may be away, and then the receipt does not speak for it."""
-    theirs(publish, 1)
-    cursor.execute(
-        "INSERT INTO pgqueue_ingest_position (topic_id, target, read_to, run_id)"
-        " SELECT id, %s, 1, 1 FROM pgqueue_topic",
-        [str(tmp_path / "log")],
-    )
-
-    ended = by_sql("erase", **THEIRS, apply="true")
-
-    assert 1 == ended.rows_out
-    (told,) = [note for note in ended.notes if "Nothing is at" in note]
-    assert f"{tmp_path}/log, where ingest wrote" in told
-
-
 def messages_in(target, form):
     """Return the ids of messages that a plain reader finds, in order."""
     return ids_of_log(target) if form == "parquet" else ids_of_delta(target)

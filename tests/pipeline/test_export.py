@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import threading
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,12 +14,9 @@ from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import ArchivedJob, Export, PipelineRun, TaskHour
 from django_pgqueue.pipeline import exports
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.jobs import export
 from django_pgqueue.spark.running import run_job
 from tests.harness.factories import make_archived_job
-from tests.harness.waiting import wait_for
-from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_command import environment
 from tests.pipeline.test_metrics import counted
 from tests.spark.conftest import require
@@ -206,33 +198,22 @@ def test_wrong_options_are_refused(plan, options, problem):
     assert not Export.objects.exists()
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_what_others_have_written_is_not_replaced(run, tmp_path, form):
+def test_what_others_have_written_is_not_replaced(run, tmp_path):
     """Two installations do not take a day from one another; nor does one whose
     manifests were lost, unless it is told to."""
-    require("deltalake")
     fill()
-    found = ids if form == "parquet" else of_delta
-    run("export", path=str(tmp_path), format=form, until=_text(FIRST))
-    theirs = found(tmp_path)
+    run("export", path=str(tmp_path), until=_text(FIRST))
+    theirs = ids(tmp_path)
     Export.objects.all().delete()
     make(FIRST)
 
     for _ in range(2):
         with pytest.raises(AssertionError, match="no manifest of ours says so"):
-            run("export", path=str(tmp_path), format=form, until=_text(FIRST))
+            run("export", path=str(tmp_path), until=_text(FIRST))
 
-    assert theirs == found(tmp_path)
-    run("export", path=str(tmp_path), format=form, again="true")
-    assert archived() == found(tmp_path)
-
-
-def test_a_target_has_one_format(run, tmp_path, cursor):
-    """Days of two formats in one folder would be read by nobody."""
-    exports.begin(cursor, str(tmp_path), FIRST.date(), form="delta", run=1)
-
-    with pytest.raises(SparkOptionError, match="has days in the format delta"):
-        run("export", path=str(tmp_path))
+    assert theirs == ids(tmp_path)
+    run("export", path=str(tmp_path), again="true")
+    assert archived() == ids(tmp_path)
 
 
 def test_a_day_with_an_open_writer_waits(run, tmp_path, monkeypatch, new_cursor):
@@ -266,14 +247,11 @@ def test_a_day_with_an_open_writer_waits(run, tmp_path, monkeypatch, new_cursor)
     assert 22 == run("export", path=str(tmp_path)).rows_out
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_what_differs_from_the_database_is_not_published(
-    run, tmp_path, cursor, monkeypatch, form
+    run, tmp_path, cursor, monkeypatch
 ):
     """Other days are; the next run does it again."""
-    require("deltalake")
     fill()
-    found = ids if form == "parquet" else of_delta
     count = exports.count
 
     def more(cursor, table):
@@ -282,14 +260,14 @@ def test_what_differs_from_the_database_is_not_published(
     with monkeypatch.context() as patch:
         patch.setattr(exports, "count", more)
         with pytest.raises(AssertionError, match=r"Rows differ: PostgreSQL has 22"):
-            run("export", path=str(tmp_path), format=form)
+            run("export", path=str(tmp_path))
 
-    assert archived(SECOND) == found(tmp_path)
+    assert archived(SECOND) == ids(tmp_path)
     assert manifest(FIRST).rows is None
     assert not exports.known(cursor, str(tmp_path))[FIRST.date()].is_exported
     assert manifest(FIRST).error.startswith("Rows differ: PostgreSQL has 22")
-    run("export", path=str(tmp_path), format=form)
-    assert archived() == found(tmp_path)
+    run("export", path=str(tmp_path))
+    assert archived() == ids(tmp_path)
 
 
 def of_delta(path):
@@ -369,99 +347,3 @@ def test_what_is_counted_is_the_archive_and_the_exports_together(
 
 
 # Runs that do not come to their end --------------------------------------------------
-
-
-def test_a_run_that_is_stopped_leaves_nothing(plan, tmp_path):
-    """In the middle of writing a day."""
-    fill()
-    slow = replace(plan("export", path=str(tmp_path)), read_options=SLOWLY)
-    stop, ended = threading.Event(), []
-    thread = threading.Thread(target=lambda: ended.append(run_job(slow, stop=stop)))
-    thread.start()
-    wait_for(is_writing, 30, "a day is written")
-    stop.set()
-    thread.join(30)
-
-    assert ["cancelled"] == [each.state for each in ended]
-    assert [] == list(tmp_path.iterdir())
-    assert {None} == {export.rows for export in Export.objects.all()}
-
-
-SLOWLY = {"maxRowsPerSecond": "5"}
-
-
-def is_writing():
-    """Return whether a run has begun with a day, which takes it some seconds."""
-    return Export.objects.filter(state="writing").exists()
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_made_up_for(run, environment, cursor, tmp_path):
-    """By kill -9 of the process, while it writes: each row is there once after the next
-    run, and nothing is left of the first. The path is that of the settings."""
-    fill()
-    told = json.loads(environment["PGQUEUE_TEST_WORKER"])
-    told["pgqueue"]["EXPORT"] = {"path": f"{tmp_path}/"}
-    command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", "export"]
-    process = subprocess.Popen(
-        [*command, "--max-rows-per-second", "5"],
-        cwd=REPOSITORY,
-        env={**environment, "PGQUEUE_TEST_WORKER": json.dumps(told)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(is_writing, 60, "a day is written")
-    finally:
-        process.kill()
-        process.wait()
-    assert [] == ids(tmp_path)
-    assert {"writing"} == set(Export.objects.values_list("state", flat=True))
-    cursor.execute(
-        "UPDATE pgqueue_pipeline_run SET lease_until = now() - interval '1s'"
-    )
-
-    assert 42 == run("export", path=str(tmp_path)).rows_out
-
-    assert archived() == ids(tmp_path)
-    assert {"day="} == {path.name[:4] for path in tmp_path.iterdir()}
-    assert {str(tmp_path)} == set(Export.objects.values_list("target", flat=True))
-
-
-@pytest.mark.parametrize("moment", ["moving", "recording"])
-def test_a_day_that_is_half_published_is_published_anew(
-    run, tmp_path, cursor, monkeypatch, moment
-):
-    """Whether the run broke off between two moves, or before it could note that it had
-    come to its end. What was published before stays, and nothing else is there."""
-    fill()
-    run("export", path=str(tmp_path), until=_text(FIRST))
-    late = make(FIRST)
-
-    def broken(*arguments, **named):
-        raise OSError(f"gone, password={SECRET}")
-
-    def move_once(self, name, to):
-        if name.startswith("_pgqueue"):
-            broken()
-        move(self, name, to)
-
-    move = Store.move
-    with monkeypatch.context() as patch:
-        if moment == "moving":
-            patch.setattr(Store, "move", move_once)
-        else:
-            patch.setattr(exports, "record", broken)
-        with pytest.raises(AssertionError, match="OSError: gone"):
-            run("export", path=str(tmp_path), until=_text(FIRST))
-
-    assert ("publishing", "OSError: gone, password=[redacted]") == (
-        manifest(FIRST).state,
-        manifest(FIRST).error,
-    )
-    before = archived(FIRST)
-    before.remove(late.id)
-    assert before == ids(tmp_path)
-    run("export", path=str(tmp_path))
-    assert archived() == ids(tmp_path)
-    assert (22, None) == (manifest(FIRST).rows, manifest(FIRST).error)

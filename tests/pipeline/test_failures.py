@@ -103,21 +103,6 @@ def test_trends_are_those_of_a_plain_computation(by_sql):
     assert sum(expected.values()) == sum(f.count for f in Failure.objects.all())
 
 
-def test_a_second_run_changes_nothing(by_sql):
-    """But when it was computed."""
-    make_dead_letter(errors=[error()])
-    by_sql("failures")
-    hours, found = trend(), Failure.objects.get()
-
-    by_sql("failures")
-
-    assert hours == trend()
-    again = Failure.objects.get()
-    again.computed_at = found.computed_at
-    for field in Failure._meta.fields:
-        assert getattr(found, field.name) == getattr(again, field.name)
-
-
 def test_what_has_happened_stays_counted_when_its_job_goes(by_sql):
     """Dead letters alone are what there is now."""
     letter = make_dead_letter(errors=[error(1)])
@@ -134,16 +119,6 @@ def test_what_has_happened_stays_counted_when_its_job_goes(by_sql):
     assert {("shop.Gone", 2, 0), ("b.B", 1, 0)} == {
         (f.error_class, f.count, f.dead_letters) for f in Failure.objects.all()
     }
-
-
-def test_a_job_that_moved_while_it_was_read_counts_once(by_sql):
-    """It is in two tables then, with the same errors."""
-    job = make_job(errors=[error(1), error(2)])
-    make_archived_job(id=job.id, errors=[error(1), error(2)])
-
-    by_sql("failures")
-
-    assert [(2, 1)] == list(Failure.objects.values_list("count", "jobs"))
 
 
 def test_failures_older_than_keep_are_forgotten(by_sql):

@@ -150,32 +150,8 @@ def test_a_wrong_option_is_refused_before_spark_starts(plan, given, told):
 
 
 @pytest.mark.slow
-def test_a_delta_table_has_each_message_once(run, publish, tmp_path):
-    """A batch whose commit Spark has not noted is found in the table."""
-    pytest.importorskip("deltalake")
-    from deltalake import DeltaTable
-
-    target = tmp_path / "log"
-    first = publish(3)
-    given = {"topic": "orders", "path": str(target), "format": "delta"}
-    run("ingest", **given)
-    commits = target / "_pgqueue_ingest" / "checkpoint" / "commits"
-    for file in commits.iterdir():
-        file.unlink()
-    second = publish(2)
-
-    ended = run("ingest", **given)
-
-    assert 2 == ended.rows_out
-    table = DeltaTable(target).to_pyarrow_table(columns=["id", "topic", "day"])
-    assert first + second == sorted(table.column("id").to_pylist())
-    assert {"orders"} == set(table.column("topic").to_pylist())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_a_day_is_one_of_utc_whatever_the_zone_of_the_session(
-    run, plan, publish, start_spark, tmp_path, form
+    run, plan, publish, start_spark, tmp_path
 ):
     """So retention, replay and erase find what was published then."""
     publish(1)
@@ -186,7 +162,7 @@ def test_a_day_is_one_of_utc_whatever_the_zone_of_the_session(
     before = session.conf.get(TIME_ZONE)
     session.conf.set(TIME_ZONE, zone)
     try:
-        run("ingest", topic="orders", path=str(tmp_path), format=form)
+        run("ingest", topic="orders", path=str(tmp_path))
     finally:
         session.conf.set(TIME_ZONE, before)
 

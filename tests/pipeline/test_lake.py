@@ -19,14 +19,11 @@ from django_pgqueue.models import (
     Export,
     PipelineRun,
 )
-from django_pgqueue.pipeline import erasures, exports
+from django_pgqueue.pipeline import exports
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark import pace
 from django_pgqueue.spark.export import parquet_files
 from django_pgqueue.spark.export.store import Store
-from django_pgqueue.spark.export.sums import COLUMNS, Sums
-from django_pgqueue.spark.export.theirs import sought
-from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.worker.chores.purger import _Exported
 from tests.harness.factories import make_dead_letter, make_job
@@ -83,45 +80,6 @@ def customers(day, queue="mail", **columns):
 # Sums ---------------------------------------------------------------------------------
 
 
-def test_sums_know_values_and_not_their_order():
-    """Another value, a value in another row or column, and NULL instead of "" are seen;
-    another order of rows or columns, other batches and columns of NULL are not."""
-    rows = [
-        {"id": n, "task": f"t{n % 3}" * n, "lane_spacing": n / 3, "result": None}
-        for n in range(50)
-    ]
-    rows[7]["task"] = "ü" * 70_000
-    rows[8]["task"] = None
-
-    def content(rows, pieces=1, without=()):
-        found = Sums()
-        for n in range(pieces):
-            found.add(
-                pyarrow.RecordBatch.from_pylist(
-                    [
-                        {k: v for k, v in row.items() if k not in without}
-                        for row in rows[n::pieces]
-                    ]
-                )
-            )
-        return found.content
-
-    expected = content(rows)
-
-    assert expected == content(rows[::-1], pieces=4, without=["result"])
-    assert expected == content([dict(reversed(row.items())) for row in rows])
-    for n, change in (
-        (8, {"task": ""}),
-        (7, {"task": "ü" * 69_999 + "u"}),
-        (3, {"lane_spacing": 1.0000001}),
-        (3, {"result": "{}"}),
-    ):
-        assert expected != content([*rows[:n], rows[n] | change, *rows[n + 1 :]])
-    swapped = [dict(row) for row in rows]
-    swapped[1]["id"], swapped[2]["id"] = 2, 1
-    assert expected != content(swapped)
-
-
 # compact ------------------------------------------------------------------------------
 
 
@@ -153,40 +111,6 @@ def test_compact_rewrites_many_files_into_few(run, cursor, in_pieces, tmp_path):
     assert _Exported(cursor, str(tmp_path))(FIRST.date(), table)
     with pytest.raises(SparkOptionError, match="from 1 to 4,096"):
         run("compact", path=str(tmp_path), file_mb="0")
-
-
-def test_compact_gives_older_files_the_columns_that_they_lack(run, in_pieces, tmp_path):
-    """They are NULL, as for whoever reads them by the contract's schema; what the
-    contract has no more stays. The manifest of a release before gets the checksum of
-    this one."""
-    fill()
-    run("export", path=str(tmp_path))
-    in_pieces.undo()
-    for path in tmp_path.rglob("*.parquet"):
-        older = parquet.read_table(path, partitioning=None).drop_columns(
-            ["lane_policy"]
-        )
-        parquet.write_table(
-            older.append_column("gone_by_now", pyarrow.nulls(len(older), "string")),
-            path,
-        )
-    for found in Export.objects.exclude(files=[]):
-        found.content = "12345"
-        found.files = [
-            {"path": f["path"], "bytes": (tmp_path / f["path"]).stat().st_size}
-            for f in found.files
-        ]
-        found.save()
-    assert 42 == run("verify", path=str(tmp_path)).rows_out
-
-    run("compact", path=str(tmp_path))
-
-    assert archived() == ids(tmp_path)
-    for path in files_of(FIRST):
-        names = parquet.read_schema(tmp_path / path).names
-        assert [*(c for c in COLUMNS if c != "queue"), "gone_by_now"] == names
-    assert manifest(FIRST).content.startswith("a1:")
-    assert 42 == run("verify", path=str(tmp_path)).rows_out
 
 
 def test_delta_gets_new_columns_and_is_compacted(run, tmp_path):
@@ -340,57 +264,12 @@ def test_erase_takes_a_customer_out_of_everything(run, cursor, tmp_path, form):
     assert left == found(tmp_path)
 
 
-def test_erase_goes_on_where_a_run_broke_off(run, plan, tmp_path, monkeypatch):
-    """Whether between pages of the archive or before a manifest: each receipt counts
-    what its own run has erased, and together they have each row once. Files stay those
-    that the manifest lists."""
-    rows = [*customers(FIRST), *customers(SECOND)]
-    make(FIRST, queue="mail")
-    make(SECOND, queue="mail")
-    run("export", path=str(tmp_path))
-    monkeypatch.setattr(erasures, "PAGE_ROWS", 2)
-    delete_page, record, calls = erasures.delete_page, exports.record, []
-
-    def broken(act, at):
-        def broken(*arguments, **named):
-            calls.append(at)
-            if len(calls) == at:
-                raise OSError("gone")
-            return act(*arguments, **named)
-
-        return broken
-
-    for name, module, act, at in (
-        ("delete_page", erasures, delete_page, 8),
-        ("record", exports, record, 2),
-    ):
-        calls.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, broken(act, at))
-            assert "gone" in run_job(plan("erase", **THEIRS, apply="true")).error
-        assert {None} == {e.finished_at for e in Erasure.objects.all()}
-
-    run("erase", **THEIRS, apply="true")
-
-    gone = [row.id for n, row in enumerate(rows) if n % 3 == 0]
-    assert not ArchivedJob.objects.filter(id__in=gone).exists()
-    assert archived() == ids(tmp_path)
-    receipts = Erasure.objects.all()
-    assert 4 == sum(receipt.archive_rows for receipt in receipts)
-    assert 4 == sum(day["rows"] for receipt in receipts for day in receipt.exports)
-    assert 10 == run("verify", path=str(tmp_path)).rows_out
-    listed = {*files_of(FIRST), *files_of(SECOND)}
-    assert listed == {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.parquet")}
-
-
-@pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_erase_names_files_that_are_gone(run, plan, tmp_path, form):
+def test_erase_names_files_that_are_gone(run, plan, tmp_path):
     """An export was moved, or its disk is not there: whose rows it has, nobody knows.
     Others are erased from, and who forgets the manifest is not asked again."""
-    require("deltalake")
     customers(FIRST)
-    for name, kind in (("old", form), ("present", "parquet")):
-        run("export", path=f"{tmp_path}/{name}", format=kind, until=_text(FIRST))
+    for name in ("old", "present"):
+        run("export", path=f"{tmp_path}/{name}", until=_text(FIRST))
     shutil.rmtree(tmp_path / "old")
 
     for asked, rows in (({}, 0), ({"apply": "true"}, 4)):
@@ -404,26 +283,6 @@ def test_erase_names_files_that_are_gone(run, plan, tmp_path, form):
     Export.objects.filter(target=f"{tmp_path}/old", day=FIRST.date()).delete()
     run("erase", **THEIRS, apply="true")
     assert Erasure.objects.latest("id").finished_at is not None
-
-
-def test_erase_of_older_manifests_sums_up_anew(run, cursor, tmp_path):
-    """A release before had other checksums, and did not count files."""
-    customers(FIRST)
-    run("export", path=str(tmp_path))
-    found = manifest(FIRST)
-    table = exports.ended_days(cursor)[FIRST.date()]
-    found.checksum = exports.content(cursor, table, like="0").checksum
-    assert found.checksum.isdigit()
-    found.content = "12345"
-    found.files = [{"path": f["path"], "bytes": f["bytes"]} for f in found.files]
-    found.save()
-    assert _Exported(cursor, str(tmp_path))(FIRST.date(), table)
-
-    run("erase", **THEIRS, apply="true")
-
-    assert archived(FIRST) == ids(tmp_path)
-    assert _Exported(cursor, str(tmp_path))(FIRST.date(), table)
-    assert 4 == run("verify", path=str(tmp_path)).rows_out
 
 
 @pytest.mark.parametrize(
@@ -442,12 +301,6 @@ def test_wrong_options_of_erase_are_refused(run, options, problem):
     """Before anything is read."""
     with pytest.raises(SparkOptionError, match=re.escape(problem)):
         run("erase", **options)
-
-
-@pytest.mark.parametrize("name", ["NaN", "Infinity", "Anna", "07"])
-def test_what_is_no_json_is_a_text(name):
-    """A customer may be called so; Python's JSON has more than PostgreSQL's."""
-    assert name == sought("kwargs.name", name, "", Redaction()).value
 
 
 def test_a_day_that_a_live_run_has_is_left_to_it(

@@ -216,18 +216,6 @@ def test_late_rows_are_counted_and_nothing_else_is_computed_again(by_sql, kind):
     assert {(r.id, r.computed_at) for r in others} <= set(before.items())
 
 
-def test_a_second_run_changes_nothing(by_sql):
-    """It reads what could have changed, and writes no row."""
-    save(random_jobs(random.Random(2), 50))
-    by_sql("metrics")
-    before = list(TaskHour.objects.order_by("id").values())
-
-    ended = by_sql("metrics")
-
-    assert 0 == ended.rows_out
-    assert before == list(TaskHour.objects.order_by("id").values())
-
-
 def test_what_retention_has_dropped_stays_counted(by_sql):
     """Rows that are gone take nothing away, also when others of their hour come."""
     at = DAY + 2 * HOUR

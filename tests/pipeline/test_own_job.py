@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
 
-from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
-from django_pgqueue.spark.running import run_job
 from django_pgqueue.timetable.offset import offset
 from tests.app.models import Order
 
@@ -55,29 +52,3 @@ def test_a_job_of_a_query_and_a_file(run, plan, tmp_path):
     assert (3, 1) == (first.rows_out, again.rows_out)
     assert {TASK} == set(Job.objects.values_list("task", flat=True))
     assert 2 == PipelineRun.objects.filter(job="price_orders").count()
-
-
-def test_a_job_that_refuses_its_options_starts_no_spark(plan):
-    """The caller is told, and the run has failed with that."""
-    with pytest.raises(SparkOptionError, match="options folder and day"):
-        run_job(dataclasses.replace(plan("price_orders"), sessions=no_spark))
-
-    (row,) = PipelineRun.objects.all()
-    assert "failed" == row.state
-    assert "Give the options folder and day." in row.error
-
-
-def no_spark():
-    raise AssertionError("Spark was asked for.")
-
-
-def test_a_query_cannot_be_slowed_down(plan):
-    """It would hold its snapshot all the while. No Spark is started for it."""
-    slow = dataclasses.replace(
-        plan("fanout", task=TASK, query="SELECT 1 AS name"),
-        read_options={"maxRowsPerSecond": "10"},
-        sessions=no_spark,
-    )
-
-    with pytest.raises(SparkOptionError, match="maxRowsPerSecond cannot be kept"):
-        run_job(slow)

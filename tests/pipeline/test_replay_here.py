@@ -14,17 +14,13 @@ from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.models import (
     BulkAct,
     Job,
-    Message,
     Position,
     Subscription,
     Topic,
 )
 from django_pgqueue.operators import bulk_acts
-from django_pgqueue.pipeline.runs import LEASE_SECONDS
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark import job as jobs
-from django_pgqueue.spark.job import find_job, pipeline_job
-from django_pgqueue.spark.replay import named
+from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.topics.sync import sync_groups
@@ -98,36 +94,6 @@ def test_a_log_is_replayed_by_the_leader_once_under_a_name(cursor):
     assert ids[1:] == messages_of_jobs()
     act = BulkAct.objects.get()
     assert ("ann", 50, "replay") == (act.asked_by, act.per_second, act.verb)
-
-
-def test_a_log_is_published_again(cursor):
-    """To another topic under its name, in order, with headers that say so."""
-    put(cursor, *({"n": n} for n in range(3)), topic="orders", name="orders.paid")
-    listen("copies.paid", "shop.copy")
-
-    asked = {"source": "log", "topic": "orders", "to": "topic:copies"}
-    ended = run("replay", **asked, since="earliest")
-
-    assert (None, 3) == (ended.error, ended.rows_out)
-    copied = Message.objects.filter(name="copies.paid").order_by("id")
-    assert [0, 1, 2] == [message.payload["n"] for message in copied]
-    assert [message.pk for message in copied] == messages_of_jobs(task="shop.copy")
-    assert {"pgqueue.replay"} == {*Job.objects.last().headers}
-
-
-def test_a_replay_that_is_frozen_in_its_transaction_keeps_nobody_out(monkeypatch):
-    """The server ends it after a lease: the name is free then, and so is its place."""
-    monkeypatch.setattr(jobs, "_jobs", dict(jobs._jobs))
-    limits = []
-
-    def look(connection, write, outcome):
-        row = connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()
-        limits.append(row[0])
-
-    pipeline_job(name="own")(lambda run: named.write(run, "one", look).rows)
-
-    assert "succeeded" == run("own").state
-    assert [f"{LEASE_SECONDS:.0f}s"] == limits
 
 
 def test_jobs_of_the_archive_run_again(archive_days, cursor):

@@ -10,13 +10,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from django_pgqueue.exceptions import PipelineBusy, SparkError, SparkOptionError
+from django_pgqueue.exceptions import SparkError
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark import running as runs
-from django_pgqueue.spark.dsn import DsnSource
-from django_pgqueue.spark.jdbc.snapshot import Snapshot
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.running import run_job
 from tests.harness.factories import make_archived_job, make_job
@@ -117,92 +115,31 @@ def test_a_job_that_moves_between_two_reads_of_a_snapshot_is_read_once(plan, by_
     assert [1, 1, 0, 0, 1] == seen
 
 
-def test_a_snapshot_is_not_of_another_database_and_keeps_no_pace(plan, by_jdbc):
-    """A read says so before Spark begins, or before it reads."""
-    seen = []
+def test_a_failed_run_keeps_its_error_options_and_notes_without_secrets(plan):
+    """Another run may start at once."""
 
-    def paced(run):
-        """Read slowly."""
-        for read in (run.snapshot, lambda: run.read("jobs", snapshot=held)):
-            with pytest.raises(SparkOptionError, match="A snapshot is read as fast"):
-                read()
-            seen.append(run)
-
-    def elsewhere(run):
-        """Read where the snapshot is not."""
-        with pytest.raises(SparkError, match="of another DSN than the read"):
-            run.read("jobs", snapshot=held)
-        seen.append(run)
-
-    held = Snapshot("00000003-0000001B-1", DsnSource(variable="ELSEWHERE"))
-    declare(paced)
-    pace = {"dsnFile": by_jdbc.file, "maxRowsPerSecond": "1000"}
-
-    assert "succeeded" == run_job(replace(plan("own"), read_options=pace)).state
-
-    jobs._jobs.pop("own")
-    declare(elsewhere)
-    assert "succeeded" == run_job(plan("own")).state
-    assert 3 == len(seen)
-
-
-def test_a_job_that_asks_for_no_spark_starts_none(plan):
-    """A session takes seconds and hundreds of megabytes."""
-
-    def count(run):
-        with run.transaction() as cursor:
-            cursor.execute("SELECT count(*) FROM pgqueue_job")
-            run.rows_in += 1
-        return 1
-
-    declare(count)
-
-    def sessions():
-        raise AssertionError("Spark was asked for.")
-
-    ended = run_job(replace(plan("own"), sessions=sessions))
-
-    assert ("succeeded", 1, 1) == (ended.state, ended.rows_in, ended.rows_out)
-    assert PipelineRun.objects.get().ui_url is None
-
-
-def test_an_error_ends_the_run_with_its_text(plan):
-    """Without its secrets; the job may be run again at once."""
-
-    def fail(run, *, folder=""):
+    def fail(run, *, password=""):
+        for n in range(30):
+            run.note(f"note {n}, password={SECRET}")
         raise ValueError(f"no login: password={SECRET}")
 
     declare(fail)
 
-    ended = run_job(plan("own", folder="/nowhere"))
-    again = run_job(plan("own"))
+    ended = run_job(plan("own", password=SECRET))
+    assert "failed" == run_job(plan("own")).state
 
-    assert "failed" == ended.state == again.state
-    assert "ValueError: no login: password=[redacted]" == ended.error
-    assert ended.error == PipelineRun.objects.get(id=ended.run).error
+    row = PipelineRun.objects.earliest("id")
+    assert "ValueError: no login: password=[redacted]" == ended.error == row.error
+    assert "[redacted]" == row.options["password"]
+    assert 20 == len(ended.notes)
+    assert "note 0, password=[redacted]" == ended.notes[0]
+    assert list(ended.notes) == row.progress["notes"]
 
-
-def test_options_that_are_secret_are_not_noted(plan):
-    """By their names, as everywhere."""
-
-    def fail(run, *, folder="", password=""):
-        raise ValueError
-
-    declare(fail)
-
-    run_job(plan("own", password=SECRET))
-
-    assert "[redacted]" == PipelineRun.objects.get().options["password"]
-
-
-@pytest.mark.parametrize("returned", ["a frame", True, 1.5])
-def test_a_job_must_return_its_rows(plan, returned):
-    """One that returns what it has read fails, with that."""
-    declare(lambda run: returned)
-
-    ended = run_job(plan("own"))
-
-    assert f"returned {returned!r}; it must return how many rows" in ended.error
+    jobs._jobs.pop("own")
+    declare(lambda run: "a frame")
+    assert "returned 'a frame'; it must return how many rows" in (
+        run_job(plan("own")).error
+    )
 
 
 def test_errors_of_spark_are_told_without_their_traces(plan, spark, tmp_path):
@@ -224,48 +161,6 @@ def test_errors_of_spark_are_told_without_their_traces(plan, spark, tmp_path):
     assert ours.error.endswith("ERROR: division by zero")
 
 
-def test_notes_are_told_without_secrets(plan):
-    """In the row and at the end; some twenty of them."""
-
-    def noting(run):
-        for n in range(30):
-            run.note(f"note {n}, password={SECRET}")
-
-    declare(noting)
-
-    ended = run_job(plan("own"))
-
-    assert 20 == len(ended.notes)
-    assert "note 0, password=[redacted]" == ended.notes[0]
-    assert list(ended.notes) == PipelineRun.objects.get().progress["notes"]
-
-
-def test_how_tables_are_read_is_said_to_change_nothing_where_none_is(plan):
-    """As for a job that asks PostgreSQL for sums; one that reads is told nothing."""
-
-    def sums(run, *, reads=False):
-        if reads:
-            run.query("SELECT 1 AS n").collect()
-
-    declare(sums)
-    given = {"dsnEnv": "PGQUEUE_DSN"}
-    idle = run_job(replace(plan("own"), read_options=given))
-    reader = run_job(replace(plan("own", reads=True), read_options=given))
-
-    assert ("dsnEnv changed nothing: own reads no table by them.",) == idle.notes
-    assert ((), None) == (reader.notes, reader.error)
-
-
-def test_a_live_run_keeps_others_out(plan, cursor):
-    """Who runs it is said."""
-    pipelines.start(
-        cursor, "metrics", options={}, by="", queue_job=None, hostname="web-1", pid=42
-    )
-
-    with pytest.raises(PipelineBusy, match=r"process 42 on web-1.*stop metrics"):
-        run_job(plan("metrics"))
-
-
 def in_thread(plan, **changes):
     ended = []
     thread = threading.Thread(
@@ -281,19 +176,23 @@ def spinning(spark):
     return bool(tracker.getActiveStageIds())
 
 
-@pytest.mark.parametrize("how", ["request", "signal"])
-def test_a_run_that_is_told_to_stop_ends_within_seconds(plan, spark, cursor, how):
-    """In the middle of Spark's work; nothing is written."""
+def test_a_run_that_is_told_to_stop_ends_within_seconds(plan, spark, cursor):
+    """In the middle of Spark's work, whose progress its row has; nothing is written."""
     declare(lambda run: len(spin(run).collect()))
-    stop = threading.Event()
-    thread, ended = in_thread(plan("own"), stop=stop)
+    thread, ended = in_thread(plan("own"))
     wait_for(lambda: spinning(spark), 30, "Spark works")
 
+    def shown():
+        row = PipelineRun.objects.filter(state="running").first()
+        return row and row.ui_url and row.progress.get("tasks")
+
+    wait_for(shown, 30, "tasks are in the row")
+    progress = PipelineRun.objects.get().progress
+    assert ("running", 0, 2) == tuple(
+        progress[name] for name in ("phase", "tasks_done", "tasks")
+    )
     asked_at = time.monotonic()
-    if how == "request":
-        pipelines.request_stop(cursor, "own", by="anna")
-    else:
-        stop.set()
+    pipelines.request_stop(cursor, "own", by="anna")
     thread.join(30)
 
     assert time.monotonic() - asked_at < 10
@@ -303,30 +202,9 @@ def test_a_run_that_is_told_to_stop_ends_within_seconds(plan, spark, cursor, how
     assert not spinning(spark)
 
 
-def test_a_run_that_lost_its_place_writes_nothing(plan, spark, cursor):
-    """Another one's row stays as it is."""
-    declare(lambda run: len(spin(run).collect()))
-    thread, ended = in_thread(plan("own"), lease_seconds=-1)
-    wait_for(lambda: spinning(spark), 30, "Spark works")
-
-    other = pipelines.start(
-        cursor, "own", options={}, by="", queue_job=None, hostname="web-2", pid=7
-    )
-    thread.join(30)
-
-    assert ["lost"] == [each.state for each in ended]
-    assert {"lost", "running"} == set(
-        PipelineRun.objects.values_list("state", flat=True)
-    )
-    assert "running" == pipelines.state_of(cursor, other.id)
-
-
-@pytest.mark.parametrize("how", ["error", "silence"])
-def test_a_run_that_cannot_move_its_lease_on_stops_itself(
-    plan, spark, monkeypatch, how
-):
-    """Once that is over, another one may have begun: after errors of the database, and
-    where that does not answer at all."""
+def test_a_run_that_cannot_move_its_lease_on_stops_itself(plan, spark, monkeypatch):
+    """Another run may have begun once the lease is over, so a run whose database does
+    not answer ends."""
     declare(lambda run: len(spin(run).collect()))
     answers, has_ended = pipelines.beat, threading.Event()
     is_away = threading.Event()
@@ -334,8 +212,6 @@ def test_a_run_that_cannot_move_its_lease_on_stops_itself(
     def beat(*arguments, **named):
         if not is_away.is_set():
             return answers(*arguments, **named)
-        if how == "error":
-            raise psycopg.OperationalError("The server has closed the connection.")
         has_ended.wait(60)
         raise psycopg.OperationalError("It was cancelled.")
 
@@ -350,22 +226,3 @@ def test_a_run_that_cannot_move_its_lease_on_stops_itself(
     assert not spinning(spark)
     # Nobody has said so in the database, which was away.
     assert "running" == PipelineRun.objects.get().state
-
-
-def test_the_row_tells_how_far_a_run_is(plan, spark, cursor):
-    """Its phase, Spark's tasks and its UI."""
-    declare(lambda run: len(spin(run).collect()))
-    stop = threading.Event()
-    thread, _ = in_thread(plan("own"), stop=stop)
-
-    def told():
-        row = PipelineRun.objects.filter(state="running").first()
-        return row and row.ui_url and row.progress.get("tasks")
-
-    wait_for(told, 30, "tasks are in the row")
-    row = PipelineRun.objects.get()
-    stop.set()
-    thread.join(30)
-
-    assert "running" == row.progress["phase"]
-    assert (0, 2) == (row.progress["tasks_done"], row.progress["tasks"])

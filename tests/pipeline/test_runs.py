@@ -89,37 +89,13 @@ def test_runs_of_a_job_share_no_place(cursor):
     )
 
 
-def test_a_run_whose_process_died_is_lost_by_who_needs_its_place(cursor):
-    """Whoever needs another one leaves it: it may have been away."""
-    start(cursor, places=("a",), lease_seconds=-1)
-
-    start(cursor, places=("b",))
-    assert [("metrics", "running")] * 2 == states()
-
-    start(cursor, places=("a", "c"))
-    assert [("metrics", "lost"), *[("metrics", "running")] * 2] == states()
-
-
-def test_a_run_without_a_beat_has_its_address_at_its_end(cursor):
-    """Of Spark's UI: a short one learns it after its only beat."""
-    run = start(cursor)
-    beat(cursor, run.id)
-
-    assert finish(cursor, run.id, ui_url="http://127.0.0.1:4040")
-
-    assert "http://127.0.0.1:4040" == PipelineRun.objects.get().ui_url
-
-
-@pytest.mark.parametrize("second", [(), ("a", "b")])
-def test_of_two_that_start_at_once_one_gets_it(
-    cursor, other_cursor, new_cursor, second
-):
+def test_of_two_that_start_at_once_one_gets_it(cursor, other_cursor, new_cursor):
     """The second waits for the first one's transaction, and then finds its run."""
     found = []
     with cursor.connection.transaction():
         first = start(cursor, places=("b", "c"))
         thread = threading.Thread(
-            target=lambda: found.append(start(other_cursor, places=second))
+            target=lambda: found.append(start(other_cursor, places=("a", "b")))
         )
         thread.start()
         wait_until_blocked(new_cursor(), other_cursor)
@@ -185,21 +161,6 @@ def test_nobody_takes_the_place_of_a_run_that_writes(cursor, other_cursor, new_c
     thread.join(10)
 
     assert [run.id] == [live.id for live in found]
-
-
-def test_a_run_that_has_just_written_keeps_its_place(cursor, other_cursor, new_cursor):
-    """Its beats had to wait for its own transaction: that moves the lease on itself."""
-    run = start(cursor, lease_seconds=-1)
-    found = []
-    with cursor.connection.transaction():
-        assert pipelines.hold(cursor, run.id)
-        thread = threading.Thread(target=lambda: found.append(start(other_cursor)))
-        thread.start()
-        wait_until_blocked(new_cursor(), other_cursor)
-    thread.join(10)
-
-    assert [run.id] == [live.id for live in found]
-    assert "running" == pipelines.state_of(cursor, run.id)
 
 
 def test_the_latest_runs_of_each_job_are_listed(cursor, monkeypatch):

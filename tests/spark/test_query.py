@@ -12,10 +12,9 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
-from django_pgqueue.spark import frames, query, snapshot
+from django_pgqueue.spark import frames, query
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.dsn import DsnSource
-from tests.spark.conftest import PASSWORD
 
 pytestmark = pytest.mark.spark
 
@@ -93,14 +92,6 @@ def test_columns_of_a_query_have_its_types(rows):
     assert ("6ec0bd7f-11c0-43da-975e-2a8ad9ebae0b", '{"a": 1}', None, 7) == row[12:]
 
 
-def test_a_query_without_a_row_has_its_columns(rows):
-    """Of all types, as with rows."""
-    frame = rows(f"SELECT * FROM ({EVERY}) AS every WHERE false")
-
-    assert [] == frame.collect()
-    assert ["price", "decimal(10,2)"] == list(frame.dtypes[11])
-
-
 def test_a_divided_query_gives_each_row_once(spark, by_jdbc, numbers):
     """Those without a value too; by as many tasks as are asked for."""
     sql = "SELECT id, number FROM numbers WHERE id > 100"
@@ -113,43 +104,6 @@ def test_a_divided_query_gives_each_row_once(spark, by_jdbc, numbers):
     assert list(range(101, 1_001)) == sorted(row.id for row in frame.collect())
     assert 3 == frame.rdd.getNumPartitions()
     assert [] == none.collect()
-
-
-def test_a_query_in_a_snapshot_sees_it(spark, by_jdbc, numbers, cursor):
-    """And nothing that was done since."""
-    with snapshot(spark, by_jdbc) as held:
-        frame = frames.query(spark, "SELECT id FROM numbers", snapshot=held)
-        cursor.execute("DELETE FROM numbers")
-        assert 1_000 == frame.count()
-
-
-def test_the_password_is_in_no_plan(rows):
-    """The query is, and no secret of the DSN."""
-    plan = rows("SELECT 1 AS one")._jdf.queryExecution().toString()
-
-    assert PASSWORD not in plan
-
-
-def test_rows_that_postgresql_expects_make_tasks(session, numbers, monkeypatch):
-    """One for so many; between the ends of the column."""
-    monkeypatch.setattr(query, "ROWS_PER_PARTITION", 300)
-    sql = "SELECT id FROM numbers"
-    columns = query.describe(session, sql)
-
-    assert {
-        "column": "id",
-        "lowerBound": 1,
-        "upperBound": 1_000,
-        "numPartitions": 4,
-    } == query.divide(session, sql, columns, "id", None)
-    assert 2 == query.divide(session, sql, columns, "id", 2)["numPartitions"]
-
-
-@pytest.mark.parametrize("sql", ["", " ; ", "SELECT '\0'", "x" * 100_001])
-def test_what_can_be_no_query_is_refused_before_it_is_sent(sql):
-    """With its length, and the limit."""
-    with pytest.raises(SparkOptionError, match="must be a SELECT of up to 100,000"):
-        frames.query(None, sql)
 
 
 @pytest.mark.parametrize(
@@ -187,27 +141,7 @@ def test_a_query_is_one_select(session, numbers, sql, problem):
         query.describe(session, sql)
 
 
-def test_operators_see_who_reads(rows):
-    """By the name of the session; so what the URL says comes to the driver."""
-    (row,) = rows("SELECT current_setting('application_name') AS name").collect()
-
-    assert "pgqueue spark: query" == row.name
-
-
 def test_a_query_only_reads(rows):
     """Functions that write are refused by PostgreSQL."""
     with pytest.raises(Exception, match="read-only transaction"):
         rows("SELECT nextval('pgqueue_job_id_seq') AS value").collect()
-
-
-def test_a_column_that_cannot_divide_is_refused(session, numbers):
-    """One that there is not, or that has no whole numbers."""
-    sql = "SELECT id, 'x' AS text FROM numbers"
-    columns = query.describe(session, sql)
-
-    for name, problem in (
-        ("ids", "'ids', which is no column of the query. Did you mean 'id'"),
-        ("text", "'text', of the type string; it must be a column of whole numbers"),
-    ):
-        with pytest.raises(SparkOptionError, match=problem):
-            query.divide(session, sql, columns, name, 2)

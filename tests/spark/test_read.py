@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import re
 import urllib.request
 from datetime import UTC, datetime, timedelta
 
@@ -132,59 +130,6 @@ def test_the_log_is_read_up_to_its_horizon(read, new_cursor):
     assert 0 == read("log", ending="earliest").count()
 
 
-def test_rows_are_read_once_whatever_the_partitions(read):
-    """Each task has its own."""
-    ids = make_jobs(50)
-
-    rows = read(columns="id", partitions="7")
-
-    assert rows.rdd.getNumPartitions() == 7
-    assert ids == sorted(row.id for row in rows.collect())
-
-
-def test_an_empty_table_is_an_empty_dataframe(read):
-    """With all its columns."""
-    rows = read("dead_letters")
-
-    assert rows.collect() == []
-    assert [c.name for c in TABLES["dead_letters"].columns] == rows.columns
-
-
-def test_columns_are_narrowed_by_a_schema_or_an_option(spark, read):
-    """In the order that is asked for; what is not asked for is not fetched."""
-    make_job(task="shop.send", kwargs={"token": SECRET})
-
-    by_schema = (
-        spark.read.format("pgqueue").schema("task string, priority smallint").load()
-    )
-
-    assert [("shop.send", 0)] == [tuple(row) for row in by_schema.collect()]
-    assert [("shop.send",)] == [tuple(r) for r in read(columns="task").collect()]
-    assert read(columns="id").count() == 1
-
-
-@pytest.mark.parametrize(
-    "schema, problem",
-    [
-        ("id int", "Column id of jobs is of type bigint, not int"),
-        ("idd bigint", "has no column 'idd'. Did you mean 'id'?"),
-        ("id bigint NOT NULL", "leave NOT NULL out"),
-    ],
-)
-def test_a_schema_of_another_kind_is_refused(spark, transactional_db, schema, problem):
-    """With the type that the column has."""
-    rows = spark.read.format("pgqueue").schema(schema).load()
-
-    with pytest.raises(Exception, match=re.escape(problem)):
-        rows.collect()
-
-
-def test_a_wrong_option_is_said_at_once(read):
-    """When the DataFrame is made, before anything runs."""
-    with pytest.raises(Exception, match=r"'tabel'\. Did you mean 'table'"):
-        read(tabel="jobs")
-
-
 # Servers have collations of people's languages if they were built with ICU, as Debian's
 # are; that of the wheel has none.
 IN_WORDS = "SELECT 1 FROM pg_collation WHERE collname = 'en-x-icu'"
@@ -200,22 +145,6 @@ def collate_keys(cursor, name):
     """Order the column dedup_key by a collation, where the server has those of ICU."""
     if cursor.execute(IN_WORDS).fetchone() is not None:
         cursor.execute(COLLATE.format(name))
-
-
-def test_a_load_of_all_columns_says_once_how_to_name_fewer(spark, caplog):
-    """Spark tells the source of no count() that it needs none of them."""
-    from django_pgqueue.spark import source as module
-
-    module._told.clear()
-    jobs = TABLES["jobs"]
-    with caplog.at_level(logging.WARNING, logger=module.log.name):
-        module._tell_of_columns(jobs, jobs.columns[:1])
-        for _ in range(2):
-            module._tell_of_columns(jobs, jobs.columns)
-
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert f"All {len(jobs.columns)} columns of jobs are fetched" in said
-    assert "django_pgqueue.spark.read()" in said
 
 
 def test_each_query_of_a_dataframe_has_its_own_conditions(read):
@@ -287,15 +216,6 @@ def test_a_session_says_what_is_hidden(spark, transactional_db):
     assert ('["anna", "[redacted]"]', '{"iban": "[redacted]"}') == tuple(row)
 
 
-def test_a_read_can_say_what_is_hidden(read):
-    """The option wins over the session."""
-    make_job(kwargs={"iban": "DE1", "token": "t"})
-
-    (row,) = read(columns="kwargs", redact='["iban"]').collect()
-
-    assert '{"iban": "[redacted]", "token": "t"}' == row.kwargs
-
-
 def test_the_password_is_in_no_plan_and_in_no_page(spark, read, by_jdbc, tmp_path):
     """Not in explain(), nor in what the UI's REST API tells of a query or an error."""
     make_job()
@@ -343,12 +263,3 @@ def test_no_process_of_spark_has_django(spark, read):
     said = context.parallelize(range(2), 2).map(look).collect()
 
     assert {("A process of Spark has imported Django.", False)} == set(said)
-
-
-def test_the_session_reads_times_in_utc(read):
-    """Whatever the machine's zone is."""
-    make_job(run_after=NOON)
-
-    (row,) = read(columns="run_after").selectExpr("string(run_after) AS t").collect()
-
-    assert row.t == "2026-01-01 12:00:00.123456"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 from itertools import chain
 
 import pytest
@@ -53,7 +52,7 @@ def ids_of(session, table, tasks, *, wait=None, rows_per_second=None):
     ]
 
 
-@pytest.mark.parametrize("page_rows", [1, 3, 10, 11])
+@pytest.mark.parametrize("page_rows", [1, 10])
 def test_pages_of_any_size_are_each_row_once(session, monkeypatch, page_rows):
     """Also where rows are missing in between."""
     monkeypatch.setattr(pace, "PAGE_ROWS_MAX", page_rows)
@@ -111,48 +110,6 @@ def test_a_page_of_large_rows_is_broken_off(session, monkeypatch):
 
     assert ids == found
     assert len(opened) >= 1
-
-
-def test_the_next_page_is_fetched_while_spark_takes_one(session, monkeypatch):
-    """One page ahead, and no more; who stops early leaves a session of use."""
-    monkeypatch.setattr(pace, "PAGE_ROWS_MAX", 2)
-    ids = make_jobs(10)
-    (task,) = plan(session, JOBS, partitions=1)
-    fetched = queue.SimpleQueue()
-    batches = session.batches
-
-    def noted(statement, **options):
-        yield from batches(statement, **options)
-        fetched.put(statement)
-
-    monkeypatch.setattr(session, "batches", noted)
-    rows = read(
-        session,
-        JOBS,
-        select(["id"], JOBS),
-        task,
-        redaction=Redaction(),
-        rows_per_second=None,
-    )
-
-    assert ids[:2] == next(rows).column("id").to_pylist()
-    fetched.get(timeout=10)
-    assert f"id >= {ids[2]}" in " ".join(fetched.get(timeout=10).split())
-    rows.close()
-    assert fetched.empty()
-    assert [{"one": 1}] == session.rows("SELECT 1 AS one")
-
-
-def test_a_rate_is_kept_by_waiting_between_pages(session):
-    """Ten rows at four a second are pages of four, four and two."""
-    make_jobs(10)
-    tasks = plan(session, JOBS, partitions=1)
-    waits = []
-
-    ids_of(session, JOBS, tasks, rows_per_second=4, wait=waits.append)
-
-    assert len(waits) == 3
-    assert 0.5 <= sum(waits)
 
 
 def test_no_snapshot_is_held_while_spark_works(session, cursor):

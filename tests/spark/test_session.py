@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import MissingExtra, SparkError
+from django_pgqueue.exceptions import MissingExtra
 from django_pgqueue.extras import extra
 from django_pgqueue.management.spark_session import dsn_of, redaction_of
-from django_pgqueue.spark.session import open_session
 from django_pgqueue.tasks.declare import task
 from tests.harness.factories import make_jobs
 from tests.spark.conftest import ROOT, require
@@ -50,22 +49,6 @@ def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch, name, ho
         f"{name} is not installed. It comes with the extra [{home}] of this "
         "distribution."
     )
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "wrong, problem",
-    [
-        ({"master": "lokal[2]"}, "The master of Spark is 'lokal\\[2\\]'; it must be"),
-        ({"master": "sc://"}, "The master of Spark is 'sc://'"),
-        ({"memory": "lots"}, "The memory of Spark is 'lots'"),
-        ({"memory": "0g"}, "The memory of Spark is '0g'"),
-    ],
-)
-def test_what_spark_would_choke_on_is_refused_first(wrong, problem):
-    """Before a JVM is started."""
-    with pytest.raises(SparkError, match=problem):
-        open_session("wrong", **wrong)
 
 
 def test_parameters_of_declared_tasks_are_handed_over():

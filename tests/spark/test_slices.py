@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from django_pgqueue.queues.partitions import partition_name
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.slices import Slice, cut, distribute, plan
-from django_pgqueue.spark.tables import ARCHIVE, DEAD_LETTERS, JOBS
-from tests.harness.factories import make_archived_job, make_dead_letter, make_jobs
+from django_pgqueue.spark.tables import ARCHIVE
+from tests.harness.factories import make_archived_job
 
 spark = pytest.mark.spark
 
@@ -46,26 +46,6 @@ def test_every_slice_is_given_to_one_task(sizes, partitions):
 
 
 @spark
-def test_an_empty_table_has_no_task(transactional_db, dsn):
-    """Whichever it is."""
-    with Session(dsn, table="jobs") as session:
-        for table in (JOBS, ARCHIVE, DEAD_LETTERS):
-            assert [] == plan(session, table, partitions=4)
-
-
-@spark
-def test_jobs_are_divided_by_their_ids(transactional_db, dsn):
-    """From the first to the last that there is."""
-    ids = make_jobs(10)
-
-    with Session(dsn, table="jobs") as session:
-        tasks = plan(session, JOBS, partitions=3)
-
-    slices = sorted((s for task in tasks for s in task), key=lambda s: s.first_id)
-    assert [3, ids[0], ids[-1]] == [len(tasks), slices[0].first_id, slices[-1].last_id]
-
-
-@spark
 def test_the_archive_is_divided_by_day_and_id(archive_days, dsn, cursor):
     """A slice is of one day, and all end at the moment when they were planned."""
     now = datetime.now(UTC)
@@ -86,14 +66,3 @@ def test_the_archive_is_divided_by_day_and_id(archive_days, dsn, cursor):
     assert {today - timedelta(days=1), today} == {s.since for s in slices}
     (until,) = {s.until for s in slices if s.since == today}
     assert now - timedelta(minutes=1) < until < now + timedelta(minutes=1)
-
-
-@spark
-def test_small_days_share_a_task(transactional_db, dsn):
-    """No more tasks than partitions, however many slices."""
-    make_dead_letter()
-    make_archived_job()
-
-    with Session(dsn, table="archive") as session:
-        assert len(plan(session, ARCHIVE, partitions=1)) == 1
-        assert len(plan(session, DEAD_LETTERS, partitions=9)) == 1

@@ -9,9 +9,7 @@ import pytest
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.spread import (
     check_key,
-    key_columns,
     offset_column,
-    window,
 )
 from django_pgqueue.timetable.offset import MICROSECOND, offset
 
@@ -38,24 +36,6 @@ def test_spark_says_the_same_whatever_the_partitions(spark):
                 offset(TASK, [row[name] for name in key], DAY) // MICROSECOND
                 for key in keys
             ] == [row[f"at {key}"] for key in keys]
-
-
-def test_a_window_has_limits():
-    """More than nothing, and a year at most."""
-    assert timedelta(days=366) == window("366d")
-    for text in ("0s", "367d"):
-        with pytest.raises(SparkOptionError, match="more than nothing and at most 366"):
-            window(text)
-    with pytest.raises(SparkOptionError, match="over is 'soon', which is no duration"):
-        window("soon")
-
-
-def test_a_key_names_columns():
-    """Each once."""
-    assert ("region", "id") == key_columns(" region, id")
-    for text in ("", "a,", "a,a", ",".join("abcdefghijk")):
-        with pytest.raises(SparkOptionError, match="must name 1 to 10 columns"):
-            key_columns(text)
 
 
 @pytest.mark.spark

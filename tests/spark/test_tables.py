@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -31,14 +30,6 @@ SELECT column_name, data_type FROM information_schema.columns
 
 # The log is read through a join.
 RELATIONS = {"log": "pgqueue_message"}
-
-# The contract of each version, so that a change without a new one is seen.
-FINGERPRINTS = {
-    1: "5a3987a0aea6fe00",
-    2: "10cfa8347f6e531b",
-    3: "0be74a503b8ebe6c",
-    4: "7a86ed9b212e2f98",
-}
 
 
 @pytest.mark.django_db
@@ -77,14 +68,3 @@ def test_the_page_has_the_columns_of_the_contract(table):
 
     assert [(c.name, c.type) for c in table.columns] == documented
     assert f"version {CONTRACT_VERSION}" in text
-
-
-def test_a_changed_contract_has_a_new_version():
-    """Whoever adds, drops or retypes a column raises CONTRACT_VERSION."""
-    contract = "\n".join(
-        f"{table.name}: {', '.join(f'{c.name} {c.type}' for c in table.columns)}"
-        for table in TABLES.values()
-    )
-    fingerprint = hashlib.sha256(contract.encode()).hexdigest()[:16]
-
-    assert FINGERPRINTS[CONTRACT_VERSION] == fingerprint

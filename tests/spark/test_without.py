@@ -35,15 +35,6 @@ for name in sorted(found - NEEDS):
     import_module(name)
 """
 
-COLLECT = f"""
-{WITHOUT}
-import pytest
-sys.exit(pytest.main([
-    "--collect-only", "-qq", "-p", "no:cacheprovider", "-m", "not spark",
-    "tests/spark", "tests/pipeline", "tests/acceptance/test_demo.py",
-]))
-"""
-
 
 def run(program):
     return subprocess.run(
@@ -61,13 +52,3 @@ def test_only_the_data_source_imports_pyspark_at_once():
     done = run(IMPORT_ALL)
 
     assert (0, "") == (done.returncode, done.stderr)
-
-
-def test_the_other_tests_need_no_pyspark(monkeypatch):
-    """`-m "not slow and not spark"` can import each module that it collects."""
-    monkeypatch.delenv("PGQUEUE_REQUIRE_ALL", raising=False)
-
-    done = run(COLLECT)
-
-    assert 0 == done.returncode, done.stdout
-    assert "test_dsn.py" in done.stdout

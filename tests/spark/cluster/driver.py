@@ -20,7 +20,6 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from django_pgqueue.spark import submit
 from django_pgqueue.spark.session import open_session
 
 ANSWER = "answer "
@@ -30,7 +29,7 @@ PADDING = 2_000
 
 
 def session() -> Any:
-    """Return the session of the driver; a pipeline job ends it, then a new one."""
+    """Return the session of the driver."""
     return open_session("cluster")
 
 
@@ -89,12 +88,7 @@ def close() -> None:
     session().stop()
 
 
-def pipeline(arguments: list[str]) -> int:
-    """Run a pipeline job, as spark-submit does; return the exit status."""
-    return submit.main(arguments)
-
-
-CALLS = {f.__name__: f for f in (read, executors, write, write_few, close, pipeline)}
+CALLS = {f.__name__: f for f in (read, executors, write, write_few, close)}
 
 
 def main() -> None:

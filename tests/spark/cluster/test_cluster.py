@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from django.db import connection
-from pyarrow import dataset
 
-from django_pgqueue.models import Export, PipelineRun
-from django_pgqueue.queues import partitions
-from tests.harness.factories import make_archived_job, make_jobs
+from django_pgqueue.models import Job
+from tests.harness.factories import make_jobs
 from tests.harness.process_tree import waking
 from tests.harness.waiting import wait_for
 from tests.spark.conftest import PASSWORD
-from tests.spark.log.conftest import backlog, held_halfway, publish
+from tests.spark.log.conftest import backlog, publish
 
 __all__ = ["backlog", "publish"]
 
@@ -27,10 +23,6 @@ pytestmark = [
 
 ROWS = 12_000
 
-MINUTE = timedelta(minutes=1)
-TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-CLOSED = TODAY - timedelta(days=3)
-
 
 def fetched(statement):
     """Return the rows of a statement."""
@@ -39,19 +31,15 @@ def fetched(statement):
         return cursor.fetchall()
 
 
-def test_a_read_is_divided_among_the_workers(cluster, driver):
-    """Each row is read once, and both executors have tasks."""
-    ids = make_jobs(2_000)
-
-    told = driver.call("read", "jobs", {"partitions": "4"})
-
-    assert [2_000, 2_000, sum(ids)] == told
-    assert [True, True] == [tasks > 0 for tasks in driver.call("executors")]
-
-
 def test_a_write_survives_the_loss_of_a_worker(cluster, driver, tmp_path):
     """kill -9 of a worker, halfway, while its executor is frozen: the other one does
-    its part, and the executor that wakes up adds nothing."""
+    its part, and the executor that wakes up adds nothing. A read is divided between
+    the workers."""
+    ids = make_jobs(2_000)
+    assert [2_000, 2_000, sum(ids)] == driver.call("read", "jobs", {"partitions": "4"})
+    assert [True, True] == [tasks > 0 for tasks in driver.call("executors")]
+    Job.objects.all().delete()
+
     options = {"task": "a.b", "name": "lossy"}
     driver.start("write", ROWS, str(tmp_path), options)
     first = [tmp_path / "0-0", tmp_path / "1-0"]
@@ -89,47 +77,6 @@ def has(path):
     return path.exists()
 
 
-def test_export_of_a_closed_day_is_complete(driver, tmp_path, archive_days, cursor):
-    """As spark-submit starts it, on the driver alone: each row is in one file."""
-    with cursor.connection.transaction():
-        partitions.make_partition(cursor, CLOSED.date())
-    made = [
-        make_archived_job(finished_at=CLOSED + n * MINUTE, started_at=CLOSED).pk
-        for n in range(200)
-    ]
-    make_archived_job()
-
-    assert 0 == driver.call(
-        "pipeline", ["export", "-o", f"path=file://{tmp_path}/days"]
-    )
-
-    rows = dataset.dataset(tmp_path / "days", format="parquet").to_table(["id"])
-    assert made == sorted(rows["id"].to_pylist())
-    assert [("exported", 200)] == list(Export.objects.values_list("state", "rows"))
-    run = PipelineRun.objects.get()
-    assert ("export", "succeeded", "spark-submit") == (run.job, run.state, run.asked_by)
-
-
-def test_ingest_survives_the_loss_of_a_worker(
-    cluster, driver, backlog, new_cursor, tmp_path
-):
-    """kill -9 of a worker and its executor, while both write a batch: the other one
-    does its part, and each message is in one file."""
-    rows = backlog(300_000)
-    options = ["-o", "topic=orders", "-o", f"path=file://{tmp_path}/log"]
-
-    driver.start("pipeline", ["ingest", *options])
-    try:
-        with held_halfway(new_cursor(), tmp_path, tasks=2):
-            cluster.workers[0].kill()
-        assert 0 == driver.answer()
-    finally:
-        cluster.complete()
-
-    found = dataset.dataset(tmp_path / "log", format="parquet").to_table(["id"])
-    assert rows == len(found) == len(set(found["id"].to_pylist()))
-
-
 def test_no_password_is_told_when_tasks_fail(cluster, driver):
     """Neither to who asked, nor in the event log or in any log of the cluster."""
     make_jobs(1)
@@ -138,15 +85,17 @@ def test_no_password_is_told_when_tasks_fail(cluster, driver):
         "UNREADABLE": "it is no connection string that PostgreSQL can read",
     }
     said = ""
-    for where, problem in failures.items():
-        for call in (
-            ["read", "jobs", {"dsnEnv": where}],
-            ["write_few", {"dsnEnv": where, "task": "a.b"}],
-        ):
-            driver.start(*call)
-            error = driver.error()
-            assert problem in error
-            said += error
+    for call, problem in (
+        (["read", "jobs", {"dsnEnv": "UNREADABLE"}], failures["UNREADABLE"]),
+        (
+            ["write_few", {"dsnEnv": "UNREACHABLE", "task": "a.b"}],
+            failures["UNREACHABLE"],
+        ),
+    ):
+        driver.start(*call)
+        error = driver.error()
+        assert problem in error
+        said += error
     driver.call("close")
 
     events = "".join(texts(cluster.folder, "events_*"))

@@ -15,13 +15,6 @@ def test_conditions_leave_out_no_row():
     assert ("id < 5", "id >= 5 AND id < 9", "id >= 9") == conditions([5, 9])
 
 
-def test_without_statistics_ranges_have_the_same_width():
-    """There is nothing better to go by."""
-    assert [25, 50, 75] == [n // 10 for n in cuts([part(0, 999)], 4)]
-    assert [] == cuts([part(7, 7)], 4)
-    assert [] == cuts([], 4)
-
-
 def test_gaps_are_no_work():
     """A bucket of the histogram has as many rows as another, however wide it is."""
     bounds = [1, *range(1_000_000, 1_001_000, 10)]
@@ -38,10 +31,3 @@ def test_tables_count_by_their_rows():
 
     assert 9 == len(found)
     assert 1 >= sum(cut > 1_000 for cut in found)
-
-
-def test_rows_that_came_since_are_at_the_end():
-    """Ids grow: what no histogram has seen yet is above it."""
-    found = cuts([part(0, 2_000, [0, 500, 1_000], rows=2_000, new_rows=1_000)], 2)
-
-    assert 900 <= found[0] <= 1_100

@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.models import Job
-from django_pgqueue.spark.write.stream import query_id, write_batches
+from django_pgqueue.spark.write.stream import write_batches
 
 pytestmark = pytest.mark.spark
 
@@ -42,24 +41,3 @@ def test_a_new_checkpoint_writes_its_batches(spark, transactional_db, tmp_path):
     shutil.rmtree(checkpoint)
     run()
     assert 6 == Job.objects.count()
-
-
-def test_what_is_no_batch_of_a_stream_has_no_checkpoint(spark):
-    """And so no name that is its own."""
-    with pytest.raises(SparkError, match="no batch of a streaming query"):
-        query_id(spark.range(1))
-
-
-@pytest.mark.parametrize(
-    "name, options, told",
-    [
-        ("", {}, "has 0 characters; it must have 1 to 42"),
-        ("x" * 43, {}, "has 43 characters"),
-        ("x", {"Name": "y"}, "is made for each batch"),
-        ("x", {"taks": "y"}, "Unknown option"),
-    ],
-)
-def test_a_wrong_stream_is_refused(name, options, told):
-    """Before it starts."""
-    with pytest.raises(SparkOptionError, match=told):
-        write_batches(name, **options)

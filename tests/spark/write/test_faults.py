@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from uuid import uuid4
 
-import psycopg
 import pytest
 from psycopg.errors import IdleInTransactionSessionTimeout
-from pyspark import __version__
 from pyspark.errors import PySparkException
 
 from django_pgqueue.exceptions import SparkError
@@ -23,158 +16,12 @@ from django_pgqueue.spark.write import session, staged
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.reap import main, reap
 from tests.faults.server import Server
-from tests.harness.process_tree import children, descendants, tell
-from tests.harness.waiting import wait_for
-from tests.spark.conftest import ROOT, quick_start
 from tests.spark.write.conftest import Held, jobs, journal, stages
-from tests.spark.write.driver import ROWS
-from tests.spark.write.test_messages import messages, topic
+from tests.spark.write.test_messages import topic
 
 pytestmark = pytest.mark.spark
 
 __all__ = ["topic"]
-
-
-class Driver:
-    """A process with a Spark session of its own, in a group of its own."""
-
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        self.process = process
-        self._folder = folder
-
-    def wait_halfway(self, attempt: int) -> list[int]:
-        """Wait until both tasks are; return the processes that compute them."""
-        said = [self._folder / f"{task}-{attempt}" for task in (0, 1)]
-        wait_for(
-            lambda: all(path.exists() for path in said) or self.process.poll(),
-            60,
-            "both tasks are halfway",
-        )
-        assert self.process.poll() is None, (self._folder / "stderr").read_text()
-        return [int(path.read_text()) for path in said]
-
-    def go_on(self) -> None:
-        """Let first attempts go on."""
-        (self._folder / "go").write_text("")
-
-    def kill(self) -> None:
-        """Kill it with its Java and all Pythons, as the loss of a machine would."""
-        tell([*descendants(self.process.pid), self.process.pid], signal.SIGKILL)
-        self.process.wait(30)
-
-
-@pytest.fixture
-def start_driver(
-    dsn_file: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., Driver]]:
-    """``start_driver()`` starts one that writes jobs, or what it is told."""
-    started: list[Driver] = []
-
-    def start(what: str = "task=a.b") -> Driver:
-        options = quick_start(request.config.cache.mkdir("spark"), __version__)
-        toplevel = ROOT / "django_pgqueue" / "spark" / "toplevel"
-        module = "tests.spark.write.driver"
-        told = [str(dsn_file), str(tmp_path), options, what]
-        stderr = stack.enter_context((tmp_path / "stderr").open("a"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *told],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{toplevel}"},
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(Driver(process, tmp_path))
-        return started[-1]
-
-    with ExitStack() as stack:
-        yield start
-    for driver in started:
-        if driver.process.poll() is None:
-            driver.kill()
-
-
-def writers(database: psycopg.Connection[tuple[object, ...]]) -> int:
-    """Return how many sessions of writing tasks and drivers there are."""
-    row = database.execute(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE application_name = 'pgqueue spark: write'"
-    ).fetchone()
-    assert row is not None
-    return int(str(row[0]))
-
-
-@pytest.mark.slow
-def test_a_driver_killed_while_its_tasks_write_leaves_no_job(
-    start_driver, server, database
-):
-    """kill -9 when half of the rows are staged; the reaper drops them."""
-    driver = start_driver()
-    driver.wait_halfway(attempt=0)
-    wait_for(lambda: stages(database), 10, "a stage")
-    driver.kill()
-    wait_for(lambda: writers(database) == 0, 30, "its sessions are gone")
-
-    assert ["driver: open, rolled back"] == reap(server.url, stale_seconds=0)
-    assert [] == stages(database)
-    assert [] == jobs(database)
-    assert [("rolled_back",)] == journal(database, "state")
-
-
-@pytest.mark.slow
-def test_a_driver_killed_while_it_stages_messages_publishes_none(
-    start_driver, server, database, topic, spark, write
-):
-    """Nor has a subscriber any job. Written again, each is published once, with one job
-    for who subscribes to it."""
-    driver = start_driver(f"topic={topic}")
-    driver.wait_halfway(attempt=0)
-    wait_for(lambda: stages(database), 10, "a stage")
-    driver.kill()
-    wait_for(lambda: writers(database) == 0, 30, "its sessions are gone")
-    assert ["driver: open, rolled back"] == reap(server.url, stale_seconds=0)
-    assert [[], []] == [messages(database, "id"), jobs(database)]
-
-    rows = spark.range(ROWS).selectExpr("id", "'x' AS text")
-    write(rows, topic=topic, name="driver")
-
-    assert [(ROWS, ROWS)] == database.execute(
-        "SELECT count(*), count(DISTINCT payload ->> 'id') FROM pgqueue_message"
-    ).fetchall()
-    assert [("shop.count", ROWS, ROWS)] == database.execute(
-        "SELECT task, count(*), count(DISTINCT message_id) FROM pgqueue_job GROUP BY 1"
-    ).fetchall()
-    assert [] == stages(database)
-
-
-@pytest.mark.slow
-def test_a_task_whose_worker_was_killed_is_retried_without_doubles(
-    start_driver, database
-):
-    """kill -9 of the Python processes of two tasks in the middle of their rows."""
-    driver = start_driver()
-    for worker in workers_of(driver.wait_halfway(attempt=0)):
-        os.kill(worker, signal.SIGKILL)
-    driver.wait_halfway(attempt=1)
-    driver.go_on()
-
-    assert 0 == driver.process.wait(60)
-    assert [(ROWS, ROWS)] == jobs_and_distinct(database)
-    assert [("committed", ROWS)] == journal(database, "state, written")
-    assert [] == stages(database)
-
-
-def workers_of(pids: list[int]) -> set[int]:
-    """Return all children of the process that forked *pids*."""
-    daemon = Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1]
-    return set(children(int(daemon)))
-
-
-def jobs_and_distinct(database):
-    return database.execute(
-        "SELECT count(*), count(DISTINCT kwargs ->> 'id') FROM pgqueue_job"
-    ).fetchall()
 
 
 @contextmanager

@@ -15,22 +15,6 @@ from tests.spark.write.conftest import jobs, journal, stages
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
 
-def test_rows_become_jobs(spark, write, database):
-    """Every column that has no other meaning is a keyword argument."""
-    frame = spark.range(1_000).selectExpr("id AS order_id", "concat('c', id) AS name")
-
-    write(frame, task="shop.send", queue="mail", priority="3")
-
-    assert {("shop.send", "mail", 3)} == set(jobs(database, "task, queue, priority"))
-    assert [{"order_id": n, "name": f"c{n}"} for n in range(1_000)] == sorted(
-        (kwargs for (kwargs,) in jobs(database)), key=lambda kwargs: kwargs["order_id"]
-    )
-    assert [("committed", 1_000, 0, 0)] == journal(
-        database, "state, written, skipped, refused"
-    )
-    assert [] == stages(database)
-
-
 def test_columns_place_a_job(spark, write, database):
     """Task, queue, time and the like are taken from columns of those names."""
     frame = spark.sql(
@@ -80,8 +64,11 @@ def test_a_task_reads_the_types_that_spark_has(spark, write, database):
         """
     )
 
-    write(frame, task="a.b")
+    write(frame, task="a.b", name="types")
 
+    assert [("committed", 1, 0, 0)] == journal(
+        database, "state, written, skipped, refused"
+    )
     ((text,),) = jobs(database, "kwargs::text")
     assert {
         "day": date(2026, 3, 1),
@@ -96,17 +83,6 @@ def test_a_task_reads_the_types_that_spark_has(spark, write, database):
         "yes": True,
         "whole": 3.0,
     } == decode("[]", text)[1]
-
-
-def test_what_was_read_can_be_written(spark, write, database):
-    """Jobs as the source reads them are jobs as it writes them."""
-    frame = spark.sql(
-        """SELECT 'a.b' AS task, '[1]' AS args, '{"x": [1, null]}' AS kwargs"""
-    )
-
-    write(frame)
-
-    assert [([1], {"x": [1, None]})] == jobs(database, "args, kwargs")
 
 
 def test_one_refused_row_fails_the_write(spark, write, database):
@@ -174,16 +150,6 @@ def test_a_name_is_written_once(spark, write, database):
     assert 3 == len(jobs(database))
 
 
-def test_a_write_that_failed_gives_its_name_back(spark, write, database):
-    """Whoever repairs the rows writes them under the same name."""
-    with pytest.raises(PySparkException, match="priority is 500"):
-        write(spark.sql("SELECT 500 AS priority"), task="a.b", name="again")
-
-    write(spark.sql("SELECT 5 AS priority"), task="a.b", name="again")
-
-    assert [(5,)] == jobs(database, "priority")
-
-
 def test_no_rows_are_no_jobs(spark, write, database):
     """An empty DataFrame is written without a trace, unless it has a name."""
     write(spark.range(0), task="a.b")
@@ -192,21 +158,6 @@ def test_no_rows_are_no_jobs(spark, write, database):
     assert [] == jobs(database)
     assert [("empty", "committed", 0)] == journal(database, "name, state, written")
     assert [] == stages(database)
-
-
-def test_workers_are_woken_once_for_each_queue(spark, write, server):
-    """After the commit, one NOTIFY for each queue that got jobs."""
-    with server.connect() as listener:
-        (channel,) = listener.execute("SELECT pgqueue_channel()").fetchone()
-        listener.execute(f'LISTEN "{channel}"')
-
-        write(
-            spark.sql("SELECT id, concat('q', id % 2) AS queue FROM range(50)"),
-            task="a.b",
-        )
-
-        heard = heard_until_now(listener, channel)
-    assert ["q0", "q1"] == heard
 
 
 def test_rows_of_a_key_wait_for_one_another(spark, write, server, database):
