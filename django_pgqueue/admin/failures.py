@@ -36,8 +36,8 @@ from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.run_permissions import run_url
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import DeadLetter, Failure, Job
-from django_pgqueue.pipeline import failure_kinds
-from django_pgqueue.pipeline.failure_kinds import Kind
+from django_pgqueue.pipeline import failures
+from django_pgqueue.pipeline.failures import Kind
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import database
 
@@ -93,10 +93,10 @@ class FailureAdmin(ReadOnlyAdmin):
         may_see = payload.may_see(request)
         with limited(Plans.IN_ORDER):
             with database.cursor() as cursor:
-                now = failure_kinds.clock(cursor)
+                now = failures.clock(cursor)
                 spans = starts(period, now)
                 since = datetime.fromtimestamp(spans[0], UTC)
-                found = failure_kinds.recent(
+                found = failures.recent(
                     cursor,
                     since=since,
                     limit=KINDS_SHOWN_MAX + 1,
@@ -104,7 +104,7 @@ class FailureAdmin(ReadOnlyAdmin):
                     in_messages=may_see,
                     task=form.value("task"),
                 )
-                trends = failure_kinds.trends(
+                trends = failures.trends(
                     cursor,
                     [kind.fingerprint for kind in found[:KINDS_SHOWN_MAX]],
                     since=since,
@@ -126,9 +126,9 @@ class FailureAdmin(ReadOnlyAdmin):
                 for kind in found[:KINDS_SHOWN_MAX]
             ],
             "has_more": len(found) > KINDS_SHOWN_MAX,
-            "is_partial": bool(found) and found[0].read >= failure_kinds.ROWS_MAX,
+            "is_partial": bool(found) and found[0].read >= failures.ROWS_MAX,
             "shown_max": KINDS_SHOWN_MAX,
-            "rows_max": f"{failure_kinds.ROWS_MAX:,}",
+            "rows_max": f"{failures.ROWS_MAX:,}",
             **extra_context,
         }
         return TemplateResponse(request, self.change_list_template, context)
@@ -204,8 +204,8 @@ class FailureAdmin(ReadOnlyAdmin):
         """Add the trend, the sample, and the dead letters of this kind."""
         period = PERIODS[DRAWN]
         with database.cursor() as cursor:
-            spans = starts(period, failure_kinds.clock(cursor))
-            trends = failure_kinds.trends(
+            spans = starts(period, failures.clock(cursor))
+            trends = failures.trends(
                 cursor,
                 [row.fingerprint],
                 since=datetime.fromtimestamp(spans[0], UTC),

@@ -39,8 +39,8 @@ from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import PipelineRun, TaskHour
 from django_pgqueue.operators.human import duration
-from django_pgqueue.pipeline import task_hour_charts
-from django_pgqueue.pipeline.task_hour_charts import Summed, Sums, together
+from django_pgqueue.pipeline import task_hours
+from django_pgqueue.pipeline.task_hours import Summed, Sums, together
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import database
 
@@ -86,9 +86,9 @@ class TaskHourAdmin(ReadOnlyAdmin):
         period = PERIODS[form.period_key]
         with limited(Plans.IN_ORDER):
             with database.cursor() as cursor:
-                extent = task_hour_charts.extent(cursor)
+                extent = task_hours.extent(cursor)
                 begins = starts(period, extent.now, extent.first)
-                summed = task_hour_charts.sums(
+                summed = task_hours.sums(
                     cursor,
                     since=datetime.fromtimestamp(begins[0], UTC),
                     step_seconds=period.step_hours * HOUR_SECONDS,
@@ -172,7 +172,7 @@ def shown(
     of_tasks = by_task(asked)
     return {
         "since": local(summed.since) if summed.since is not None else None,
-        "rows_max": f"{task_hour_charts.ROWS_MAX:,}",
+        "rows_max": f"{task_hours.ROWS_MAX:,}",
         "step_hours": period.step_hours,
         "charts": [
             throughput(spans),

@@ -12,7 +12,6 @@ from django_pgqueue.models.pipeline import (
     Export,
     Failure,
     FailureHour,
-    LabelHour,
     PipelineRun,
     TaskHour,
 )
@@ -49,7 +48,6 @@ __all__ = [
     "Job",
     "JobField",
     "JobReference",
-    "LabelHour",
     "Lane",
     "LogDay",
     "LogState",

@@ -15,11 +15,38 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from psycopg import sql
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
+
+
+def local_folder(target: str) -> Path | None:
+    """Return the folder that *target* is on this host; None: it is not here."""
+    if target.startswith("/"):
+        folder = Path(target)
+    elif target.lower().startswith("file:"):
+        folder = Path(unquote(urlsplit(target).path))
+    else:
+        return None
+    return folder if folder.is_dir() else None
+
+
+def missing(folder: Path, files: Files) -> str | None:
+    """Return the first of *files* that is not in *folder* with its bytes, or None."""
+    for file in files:
+        path = folder / str(file["path"])
+        try:
+            is_there = path.stat().st_size == file["bytes"]
+        except OSError:
+            is_there = False
+        if not is_there:
+            return str(file["path"])
+    return None
+
 
 DAY = timedelta(days=1)
 

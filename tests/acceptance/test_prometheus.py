@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from django_pgqueue import topic
-from django_pgqueue.pipeline import ingest_positions
+from django_pgqueue.pipeline import ingest
 from tests.app import crash_tasks, tasks
 from tests.harness.prometheus import RULES, Prometheus, alerts, as_asked, panels
 from tests.harness.system import require_system
@@ -34,7 +34,7 @@ def watched(start_worker, tmp_path, cursor):
     (line,) = worker.wait_for_lines(r"^  health .*/metrics$")
     port = int(re.search(r":(\d+)/", line)[1])
     topic("shares").publish_many([{"do": "note"}] * 5)
-    ingest_positions.note(cursor, "/srv/log", {"shares": 1}, run=1)
+    ingest.note(cursor, "/srv/log", {"shares": 1}, run=1)
     enqueue(crash_tasks.record.using(queue="nobodys"), 2)
     wait_until_final(enqueue(crash_tasks.record, 20) + enqueue(tasks.fails_once, 2))
     with Prometheus(tmp_path, port, RULES) as prometheus:

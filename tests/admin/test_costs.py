@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.operators import bulk_acts
-from django_pgqueue.pipeline import failure_kinds
+from django_pgqueue.pipeline import failures
 from django_pgqueue.postgres.limits import Plans
 from tests.harness.factories import make_leased_job
 from tests.harness.waiting import patience
@@ -78,7 +78,7 @@ ANALYZE = "ANALYZE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job"
 BLOCKS_MAX = 4_000
 # And of failures, whose hours are read by an index of hours while the rows lie in the
 # order of their kinds: a block each, the same ones again and again.
-FAILURE_BLOCKS_MAX = 1.1 * failure_kinds.ROWS_MAX
+FAILURE_BLOCKS_MAX = 1.1 * failures.ROWS_MAX
 # The queries of a page, without the savepoints that this test's own transaction makes
 # of BEGIN and COMMIT.
 QUERIES_MAX = 15

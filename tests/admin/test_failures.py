@@ -8,7 +8,7 @@ import pytest
 
 from django_pgqueue.admin import failures
 from django_pgqueue.models import DeadLetter
-from django_pgqueue.pipeline import failure_kinds
+from django_pgqueue.pipeline import failures as stored
 from tests.harness.factories import make_dead_letter, make_failure
 
 pytestmark = pytest.mark.django_db
@@ -155,7 +155,7 @@ def test_dead_letters_of_one_kind_are_listed_and_redriven(admin_client):
 def test_the_list_is_bounded_and_says_so(admin_client, monkeypatch):
     """Kinds, and the hours that are read for them."""
     monkeypatch.setattr(failures, "KINDS_SHOWN_MAX", 1)
-    monkeypatch.setattr(failure_kinds, "ROWS_MAX", 2)
+    monkeypatch.setattr(stored, "ROWS_MAX", 2)
     make_failure(DECLINED, hours={0: 1, 9: 100})
     make_failure(LOST, hours={1: 5})
 

@@ -7,7 +7,7 @@ from html import unescape
 
 import pytest
 
-from django_pgqueue.pipeline import task_hour_charts
+from django_pgqueue.pipeline import task_hours
 from tests.harness.factories import hour_ago, make_run, make_task_hour
 from tests.harness.minutes import in_minutes
 
@@ -145,7 +145,7 @@ def test_when_it_was_counted_is_told_to_those_who_may_see_runs(admin_client, sta
 def test_what_is_read_is_bounded_and_the_page_says_so(admin_client, monkeypatch):
     """Whole hours from the limit on, and no part of one."""
     monkeypatch.setattr(
-        task_hour_charts.sums, "__kwdefaults__", {"queue": "", "task": "", "limit": 5}
+        task_hours.sums, "__kwdefaults__", {"queue": "", "task": "", "limit": 5}
     )
     for ago in range(1, 6):
         for task in ("a", "b"):

@@ -18,7 +18,7 @@ from django_pgqueue.log import (
     seek,
 )
 from django_pgqueue.models import ConsumerGroup, Generation, Position
-from django_pgqueue.pipeline.ingest_positions import note
+from django_pgqueue.pipeline.ingest import note
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, along_index, limit
 from django_pgqueue.spark.log import read, walk

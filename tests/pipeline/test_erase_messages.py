@@ -21,7 +21,7 @@ from django_pgqueue.models import (
     Message,
     ScheduledMessage,
 )
-from django_pgqueue.pipeline import erasures, ingest_batches
+from django_pgqueue.pipeline import erasures, ingest
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.running import run_job
@@ -284,7 +284,7 @@ def test_a_batch_that_is_not_in_its_place_is_waited_for(
     def broken(*arguments, **named):
         raise OSError("It dies.")
 
-    for module, name in ((ingest_batches, "decide"), (Store, "move")):
+    for module, name in ((ingest, "decide"), (Store, "move")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, broken)
             assert "It dies." in run_job(plan("ingest", **given)).error

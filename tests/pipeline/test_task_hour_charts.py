@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from django_pgqueue.pipeline.task_hour_charts import Sums, sums, together
+from django_pgqueue.pipeline.task_hours import Sums, sums, together
 from tests.harness.factories import hour_ago, make_task_hour
 
 pytestmark = pytest.mark.django_db

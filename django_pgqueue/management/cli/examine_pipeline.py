@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.operators.findings import NAMES_MAX, Finding, finding, named
-from django_pgqueue.pipeline import enqueued_hours, export_files, exports
+from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Missing
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import partitions
@@ -77,7 +77,7 @@ def export(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 
 def _unseen(cursor: Cursor, target: str, days: list[date]) -> list[date]:
     """Return the expired days that are exported, and whose files nobody has seen."""
-    if not days or export_files.local_folder(target) is not None:
+    if not days or exports.local_folder(target) is not None:
         return []
     unchecked = exports.unchecked(cursor, target)
     return [day for day in days if day in unchecked]

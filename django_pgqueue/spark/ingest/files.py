@@ -13,7 +13,7 @@ from datetime import date
 from typing import Any
 
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline import erasures, ingest_rewrites
+from django_pgqueue.pipeline import erasures, ingest
 from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.spark.export.delta import actions_of
 from django_pgqueue.spark.export.parquet_files import many
@@ -47,7 +47,7 @@ def not_while_ingesting(run: Run, target: str) -> None:
     one whose process is away for longer than its lease puts nothing there any more.
     """
     with run.transaction(is_brief=True) as cursor:
-        other = ingest_rewrites.live_ingest(cursor, target)
+        other = ingest.live_ingest(cursor, target)
     if other is not None:
         raise DayRefused(
             f"Run {other} of ingest writes there, and may have read messages of theirs "

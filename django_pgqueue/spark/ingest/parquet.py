@@ -20,7 +20,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline import ingest_batches
+from django_pgqueue.pipeline import ingest
 from django_pgqueue.spark.export.parquet_files import rows_of
 from django_pgqueue.spark.export.store import Store, for_spark
 from django_pgqueue.spark.run import Run
@@ -75,7 +75,7 @@ class ParquetPlace:
             rows = self._write(frame, folder)
             # A run that is no longer live goes no further.
             with self._run.transaction(is_brief=True) as cursor:
-                ingest_batches.decide(cursor, stream, number, run=self._run.id)
+                ingest.decide(cursor, stream, number, run=self._run.id)
         self._move_all(folder, stream, number)
         self._clear(state, number)
         return rows
@@ -85,7 +85,7 @@ class ParquetPlace:
         if self._store.exists(f"{batch}/{WHOLE}"):
             return batch  # As earlier versions have written it.
         with self._run.reading() as cursor:
-            found = ingest_batches.latest(cursor, stream)
+            found = ingest.latest(cursor, stream)
         if found is None or found.number != number:
             return None
         folder = f"{batch}/run-{found.run}"

@@ -26,10 +26,10 @@ from typing import Any
 
 from django_pgqueue.exceptions import PipelineStopped
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline import ingest_batches, ingest_rewrites
+from django_pgqueue.pipeline import ingest
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipeline.exports import Files
-from django_pgqueue.pipeline.ingest_rewrites import Decided
+from django_pgqueue.pipeline.ingest import Decided
 from django_pgqueue.spark.export.parquet import OF_RUN, written
 from django_pgqueue.spark.export.parquet_files import read, schema_of
 from django_pgqueue.spark.export.place import DayRefused
@@ -63,7 +63,7 @@ class Rewrites:
         aside = self._store.files(REWRITES)
         with self._run.reading() as cursor:
             live = pipelines.live_runs(cursor)
-            left = ingest_rewrites.left(cursor, self._target)
+            left = ingest.left(cursor, self._target)
         decided = {name for put in left.values() for name in put}
         for name in aside:
             run = int(re.sub(r".*/run-(\d+)-[^/]*", r"\1", name))
@@ -119,7 +119,7 @@ class Rewrites:
         with self._run.reading() as cursor:
             live = pipelines.live_runs(cursor)
             for match in self._batches():
-                latest = ingest_batches.latest(cursor, match["stream"])
+                latest = ingest.latest(cursor, match["stream"])
                 run = match["run"] and int(match["run"])
                 number = int(match["number"])
                 if run is None or (
@@ -172,7 +172,7 @@ class Rewrites:
         gone = rows.rows_read - rows.sums.rows
         decided = Decided(put, [str(file["path"]) for file in files])
         with run.transaction(is_brief=True) as cursor:
-            if not ingest_rewrites.decide(
+            if not ingest.decide_rewrite(
                 cursor, self._target, folder, decided, run=run.id
             ):
                 raise PipelineStopped("Another run has taken up the folder.")
@@ -190,16 +190,14 @@ class Rewrites:
     def _take(self, folder: str) -> None:
         """Take a folder, and finish what another run has decided there."""
         with self._run.transaction(is_brief=True) as cursor:
-            decided = ingest_rewrites.take(
-                cursor, self._target, folder, run=self._run.id
-            )
+            decided = ingest.take(cursor, self._target, folder, run=self._run.id)
         if decided is None:
             raise DayRefused(
                 f"Another run is rewriting {folder}; left to the next one."
             )
         self._finish(decided)
         with self._run.transaction(is_brief=True) as cursor:
-            ingest_rewrites.decide(
+            ingest.decide_rewrite(
                 cursor, self._target, folder, Decided(), run=self._run.id
             )
 
@@ -215,7 +213,7 @@ class Rewrites:
 
     def _end(self, folder: str) -> None:
         with self._run.transaction(is_brief=True) as cursor:
-            ingest_rewrites.end(cursor, self._target, folder, run=self._run.id)
+            ingest.end(cursor, self._target, folder, run=self._run.id)
 
     def _batches(self) -> list[re.Match[str]]:
         """Return the files of batches that are aside."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import date
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.pipeline import exports, ingest_rewrites
+from django_pgqueue.pipeline import exports, ingest
 from django_pgqueue.pipeline.exports import Details, Files
 from django_pgqueue.spark.export.day import (
     TAKEN,
@@ -75,9 +75,7 @@ def compact(
 def _is_ingested(run: Run, target: str) -> bool:
     """Whether messages are there, and no exported days."""
     with run.reading() as cursor:
-        return not exports.known(cursor, target) and target in (
-            ingest_rewrites.targets(cursor)
-        )
+        return not exports.known(cursor, target) and target in (ingest.targets(cursor))
 
 
 def _compact(lake: Lake, day: date) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
-from django_pgqueue.pipeline import erasures, exports, ingest_rewrites
+from django_pgqueue.pipeline import erasures, exports, ingest
 from django_pgqueue.pipeline.erasures import ARCHIVE, LETTERS, LIVE, LOG, Page, Sought
 from django_pgqueue.pipeline.exports import IDENTITY, Content, Details
 from django_pgqueue.spark.export.day import (
@@ -256,7 +256,7 @@ def _from_ingested(run: Run, asked: Sought, receipt: int, before: int) -> int:
 def _ingested(run: Run) -> list[str]:
     """Return the places of ingest; a note tells of one that has nothing."""
     with run.reading() as cursor:
-        targets = ingest_rewrites.targets(cursor)
+        targets = ingest.targets(cursor)
     for target in targets:
         if not Store(target).names(""):
             run.note(

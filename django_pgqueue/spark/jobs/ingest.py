@@ -20,7 +20,7 @@ import psycopg
 
 from django_pgqueue.exceptions import PgQueueError, SparkError, SparkOptionError
 from django_pgqueue.log.horizon import horizons
-from django_pgqueue.pipeline import ingest_positions
+from django_pgqueue.pipeline.ingest import note as note_position
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.export.store import Store, for_spark
@@ -309,7 +309,7 @@ def _note(run: Run, offset: Any, read_to: Mapping[str, int], target: str) -> Non
         cursor.execute(INSTALLATION)
         # Spark may read another database than that of the run.
         if cursor.fetchone() == (offset["installation"],):
-            ingest_positions.note(cursor, target, read_to, run=run.id)
+            note_position(cursor, target, read_to, run=run.id)
     for name, topic in offset["topics"].items():
         positions = [topic["read_to"], *topic["partitions"].values()]
         run.note(

@@ -18,7 +18,7 @@ from datetime import date, datetime, timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.log import days
-from django_pgqueue.pipeline import export_files, exports
+from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
@@ -159,7 +159,7 @@ class _Exported:
     def __init__(self, cursor: Cursor, target: str) -> None:
         self._cursor = cursor
         self._target = target
-        self._folder = export_files.local_folder(target)
+        self._folder = exports.local_folder(target)
         self._known = exports.known(cursor, target)
 
     def __call__(self, day: date, table: str) -> bool:
@@ -197,7 +197,7 @@ class _Exported:
                     self._target,
                 )
             return is_checked
-        gone = export_files.missing(self._folder, files)
+        gone = exports.missing(self._folder, files)
         if gone is None and files:
             return True
         logger.warning(
