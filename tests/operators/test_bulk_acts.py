@@ -8,16 +8,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.operators.error_groups import groups
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.wake import channel, listen
 from tests.harness.factories import make_dead_letter, make_job, make_leased_job
-from tests.harness.notices import heard_until_now
 
 pytestmark = pytest.mark.django_db
 
@@ -178,23 +176,6 @@ def test_retry_means_what_has_failed_and_waits():
     assert {retrying.pk, scheduled.pk} == {*due.values_list("pk", flat=True)}
 
 
-def test_what_fails_again_meanwhile_is_not_retried_twice(monkeypatch):
-    """Its id is behind the act by then."""
-    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
-    waiting = {"attempt": 1, "deliveries": 1, "visible_at": LATER}
-    first, last = make_job(**waiting), make_job(**waiting)
-    act = begin("retry")
-    bulk_acts.step()
-    Job.objects.filter(pk=first.pk).update(visible_at=last.visible_at)
-
-    assert 1 == finish()
-
-    act.refresh_from_db()
-    assert ("done", 2) == (act.state, act.done)
-    first.refresh_from_db()
-    assert first.visible_at == last.visible_at
-
-
 def test_cancel_takes_what_waits_and_asks_what_runs():
     """Who did it stands in the errors of each; other queues go on."""
     waiting = make_job(queue="loop")
@@ -210,30 +191,6 @@ def test_cancel_takes_what_waits_and_asks_what_runs():
     running.refresh_from_db()
     assert running.cancel_requested_at is not None
     assert Job.objects.filter(pk=other.pk, cancel_requested_at=None).exists()
-
-
-def test_set_aside_names_who_and_why():
-    """In the errors of each."""
-    make_dead_letter()
-
-    begin("set_aside", reason="never needed")
-    finish()
-
-    (row,) = ArchivedJob.objects.all()
-    assert ("ann", "never needed") == (row.errors[-1]["by"], row.errors[-1]["message"])
-
-
-def test_what_cannot_be_done_is_counted_and_left():
-    """Such as a dead letter whose key a live job has."""
-    make_dead_letter(dedup_key="k")
-    make_job(dedup_key="k")
-    make_dead_letter()
-
-    act = begin()
-    finish()
-
-    act.refresh_from_db()
-    assert ("done", 1, 1) == (act.state, act.done, act.passed)
 
 
 def test_an_error_of_ours_ends_it(monkeypatch):
@@ -277,23 +234,6 @@ def busy(*args, **named):
     raise OperationalError("canceling statement due to statement timeout")
 
 
-def test_a_chunk_that_is_not_done_keeps_no_other_act_waiting(monkeypatch):
-    """It is tried again later, and its row says why."""
-    make_dead_letter(queue="heavy")
-    act = begin(queue="heavy")
-    make_job(queue="light")
-    other = begin("cancel", queue="light")
-    monkeypatch.setattr(bulk_acts.operate, "redrive", busy)
-
-    assert 2 == finish()
-
-    act.refresh_from_db()
-    other.refresh_from_db()
-    assert ("waiting", 1, "done") == (act.state, act.tries, other.state)
-    assert act.error == "OperationalError: canceling statement due to statement timeout"
-    assert act.next_at > act.created_at + timedelta(seconds=bulk_acts.TRY_SECONDS)
-
-
 def test_what_is_never_done_ends_after_so_many_tries(monkeypatch):
     """In a row; nothing of it is done."""
     make_dead_letter()
@@ -326,24 +266,6 @@ def test_what_gives_up_after_it_was_counted_is_not_meant():
 
     assert 1 == BulkAct.objects.get().done
     assert [late.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
-
-
-def test_the_first_rows_are_found_behind_many_others(monkeypatch):
-    """A filter that is found by reading passes few of those that are read."""
-    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 2)
-    for _ in range(5):
-        make_dead_letter(errors=failed("ValueError", "send"))
-    here = make_dead_letter(errors=failed("ValueError", "pay"))
-    (place,) = {
-        row.alike.place
-        for row in groups(DeadLetter.objects.all())[0]
-        if row.sample == here.pk
-    }
-    asked = {"place": place}
-
-    counted = bulk_acts.count("redrive", asked)
-
-    assert [here.pk] == bulk_acts.first_rows("redrive", asked, counted, 5)
 
 
 def test_a_row_that_its_queue_refuses_is_left_and_named():
@@ -397,15 +319,3 @@ def test_two_who_lead_do_a_chunk_once(monkeypatch):
     assert ("done", 3, 0) == (act.state, act.done, act.passed)
     assert [made] == began
     assert made == [*Job.objects.order_by("pk").values_list("pk", flat=True)]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_leader_hears_of_it(other_cursor):
-    """At the commit."""
-    name = channel(other_cursor)
-    listen(other_cursor, [name])
-
-    begin()
-
-    assert ["!bulk"] == heard_until_now(other_cursor.connection, name)
-    assert not connection.in_atomic_block

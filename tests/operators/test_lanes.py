@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from django.utils import translation
 
 from django_pgqueue.operators.lanes import (
     does,
     kind,
-    kind_of_job,
     kind_word,
     rate,
     sentence,
@@ -20,13 +18,6 @@ from django_pgqueue.operators.lanes import (
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, TaskPause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def english():
-    """As the commands speak."""
-    with translation.override(None):
-        yield
 
 
 def make_head(
@@ -160,22 +151,6 @@ def test_a_lane_tells_why_its_first_job_waits():
     ] == list(map(waits_for, lanes))
 
 
-def test_jobs_of_no_lane_whose_task_is_paused_are_told_as_those_of_the_task():
-    """They were put into a lane that takes any number, which is no limit of theirs."""
-    lane = make_lane(
-        100_000, name="shop.charge", head=make_head(state="parked"), paused_at=NOON
-    )
-    place = Place(id=4720, before=2, due_seconds=9.0, lane=lane)
-
-    assert ("task", "0") == (kind_word(lane), taken(lane))
-    assert "task" == kind_of_job("shop.charge", "shop.charge", 100_000, None, None)
-    assert "limit of 5" == kind_of_job("shop.charge", "shop.charge", 5, None, None)
-    assert "3rd in line for task shop.charge, which is paused" == sentence(place)
-    assert "3rd in line for its task, which is paused" == (
-        sentence(place, is_named=False)
-    )
-
-
 @pytest.mark.parametrize(
     "place,text",
     [
@@ -218,21 +193,6 @@ def test_jobs_of_no_lane_whose_task_is_paused_are_told_as_those_of_the_task():
 def test_why_a_job_waits(place, text):
     """Which of its lane it is, behind whom, and what that one does."""
     assert text == sentence(place)
-
-
-@pytest.mark.parametrize(
-    "place,text",
-    [
-        (make_place(), "2nd in its group, behind job 4711, running for 4 min"),
-        (
-            make_place(capacity=5, let_through=5),
-            "1st in line for its limit of 5, behind job 4711, running for 4 min",
-        ),
-    ],
-)
-def test_the_name_of_a_lane_can_be_left_out(place, text):
-    """It is made of arguments."""
-    assert text == sentence(place, is_named=False)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
-
 from django_pgqueue.operators.states import URGENCY, behind_of, subscription_state
 from django_pgqueue.worker.queue_plan import QueuePlan
 
@@ -30,12 +28,11 @@ def behind(*lags, paused_at=None, plans=ALL, limit=10):
     return behind_of(row, lags, plans, limit=limit)
 
 
-@pytest.mark.parametrize("place", range(len(URGENCY)))
-def test_a_group_does_the_most_urgent_of_what_its_partitions_do(place):
+def test_a_group_does_the_most_urgent_of_what_its_partitions_do():
     """Whatever the others do that is less urgent."""
-    lags = [part(word) for word in reversed(URGENCY[place:])]
-
-    assert URGENCY[place] == behind(*lags).state
+    for place, state in enumerate(URGENCY):
+        lags = [part(word) for word in reversed(URGENCY[place:])]
+        assert state == behind(*lags).state
 
 
 def test_what_waits_without_a_worker_is_unserved():
@@ -62,27 +59,11 @@ def test_a_lag_is_that_of_all_partitions():
     assert "11+" == behind(part("waiting", unread=10), part("waiting")).shown
 
 
-@pytest.mark.parametrize(
-    "disabled_at, is_stale, held_at, full_at, position, state",
-    [
-        (1, True, 1, 1, 7, "disabled"),
-        (None, True, 1, 1, 7, "stale"),
-        (None, False, 1, 1, 7, "held"),
-        (None, False, None, 1, 7, "full"),
-        (None, False, None, None, 7, "back-filling"),
-        (None, False, None, None, None, "enabled"),
-    ],
-)
-def test_a_subscription_has_one_state(
-    disabled_at, is_stale, held_at, full_at, position, state
-):
+def test_a_subscription_has_one_state():
     """That somebody has disabled it says the most."""
-    row = SimpleNamespace(
-        disabled_at=disabled_at,
-        is_stale=is_stale,
-        held_at=held_at,
-        full_at=full_at,
-        backfill_position=position,
-    )
-
-    assert state == subscription_state(row)
+    names = ("disabled_at", "is_stale", "held_at", "full_at", "backfill_position")
+    states = ("disabled", "stale", "held", "full", "back-filling", "enabled")
+    for place, state in enumerate(states):
+        held = [None] * place + [1] * (len(names) - place)
+        row = SimpleNamespace(**dict(zip(names, held, strict=True)))
+        assert state == subscription_state(row)

@@ -14,7 +14,6 @@ from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.issue import issue, reckon, run_now, tell
 from django_pgqueue.signals import queue_full
-from tests.app.fair_tasks import shared
 from tests.app.lane_tasks import step
 from tests.app.tasks import add, once
 from tests.schedules.conftest import NOON, issue_at, read
@@ -229,12 +228,3 @@ def test_the_job_of_a_tick_waits_in_its_lane(make: Make, raw: Raw) -> None:
     job = Job.objects.get()
     assert (job.lane, job.visible_at) == (f"{step.name}:a", None)
     assert LANES_HINT in issued.wakes
-
-
-def test_claims_are_told_of_a_tick_that_takes_turns(make: Make, raw: Raw) -> None:
-    """Nobody lets it through."""
-    arguments = {"tenant": "a", "seconds": 0.0}
-    make(task=shared.name, args=arguments, overlap="queue", queue="mail")
-    (issued,) = issue_at(raw, NOON + MINUTE)
-    assert f"{shared.name}:a" == Job.objects.get().lane
-    assert ("mail", "!fair:mail") == tuple(issued.wakes)

@@ -9,12 +9,10 @@ from django.utils import timezone
 
 from django_pgqueue import signals
 from django_pgqueue.admin.schedules import shown_state
-from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.models import Job, Schedule, Tick
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.states import STATES, state_of
-from tests.app.tasks import once
 from tests.harness.factories import make_declared, make_schedule
 from tests.schedules.conftest import read
 
@@ -72,15 +70,6 @@ def test_only_what_was_changed_is_reset() -> None:
     assert "code" == read("other").queue
 
 
-def test_texts_have_a_limit() -> None:
-    """They are shown in lists."""
-    for act in (operate.pause, operate.run_now):
-        with pytest.raises(InvalidOption, match="150"):
-            act(NAME, by="x" * 151)
-    with pytest.raises(InvalidOption, match="2,000"):
-        operate.pause(NAME, reason="x" * 2_001)
-
-
 def test_a_run_by_hand_is_told_after_the_commit(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
@@ -103,30 +92,6 @@ def test_a_run_by_hand_is_told_after_the_commit(
     assert issued is not None
     assert [issued.job_id, issued.job_id] == [each["job_id"] for each in told]
     assert "nightly" == told[1]["schedule"]
-
-
-def test_a_run_by_hand_without_a_job_tells_of_none(
-    django_capture_on_commit_callbacks: Any,
-) -> None:
-    """Where another job has the key, receivers of jobs hear nothing."""
-    make_schedule(task=once.name)
-    once.delay()
-    told: list[Any] = []
-
-    def note(**fields: Any) -> None:
-        told.append((fields["signal"], fields["job_id"]))
-
-    for signal in (signals.job_enqueued, signals.schedule_ticked):
-        signal.connect(note)
-    try:
-        with django_capture_on_commit_callbacks(execute=True):
-            issued = operate.run_now(NAME, by="ada")
-    finally:
-        for signal in (signals.job_enqueued, signals.schedule_ticked):
-            signal.disconnect(note)
-    assert issued is not None
-    assert ("duplicate", None) == (issued.outcome, issued.job_id)
-    assert [(signals.schedule_ticked, None)] == told
 
 
 @pytest.mark.parametrize("use_tz", [True, False])

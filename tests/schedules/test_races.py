@@ -19,7 +19,7 @@ from django_pgqueue.schedules.issue import issue, reckon
 from tests.schedules.conftest import NOON, read
 
 MINUTE = timedelta(minutes=1)
-ROUNDS = 300
+ROUNDS = 100
 SCHEDULERS = 4
 
 Make = Callable[..., Schedule]
@@ -91,7 +91,7 @@ def test_no_tick_comes_after_a_pause(make: Make, raws: list[Raw]) -> None:
         with raws[1].cursor() as cursor:
             store.pause(cursor, "nightly")
 
-    for n in range(1, 101):
+    for n in range(1, 31):
         row = find(raws[0])
         now = NOON + n * MINUTE
         issued, _ = at_once(lambda r=row, t=now: issue_on(raws[0], r, t), pause)
@@ -109,7 +109,7 @@ def test_no_tick_of_the_old_times_comes_after_an_edit(
 ) -> None:
     """A tick that meets an edit is issued by the old timetable before it, or never."""
     make(overlap="queue", expression="* * * * *")
-    for n in range(1, 101):
+    for n in range(1, 31):
         row = find(raws[0])
         now = NOON + n * MINUTE
 
@@ -157,12 +157,3 @@ def test_a_server_whose_clock_was_put_back(make: Make, raws: list[Raw]) -> None:
     )
     row = read("nightly")
     assert (row.last_tick, row.next_tick) == (NOON + 61 * MINUTE, NOON + 62 * MINUTE)
-
-
-def test_a_server_whose_clock_was_put_forward(make: Make, raws: list[Raw]) -> None:
-    """What lies between is missed, by the schedule's policy."""
-    make(overlap="queue", catch_up="one")
-    assert issue_on(raws[0], find(raws[0]), NOON + MINUTE) == 1
-    assert issue_on(raws[0], find(raws[0]), NOON + 61 * MINUTE) == 1
-    latest = Tick.objects.latest("due_at")
-    assert (latest.due_at, latest.missed) == (NOON + 61 * MINUTE, 59)

@@ -18,50 +18,28 @@ NOON = datetime.fromisoformat("2026-11-22 12:00")
     "text,why",
     [
         ("", "has 0 fields"),
-        ("* * * *", "has 4 fields"),
         ("* * * * * * *", "has 7 fields"),
         ("60 * * * *", "'60' for its minute, which is 0 to 59"),
-        ("* 24 * * *", "'24' for its hour"),
-        ("* * 0 * *", "'0' for its day of the month, which is 1 to 31"),
-        ("* * * 13 *", "'13' for its month"),
-        ("* * * * 8", "'8' for its day of the week"),
         ("*/0 * * * *", "A step is a number from 1 to 59"),
-        ("*/60 * * * *", "A step is a number from 1 to 59"),
-        ("0-30/99 * * * *", "A step is a number from 1 to 59"),
         ("5-1 * * * *", "runs backwards"),
-        ("* * 5-1 * *", "runs backwards"),
         ("* * * * fri-mon", "runs backwards"),
-        ("0 22-2 * * *", "runs backwards"),
         ("5/15 * * * *", "Write '5-59/15'"),
-        ("*-5 * * * *", "'*-5' for its minute"),
         ("1,,2 * * * *", "'' for its minute"),
         ("0 0 30 2 *", "is never due"),
-        ("0 0 31 4 *", "is never due"),
         ("0 0 31 4,6,9,11 *", "is never due"),
         ("@reboot", "enqueue the task where you deploy"),
         ("@every 5m", "@every(seconds=…)"),
-        ("@sometimes", "there are: @hourly"),
         ("TZ=UTC * * * * *", "'tz=utc' for its second"),
         ("¹ * * * *", "'¹' for its minute"),
-        ("\uff11 * * * *", "'\uff11' for its minute"),
-        ("1-1_0 * * * *", "'1-1_0' for its minute"),
         ("* * * * MONL", "'monl' for its day of the week"),
-        ("* * * * mon#6", "'mon#6' for its day of the week"),
-        ("R R * * *", "'r' for its minute"),
         ("H * * * *", "'h' for its minute"),
-        ("l * * * *", "'l' for its minute"),
-        ("+1 * * * *", "'+1' for its minute"),
-        ("-1 * * * *", "'-1' for its minute"),
         ("? * * * *", "'?' for its minute"),
         ("0 0 15 * 5#3", "Make two schedules of it"),
-        ("0 0 */2 * L5", "Make two schedules of it"),
-        ("0 0 * jan-foo *", "'jan-foo' for its month"),
         (
             ",".join(["1"] * 5_000) + " * * * *",
             "has 10,007 characters; the limit is 255",
         ),
         (None, "not None"),
-        (5, "not 5"),
     ],
 )
 def test_what_nobody_can_have_meant_is_refused(text, why):
@@ -132,13 +110,12 @@ WEEKDAYS = ("*", "*/1", "*/2", "*/6", "*/7", "0", "7", "1-5", "0-6", "0-7", "1-7
 LISTS = [("*/7,3", "1"), ("3,*/7", "1"), ("1", "*/7,3"), ("1", "3,*/7"), ("*,5", "1")]
 
 
-@pytest.mark.parametrize("around", ["0 0 {} * {}", "* 0 0 {} 1-12 {}"])
-def test_days_are_those_of_debians_cron(around):
-    """All pairs of days of the month and of the week, twenty times each."""
+def test_days_are_those_of_debians_cron():
+    """All pairs of days of the month and of the week, twelve times each."""
     start = datetime.fromisoformat("2027-12-31")
     differ = {}
     for days, weekdays in [*product(DAYS, WEEKDAYS), *LISTS]:
-        expression = Expression.parse(around.format(days, weekdays))
+        expression = Expression.parse(f"0 0 {days} * {weekdays}")
         before, found = start - timedelta(seconds=1), []
         while len(found) < 12:
             found.append(next(expression.times(before)))
@@ -149,10 +126,9 @@ def test_days_are_those_of_debians_cron(around):
     assert {} == differ
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_can_be_read(name):
+def test_every_name_can_be_read():
     """As the five fields that it stands for."""
-    assert NAMES[name] == Expression.parse(name).fields
+    assert NAMES == {name: Expression.parse(name).fields for name in NAMES}
 
 
 def test_a_rare_date_is_found():

@@ -119,25 +119,12 @@ def test_open_hours_follow_elapsed_time(change, text, expected):
     assert expected == [tick[3:5] for tick in due(text, *CHANGES[change])]
 
 
-def test_minutes_go_on_through_every_change():
-    """Each minute of elapsed time has one tick, whatever the clock does."""
-    for zone, day in CHANGES.values():
-        middle = datetime.fromisoformat(day).replace(tzinfo=UTC)
-        start, end = middle - timedelta(hours=20), middle + timedelta(hours=44)
-        entry = Cron(Expression.parse("* * * * *"), ZoneInfo(zone))
-
-        found = list(ticks(entry, start, end))
-
-        minute = timedelta(minutes=1)
-        assert [start + n * minute for n in range(1, 64 * 60 + 1)] == found, zone
-
-
 FIELD = st.sampled_from(["0", "30", "*/7", "1-40/13", "15,45", "*"])
 HOUR = st.sampled_from(["*", "*/2", "*/5", "0", "1", "2", "3", "1-3", "0,2,23", "0-23"])
 DAY = st.sampled_from(["*", "*", "29", "1-7", "30"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(FIELD, HOUR, DAY, st.sampled_from(list(CHANGES)), st.integers(-40, 50))
 def test_ticks_are_those_of_a_minute_by_minute_look(minute, hour, day, change, hours):
     """The policy, said a second time as plainly as can be."""
@@ -209,12 +196,3 @@ def test_the_change_is_found_to_the_second():
     assert next_change(zone, start, change - timedelta(seconds=1)) is None
     assert next_change(zone, start, change) == change
     assert next_change(UTC, start, end) is None
-
-
-def test_a_tick_is_found_quickly_however_rare():
-    """A yearly entry whose hours are open looks through a year of changes."""
-    entry = Cron(Expression.parse("0 * 1 1 *"), ZoneInfo("Europe/Berlin"))
-
-    assert datetime(2026, 12, 31, 23, tzinfo=UTC) == entry.next_after(
-        datetime(2026, 1, 2, tzinfo=UTC)
-    )

@@ -10,13 +10,10 @@ from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.timetable.zones import read_zone
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["UTC", "Etc/UTC", "Etc/GMT+5", "Europe/Berlin", "Australia/Lord_Howe"],
-)
-def test_places_are_good(name):
+def test_places_are_good():
     """And UTC, by any of its names that all systems have."""
-    assert name == read_zone(name).key
+    names = ["UTC", "Etc/UTC", "Etc/GMT+5", "Europe/Berlin", "Australia/Lord_Howe"]
+    assert names == [read_zone(name).key for name in names]
 
 
 @pytest.mark.parametrize(
@@ -25,14 +22,10 @@ def test_places_are_good(name):
         ("", "not ''"),
         (None, "not None"),
         ("Europe/Berlinn", "Did you mean 'Europe/Berlin'"),
-        ("europe/berlin2", "There is no time zone"),
         ("../etc/passwd", "There is no time zone"),
-        ("/etc/localtime", "There is no time zone"),
         ("Europe/\x00", "There is no time zone"),
         ("x" * 10_000, "There is no time zone"),
         ("EST5EDT", "is an old name"),
-        ("US/Pacific", "is an old name"),
-        ("GB", "is an old name"),
     ],
 )
 def test_others_are_refused(name, why):
