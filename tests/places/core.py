@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from django.apps import apps
+from django.contrib import admin
 from django.db import transaction
 
 from django_pgqueue import Unique, chord, publish
@@ -128,3 +130,16 @@ def ends(database: psycopg.Connection[Any], the_ledger: Ledger, sent: int) -> No
     assert {tasks.fails_once.name, lane_tasks.paced.name} >= {task for task, _ in dead}
     assert [([sent, "parcels", "c7"],)] == heard("watch")
     assert [] == the_ledger.entries("stale")
+
+
+# Of rows that a test has made with these numbers.
+ROWS = ["job/9000001", "archivedjob/9000002", "deadletter/9000003"]
+
+
+def assert_pages_answer(client: Any) -> None:
+    """Get the overview, every list, and the pages of three rows."""
+    models = apps.get_app_config("pgqueue").get_models()
+    lists = [m._meta.model_name for m in models if admin.site.is_registered(m)]
+    assert 10 <= len(lists)
+    for page in ["", *(f"{name}/" for name in lists), *(f"{r}/change/" for r in ROWS)]:
+        assert 200 == client.get(f"/admin/pgqueue/{page}").status_code, page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
 
 from django_pgqueue.pull.queue import PullQueue
@@ -51,32 +50,6 @@ def test_it_needs_execute_alone(client, place):
     given = answer("pgqueue_nack", receipts[2])
     assert {"done": 1, "dead": 0, "stale": []} == given
     assert {"done": 0, "stale": [receipts[0]]} == answer("pgqueue_ack", receipts[0])
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT FROM pgqueue_job",
-        "SELECT FROM pgqueue_queue",
-        "SELECT pgqueue_pull_archive('{1}', '{1}', 'succeeded', false)",
-        "SELECT pgqueue_pull_heads('parcels', 1)",
-        "SELECT pgqueue_store('q', 't', '[]', '{}', '{}', 0, 5)",
-    ],
-)
-def test_it_reads_nothing_and_runs_nothing(client, statement):
-    """Neither the tables, nor what the verbs are made of, nor jobs of tasks."""
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        client.execute(statement)
-
-
-@pytest.mark.parametrize("kind", ["producer", "viewer"])
-def test_who_is_granted_nothing_receives_nothing(place, kind):
-    """EXECUTE is not for everybody, as that of other functions is."""
-    with (
-        place.connect(kind) as session,
-        pytest.raises(psycopg.errors.InsufficientPrivilege, match="pgqueue_receive"),
-    ):
-        session.execute("SELECT pgqueue_receive('parcels')")
 
 
 def test_python_needs_no_more(log_in):

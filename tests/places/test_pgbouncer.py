@@ -13,7 +13,6 @@ from tests.app import crash_tasks
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 from tests.harness.pgbouncer import POOL_SIZE, PgBouncer
 from tests.places import core
-from tests.places.pages import assert_pages_answer
 from tests.places.place import PASSWORD, PATH, as_queue
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "queue"])
@@ -67,10 +66,8 @@ def pooled(place, bouncer):
 
 
 CLIENTS = {
-    "polls": {},
-    "listens directly": {},
-    "keeps connections": KEPT,
-    "has a pool": {"pool": {"min_size": 1, "max_size": 4}},
+    "polls, and keeps connections": KEPT,
+    "listens directly, and has a pool": {"pool": {"min_size": 1, "max_size": 4}},
 }
 
 
@@ -81,7 +78,8 @@ def test_the_core_runs_through_it(
     """Enqueued and run on four connections each, whatever Django does with its own."""
     settings.PGQUEUE = {"DATABASE": "queue"}
     databases, told = {"queue": pooled("worker", **CLIENTS[client])}, POLLS
-    if client == "listens directly":
+    listens = client.startswith("listens directly")
+    if listens:
         databases["direct"] = place.database("worker")
         told = {"LISTEN_DATABASE": "direct"}
     with as_queue(pooled("producer", **CLIENTS[client])):
@@ -95,7 +93,7 @@ def test_the_core_runs_through_it(
             core.ends(owner, the_ledger, sent)
             (shared,) = owner.execute(SERVERS, [place.logins["worker"]]).fetchone()
 
-    assert 1 <= shared <= POOL_SIZE + (client == "listens directly")
+    assert 1 <= shared <= POOL_SIZE + listens
     assert [] == worker.lines("denied|ERROR|prepared|deaf|pooler")
     assert 0 == worker.stop()
 
@@ -110,18 +108,17 @@ def test_pages_of_the_admin_are_shown_through_it(
     make_dead_letter(id=9_000_003, using="queue")
 
     with as_queue(pooled("viewer")):
-        assert_pages_answer(admin_client)
+        core.assert_pages_answer(admin_client)
         # What a page has set for its transaction is nobody else's.
         with connections["queue"].cursor() as cursor:
             cursor.execute("SHOW statement_timeout")
             assert ("0",) == cursor.fetchone()
 
 
-@pytest.mark.parametrize("command", ["RECONNECT", "KILL"])
 def test_a_worker_outlives_what_operators_do_to_it(
-    command, pooled, place, bouncer, settings, start_worker, the_ledger
+    pooled, place, bouncer, settings, start_worker, the_ledger
 ):
-    """Its connections are replaced, or its clients are cut off, while jobs run."""
+    """Its connections are replaced, and its clients are cut off, while jobs run."""
     settings.PGQUEUE = {"DATABASE": "queue"}
     with as_queue(pooled("producer")):
         crash_tasks.record.bulk([{}] * 300)
@@ -129,11 +126,9 @@ def test_a_worker_outlives_what_operators_do_to_it(
             databases={"queue": pooled("worker")},
             pgqueue={"DATABASE": "queue", **POLLS},
         )
-        if command == "RECONNECT":
-            bouncer.ask("RECONNECT")
-        else:
-            bouncer.ask(f'KILL "{place.name}"')
-            bouncer.ask(f'RESUME "{place.name}"')
+        bouncer.ask("RECONNECT")
+        bouncer.ask(f'KILL "{place.name}"')
+        bouncer.ask(f'RESUME "{place.name}"')
 
     with place.connect() as owner:
         core.wait_until_none_waits(owner)
