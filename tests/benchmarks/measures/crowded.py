@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import accumulate, pairwise
 from typing import Any
 
-from django_pgqueue.management import bench
-from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import lanes
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.pause import pause, resume
 from django_pgqueue.worker.lanes.floors import LaneFloors
 from tests.benchmarks.measure import Opened, Pair, PairRun, measure
 from tests.benchmarks.measures import tasks
@@ -25,10 +22,6 @@ Opening = Generator[PairRun, None, None]
 
 QUEUE = "default"
 CLAIM_LIMIT = 10
-
-# A worker that hears of a queue it does not know asks which there are, and which are
-# paused; so a pause comes to it at once.
-UNKNOWN_QUEUE = "benchmarks.pause"
 
 LANE = "benchmarks"
 
@@ -58,7 +51,6 @@ INSERT INTO pgqueue_archived_job (queue, task, kwargs, id, attempt, deliveries, 
 
 # By the name of its shape: what is beside the measured jobs, and in which queue.
 SHAPES = {
-    "ready": (READY, QUEUE),
     "other_queue": (READY, "elsewhere"),
     "scheduled": (SCHEDULED, QUEUE),
     "parked": (PARKED, QUEUE),
@@ -67,15 +59,6 @@ SHAPES = {
 
 # What autovacuum would do at any moment: done now, it does not happen meanwhile.
 TIDY = "VACUUM (ANALYZE) pgqueue_job, pgqueue_archived_job"
-
-IS_LEASED = "SELECT EXISTS (SELECT FROM pgqueue_job WHERE leased_by IS NOT NULL)"
-
-# The id of the job that is the %s-th to be claimed from a queue of one priority.
-PLACE_IN_QUEUE = """
-SELECT id FROM pgqueue_job
- WHERE queue = %s AND visible_at <= statement_timestamp()
- ORDER BY priority DESC, visible_at OFFSET %s LIMIT 1
-"""
 
 # Jobs of one settle share their moment, by the server's clock.
 FINISHED = """
@@ -144,34 +127,26 @@ def tenths(finished: Sequence[Any]) -> tuple[float, float]:
 
 def beside(shape: str) -> Opened:
     """Return a drain beside rows of a shape, beside the same on empty tables."""
-    of_many = shape == "ready"
-    options = () if of_many else (f"--queues={QUEUE}",)
 
     def opened(scratch: Scratch) -> Opening:
         with ExitStack() as stack:
             in_full = stack.enter_context(scratch.another("full"))
             with in_full():
-                full = stack.enter_context(scratch.worker(*options))
-            alone = stack.enter_context(scratch.worker(*options))
+                full = stack.enter_context(scratch.worker(f"--queues={QUEUE}"))
+            alone = stack.enter_context(scratch.worker(f"--queues={QUEUE}"))
             scratch.say(f"backlog {shape}: loading {scratch.rows:,} rows")
-            if of_many:
-                pause_queue(full)
-                pause_queue(alone)
-            statement, queue = SHAPES[shape]
-            load(full, statement, queue, scratch.rows)
-            drained = drained_of_many if of_many else drained_beside
+            load(full, *SHAPES[shape], scratch.rows)
 
             def pair(jobs: int) -> Pair:
                 with in_full():
                     buffers = claim_buffers(full)
-                    product = drained(full, jobs)
+                    product = full.drained(tasks.batched.bulk, jobs)
                 scratch.empty()
                 claim_buffers(alone)
-                return Pair(product, drained(alone, jobs), {"claim_buffers": buffers})
+                other = alone.drained(tasks.batched.bulk, jobs)
+                return Pair(product, other, {"claim_buffers": buffers})
 
             yield pair
-            if of_many:
-                resume(alone.connection.cursor(), QUEUE)
 
     return opened
 
@@ -200,48 +175,6 @@ def claim_buffers(worker: Worker) -> float:
         )
     assert explaining.rows == CLAIM_LIMIT
     return float(explaining.buffers)
-
-
-def drained_beside(worker: Worker, jobs: int) -> float:
-    """Drain jobs that come to rows of others."""
-    return worker.drained(tasks.batched.bulk, jobs)
-
-
-def drained_of_many(worker: Worker, jobs: int) -> float:
-    """
-    Drain the first *jobs* jobs of a queue that may have many more.
-
-    The queue is paused before and after. The time runs from the end of the pause until
-    so many are archived, both by the server's clock.
-    """
-    cursor = worker.connection.cursor()
-    values = {"queue": QUEUE, "task": tasks.batched.name, "rows": jobs}
-    cursor.execute(READY, values)
-    last_id = worker.value(PLACE_IN_QUEUE, QUEUE, jobs - 1)
-    worker.rest()
-    started: datetime = worker.value(NOW)
-    resume(cursor, QUEUE)
-    wake(cursor, [QUEUE])
-    worker.wait_while(lambda: worker.value(bench.IS_LIVE, last_id))
-    pause_queue(worker)
-    done = 0
-    for moment, count in cursor.execute(FINISHED, [started]).fetchall():
-        done += count
-        if done >= jobs:
-            return jobs / (moment - started).total_seconds()
-    raise FailedError(f"{done} jobs are finished, {jobs} were expected")
-
-
-def pause_queue(worker: Worker) -> None:
-    """Pause the queue; return once its worker runs nothing any more."""
-    cursor = worker.connection.cursor()
-    pause(cursor, QUEUE, by="benchmarks")
-
-    def runs() -> bool:
-        wake(cursor, [UNKNOWN_QUEUE])
-        return bool(worker.value(IS_LEASED))
-
-    worker.wait_while(runs)
 
 
 def snapshot(scratch: Scratch) -> Opening:
