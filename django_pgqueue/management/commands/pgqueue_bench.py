@@ -55,7 +55,8 @@ def tells_time(order_id: int, note: str) -> float:
 def payloads(jobs: int, pause: tuple[float, float] = (0, 0)) -> Iterator[Any]:
     """Yield the arguments of jobs, with a random pause before each."""
     for number in range(jobs):
-        time.sleep(random.uniform(*pause)) if any(pause) else None
+        if any(pause):
+            time.sleep(random.uniform(*pause))
         yield {"order_id": number, "note": NOTE}
 
 
