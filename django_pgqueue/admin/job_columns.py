@@ -28,7 +28,7 @@ from django_pgqueue.models import Message, Schedule, Workflow
 from django_pgqueue.operators.lanes import kind_of_job
 from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
 from django_pgqueue.postgres.limits import Plans
-from django_pgqueue.queues.tagged import tagged
+from django_pgqueue.queues.find import tagged
 from django_pgqueue.tasks import database
 
 # Characters of the tags of a job, as JSON: 20 tags of 63 characters, and more.

@@ -38,8 +38,8 @@ from django_pgqueue.operators.schedule_findings import of_schedules
 from django_pgqueue.operators.states import Behind, behind_of, has_reader
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.doctor import Died, new_dead_letters, stuck_sagas
-from django_pgqueue.queues.leased import Leased
 from django_pgqueue.queues.stats import QueueStats, all_names, queue_stats
+from django_pgqueue.queues.workers import Leased
 from django_pgqueue.schedules.store import ScheduleRow, database_now
 from django_pgqueue.schedules.ticks import coming
 from django_pgqueue.worker.queue_plan import QueuePlan

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django_pgqueue.operators.human import in_utc
 
-# The header that queues/redrive.py writes.
+# The header that queues/dead_letters.py writes.
 HEADER = "pgqueue.reprocessed_at"
 
 

@@ -12,7 +12,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.doctor import Seen
-from django_pgqueue.queues.leased import Leased, leased
+from django_pgqueue.queues.workers import Leased, leased
 from django_pgqueue.worker.serving import is_alive
 
 # Jobs that are shown of one worker.

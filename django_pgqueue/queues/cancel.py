@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
-from django_pgqueue.queues.repeat import forget_calls
 from django_pgqueue.queues.settle import ARCHIVED_COLUMNS, KEPT_COLUMNS
+from django_pgqueue.queues.unique import forget_calls
 
 # Rows per statement: an operator may select a hundred thousand.
 CANCEL_ROWS_MAX = 1_000

@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.queues.dead_letters import Moved
 from django_pgqueue.queues.purge import PURGE_ROWS_MAX, Purged
-from django_pgqueue.queues.redrive import Moved
 
 # Set on a job that was signalled while it ran: its snooze ends at once.
 SIGNALLED = "pgqueue.signalled"

@@ -16,7 +16,7 @@ from django_pgqueue.queues.bands import ALL_BANDS
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.lanes import PACED
-from django_pgqueue.queues.retake import IS_KEYLESS, retake
+from django_pgqueue.queues.unique import IS_KEYLESS, retake
 
 # Locks: row locks on the leased rows, for the statement. SKIP LOCKED: a plain UPDATE
 # deadlocks with settles that lock the same rows in another order, and hangs behind an

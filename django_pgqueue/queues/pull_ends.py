@@ -17,6 +17,7 @@ from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues.task_spans import (
     ADDED,
+    BUCKETS,
     COLUMNS,
     COUNTS,
     HISTOGRAMS,
@@ -25,12 +26,11 @@ from django_pgqueue.queues.task_spans import (
     SUMS,
     Counted,
 )
-from django_pgqueue.queues.time_buckets import BUCKETS
 
 # Rows that are moved at once; each has up to 1,000 messages.
 ROWS_MAX = 200
 
-# Where one bucket ends and the next begins, in milliseconds: see time_buckets.py.
+# Where one bucket ends and the next begins, in milliseconds: see task_spans.py.
 EDGES = ",".join(str(2**place) for place in range(BUCKETS - 1))
 
 # Locks: none. The table has a row for each queue, and no more.

@@ -3,7 +3,7 @@ Reprocess: which dead letters a rule sends back to their queues.
 
 They are read in the order in which they gave up, a bounded number at a time, and each
 look goes on where the one before ended: so it costs the same, however many there are.
-What is found is redriven by queues/redrive.py, like any other.
+What is found is redriven by queues/dead_letters.py, like any other.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.lanes import PACED
-from django_pgqueue.queues.retake import IS_KEYLESS, retake
+from django_pgqueue.queues.unique import IS_KEYLESS, retake
 
 # What a job keeps wherever its row is; the same list in every move between tables.
 KEPT_COLUMNS = (
@@ -113,7 +113,7 @@ RETURNING id
 
 # Locks: row locks on the updated rows, for the statement. attempts_back: 1 gives the
 # attempt back (snooze, hold), 0 burns it. A retry never meets its own dedup key: the
-# row keeps it, or is said to be keyless and asks for it afterwards (retake.py).
+# row keeps it, or is said to be keyless and asks for it afterwards (unique.py).
 # A job that was asked to stop is due at once, whatever its delay: it does not run
 # again, since the next claim tells its worker of the request and settles it as
 # cancelled. It is not archived here: a request that commits while this statement waits

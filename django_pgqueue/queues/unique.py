@@ -4,6 +4,20 @@ Unique: store jobs that have a dedup key, or say which job has it already.
 What one call does about a key that is taken is in sql/store_unique.sql, a function of
 the database, so that one job, many jobs, the rows of a query and SQL producers go by
 the same rules.
+
+Repeat: calls that met a late job are made again, once they have committed.
+
+A call in a transaction must be followed by a job that starts after its commit. While
+the job that has its key is young, the call keeps it from being claimed until then. One
+that has been due for long is let go, so that callers without a pause cannot keep it
+from running, and the call is written down (pgqueue_dedup_call) beside what its
+transaction writes. Whoever finds it here knows that it has committed.
+
+Retake: a job that went back to its queue takes its dedup key again.
+
+A job that has its key only while it waits (queued_key) gave it away when it was
+claimed. Another one may have it by now: then a job that has run ends here, visibly, in
+favour of that other one, and a job that has not really run goes on without its key.
 """
 
 from __future__ import annotations
@@ -272,3 +286,115 @@ def store_unique_selected(
         keyless=rows[0][5] or 0,
         first_ids={conflict: row[3] for conflict, row in found.items()},
     )
+
+
+# Calls per statement.
+REPEAT_CALLS_MAX = 200
+
+# Locks: those of pgqueue_repeat_calls(), which its file in sql/ names.
+REPEAT = """
+SELECT repeated.out_id, repeated.out_queue, repeated.out_outcome
+  FROM pgqueue_repeat_calls(%(limit)s) AS repeated
+"""
+
+# Locks: row locks on the calls that have committed, until the caller's transaction
+# ends; SKIP LOCKED: those of another call, which stands for them.
+FORGET_CALLS = """
+DELETE FROM pgqueue_dedup_call WHERE id = ANY(ARRAY(
+    SELECT id FROM pgqueue_dedup_call WHERE holder_id = ANY(%(ids)s::bigint[])
+       FOR UPDATE SKIP LOCKED))
+"""
+
+
+class Repeated(NamedTuple):
+    """A call that was made again."""
+
+    # Of the job that stands for it.
+    id: int
+    queue: str
+    # stored; skipped: another one waits, or has the period. waits: somebody has taken
+    # the key and not committed, so it is tried again; and so is one that failed: ….
+    outcome: str
+
+
+def repeat_calls(cursor: Cursor, *, limit: int = REPEAT_CALLS_MAX) -> list[Repeated]:
+    """
+    Make calls again that were written down and have committed; never waits for long.
+
+    Args:
+        cursor: An open cursor; the caller commits, and wakes the queues of what was
+            stored.
+        limit: Calls.
+    """
+    cursor.execute(REPEAT, {"limit": limit})
+    return [Repeated(*row) for row in cursor.fetchall()]
+
+
+def forget_calls(cursor: Cursor, holders: Sequence[int]) -> None:
+    """Take back the calls that were told of the jobs *holders*, which are cancelled."""
+    cursor.execute(FORGET_CALLS, {"ids": list(holders)})
+
+
+# Of row j, right after it was put back: whether it has to take its key again.
+IS_KEYLESS = "j.queued_key IS NOT NULL AND j.dedup_key IS NULL"
+
+# How long to wait for a key that somebody has taken and not committed: hardly, while
+# the keys of other jobs of the batch are held; then for each alone, this long in all.
+PATIENCE_SECONDS = 0.01
+PATIENCE_ALONE_SECONDS = 1.0
+
+# Locks: those of pgqueue_retake_keys(), which its file in sql/ names.
+RETAKE = """
+SELECT retaken.out_id, retaken.out_outcome, retaken.out_holder
+  FROM pgqueue_retake_keys(
+           %(ids)s::bigint[], %(have_run)s::bool[], %(patience)s) AS retaken
+"""
+
+
+def retake(cursor: Cursor, jobs: Sequence[tuple[int, bool]]) -> dict[int, int]:
+    """
+    Let *jobs* take their keys again; return who supersedes which of them.
+
+    Those that are claimed again meanwhile are passed over. A key whose new holder has
+    not committed is waited for, a second at most for all of them: then they go on
+    without.
+
+    Args:
+        cursor: An open cursor, right after the statement that put them back.
+        jobs: (id, ran) each. ran: its task ended by itself, so its twin can stand for
+            it; False: it was handed back, rescued, or crashed.
+
+    Returns:
+        By the id of a job that was archived as cancelled, that of the job which has
+        its key.
+    """
+    superseded: dict[int, int] = {}
+    waiting = _still_waiting(cursor, jobs, PATIENCE_SECONDS, superseded)
+    for job in waiting:
+        share = PATIENCE_ALONE_SECONDS / len(waiting)
+        _still_waiting(cursor, [job], share, superseded)
+    return superseded
+
+
+def _still_waiting(
+    cursor: Cursor,
+    jobs: Sequence[tuple[int, bool]],
+    patience_seconds: float,
+    superseded: dict[int, int],
+) -> list[tuple[int, bool]]:
+    """Ask once for all of *jobs*; return those whose key nobody has committed."""
+    cursor.execute(
+        RETAKE,
+        {
+            "ids": [job_id for job_id, _ in jobs],
+            "have_run": [ran for _, ran in jobs],
+            "patience": f"{max(round(patience_seconds * 1_000), 1)}ms",
+        },
+    )
+    waiting: set[int] = set()
+    for job_id, outcome, holder in cursor.fetchall():
+        if outcome == "superseded":
+            superseded[job_id] = holder
+        elif outcome == "waits":
+            waiting.add(job_id)
+    return [job for job in jobs if job[0] in waiting]

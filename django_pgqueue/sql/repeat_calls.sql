@@ -2,7 +2,7 @@
 -- holder: a job that is seen waiting now starts later than they were committed. In a
 -- random order, so that calls which stay keep no others waiting.
 --
--- Called by queues/repeat.py.
+-- Called by queues/unique.py.
 --
 -- Locks: row locks on the calls, until the statement ends; SKIP LOCKED passes over
 -- those that a later call of the key has taken back and not committed. Of each key that

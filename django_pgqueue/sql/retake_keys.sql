@@ -2,7 +2,7 @@
 -- meets: an attempt has been settled by now, and its worker goes on. The later of two
 -- twins comes first.
 --
--- Called by queues/retake.py.
+-- Called by queues/unique.py.
 --
 -- Locks: of each key that is free, its entry in the unique index, and a row lock on the
 -- job, until the statement ends. Waits in_patience for a key that somebody has taken

@@ -29,7 +29,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, LeaseLost, WrongState, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.wake import wake_after_commit
-from django_pgqueue.queues import durable, redrive
+from django_pgqueue.queues import dead_letters, durable
 from django_pgqueue.queues.durable import Done
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
@@ -313,7 +313,7 @@ def signal(name: str, payload: Any = None, *, key: object = "") -> None:
 def _wake(connection: Any, name: str, key: str) -> None:
     with connection.cursor() as cursor:
         moved = durable.wake(cursor, name, key)
-    for hint in redrive.hints(moved):
+    for hint in dead_letters.hints(moved):
         wake_after_commit(connection, hint)
 
 

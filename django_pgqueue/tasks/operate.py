@@ -36,9 +36,9 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import dead_letters, lanes
+from django_pgqueue.queues import dead_letters as redrives
 from django_pgqueue.queues import edit as edits
 from django_pgqueue.queues import pause as pauses
-from django_pgqueue.queues import redrive as redrives
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find

@@ -23,8 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.queues.task_spans import OTHERS, Counted
-from django_pgqueue.queues.time_buckets import BUCKETS, place_of
+from django_pgqueue.queues.task_spans import BUCKETS, OTHERS, Counted, place_of
 
 # Queues and tasks that a process tells apart; those that come later are counted as one.
 # Names are those of the code, so that seldom there are so many.
@@ -51,7 +50,7 @@ class Series:
         # Attempts by how they ended; "stale": somebody else's by then.
         self.ends: Counter[str] = Counter()
         self.repeats = 0
-        # By bucket; see queues/time_buckets.py.
+        # By bucket; see queues/task_spans.py.
         self.runs = [0] * BUCKETS
         self.waits = [0] * BUCKETS
         self.seconds_run = self.seconds_waited = 0.0

@@ -35,8 +35,7 @@ from django_pgqueue.models import (
     Workflow,
 )
 from django_pgqueue.models.columns import CLOCK
-from django_pgqueue.queues.task_spans import COUNTS, HISTOGRAMS, SUMS
-from django_pgqueue.queues.time_buckets import BUCKETS
+from django_pgqueue.queues.task_spans import BUCKETS, COUNTS, HISTOGRAMS, SUMS
 from django_pgqueue.redaction.fingerprint import fingerprint
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.values import redact

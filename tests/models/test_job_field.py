@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.models import F
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, JobReference
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.tasks.result import JobResult
 from tests.app.models import Order
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job

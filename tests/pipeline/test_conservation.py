@@ -11,7 +11,7 @@ from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.models import ArchivedJob, DeadLetter, EnqueuedHour
 from django_pgqueue.pipeline import enqueued_hours
 from django_pgqueue.queues import partitions
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 HOUR = timedelta(hours=1)

@@ -11,7 +11,7 @@ from django.db import connection
 from django_pgqueue.models import DeadLetter, Failure, FailureHour, Job
 from django_pgqueue.operators.error_groups import letters_of
 from django_pgqueue.pipeline.failed_jobs import Failed
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.redaction.fingerprint import fingerprint
 from django_pgqueue.spark.jobs.failures import errors_of
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job

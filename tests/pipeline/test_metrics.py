@@ -14,7 +14,7 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
 from django_pgqueue.pipeline import task_hours
 from django_pgqueue.pipeline.task_hours import COUNTS
 from django_pgqueue.queues import partitions
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from tests.harness.factories import make_archived_job, make_dead_letter
 
 HOUR = timedelta(hours=1)

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
-from django_pgqueue.queues.dead_letters import delete, set_aside
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import delete, redrive, set_aside
 from django_pgqueue.queues.settle import KEPT_COLUMNS
 from tests.harness.factories import make_dead_letter
 

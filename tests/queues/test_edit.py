@@ -8,8 +8,8 @@ import pytest
 
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.edit import edit, lock, move
-from django_pgqueue.queues.redrive import redrive
 from tests.harness.factories import (
     LEASE,
     make_dead_letter,

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.find import Found, find
-from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, dead_letter
 from tests.harness.factories import (
     make_archived_job,

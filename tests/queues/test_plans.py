@@ -338,7 +338,7 @@ BOUNDS = {
     "lease.RESCUE": Bound(
         "leased", buffers=CLAIM_BUFFERS_MAX, per_queue=2 * BAND_BUFFERS
     ),
-    "leased.LEASED": Bound(
+    "workers.LEASED": Bound(
         buffers=CLAIM_BUFFERS_MAX, per_queue=2 * BAND_BUFFERS, params=(("rows", 100),)
     ),
     "output.APPEND": ten("leased"),
@@ -351,11 +351,11 @@ BOUNDS = {
     ),
     "queue_limits.ROOM": Bound(buffers=CLAIM_BUFFERS_MAX, rows=1),
     "queue_limits.TAKE_OVER": Bound(buffers=CLAIM_BUFFERS_MAX, rows=0),
-    "redrive.HOLDERS": ten("dead"),
-    "redrive.REDRIVE": ten("dead"),
-    "redrive.REDRIVE_KEYED": ten("dead"),
-    "redrive.RETRY_NOW": ten("future"),
-    "retake.RETAKE": ten("waiting", have_run=[True] * TEN),
+    "dead_letters.HOLDERS": ten("dead"),
+    "dead_letters.REDRIVE": ten("dead"),
+    "dead_letters.REDRIVE_KEYED": ten("dead"),
+    "dead_letters.RETRY_NOW": ten("future"),
+    "unique.RETAKE": ten("waiting", have_run=[True] * TEN),
     "settle.APPLIED": ten("leased"),
     "settle.APPLIED_AWAY": ten("archived"),
     "settle.ARCHIVE": ten("leased"),
@@ -382,9 +382,9 @@ BOUNDS = {
     },
     "suspects.CLAIM_SUSPECTS": Bound(buffers=CLAIM_BUFFERS_MAX),
     "suspects.WAITING": Bound(buffers=CLAIM_BUFFERS_MAX),
-    "tagged.TAGGED_ARCHIVED": RARE,
-    "tagged.TAGGED_DEAD_LETTERS": RARE,
-    "tagged.TAGGED_JOBS": RARE,
+    "find.TAGGED_ARCHIVED": RARE,
+    "find.TAGGED_DEAD_LETTERS": RARE,
+    "find.TAGGED_JOBS": RARE,
     "ticks.BUSY": one("waiting"),
     "ticks.LATEST": one("waiting"),
     "ticks.OWN_JOB": one("waiting"),

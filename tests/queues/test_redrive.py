@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.redrive import holders, redrive, retry_now
+from django_pgqueue.queues.dead_letters import holders, redrive, retry_now
 from tests.harness.factories import LEASE, make_dead_letter, make_job, make_leased_job
 from tests.harness.waiting import wait_until_blocked
 

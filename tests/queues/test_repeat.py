@@ -14,9 +14,14 @@ from django_pgqueue.models import DedupCall, Job
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import release
-from django_pgqueue.queues.repeat import Repeated, repeat_calls
 from django_pgqueue.queues.settle import Ended, ack, retry
-from django_pgqueue.queues.unique import Dedup, Stored, store_unique
+from django_pgqueue.queues.unique import (
+    Dedup,
+    Repeated,
+    Stored,
+    repeat_calls,
+    store_unique,
+)
 from tests.harness.factories import LEASE
 
 # Interleavings of the model, each with a seed of its own, and seconds of the race.

@@ -10,7 +10,7 @@ import pytest
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.operators.filters import of_error
 from django_pgqueue.queues import reprocess
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.reprocess import START, Floor, look
 from tests.harness.factories import make_dead_letter
 

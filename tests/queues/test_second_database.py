@@ -9,10 +9,10 @@ from django_pgqueue import WrongDatabase
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.postgres.wake import listen, prove
 from django_pgqueue.queues.claim import claim, known_queues, remember_queues
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.lease import renew
-from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, applied, dead_letter, retry
 from tests.app.tasks import make_order, noop
 from tests.harness.factories import LEASE, make_job

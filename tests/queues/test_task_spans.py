@@ -12,8 +12,14 @@ from django.db import connections
 
 from django_pgqueue.models import TaskSpan
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.queues.task_spans import KEPT, Counted, add, charts
-from django_pgqueue.queues.time_buckets import BUCKETS, place_of
+from django_pgqueue.queues.task_spans import (
+    BUCKETS,
+    KEPT,
+    Counted,
+    add,
+    charts,
+    place_of,
+)
 from tests.harness.factories import make_task_span
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from django_pgqueue.queues.time_buckets import BUCKETS, percentile, place_of
+from django_pgqueue.queues.task_spans import BUCKETS, percentile, place_of
 
 
 def counts_of(durations):

@@ -16,6 +16,7 @@ import pytest
 
 from django_pgqueue.queues.cancel import cancel
 from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.lease import renew
 from django_pgqueue.queues.partitions import (
@@ -30,7 +31,6 @@ from django_pgqueue.queues.purge import (
     purge_dead_letters,
     purge_results,
 )
-from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
 from tests.harness.databases import lent
 from tests.harness.factories import LEASE

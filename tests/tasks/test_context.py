@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from django_pgqueue import Reject, RetryLater, WrongState
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.tasks.context import Inline, inline_context
 from django_pgqueue.tasks.raised import AskedAgain
 from django_pgqueue.testing import drain

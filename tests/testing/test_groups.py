@@ -5,7 +5,7 @@ from django.db import connection
 
 from django_pgqueue import Reject, Retry, consume, publish, topic
 from django_pgqueue.models import DeadLetter, Position
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.tasks import registry
 from django_pgqueue.testing import drain, drain_group
 from django_pgqueue.topics import consume as consuming

@@ -40,8 +40,8 @@ from django_pgqueue.management.cli.words import (
 from django_pgqueue.models.job import LiveState
 from django_pgqueue.operators.human import shown
 from django_pgqueue.operators.paging import in_order, windows
+from django_pgqueue.queues.dead_letters import holders
 from django_pgqueue.queues.find import find
-from django_pgqueue.queues.redrive import holders
 from django_pgqueue.queues.stats import queue_stats
 from django_pgqueue.tasks import database, operate
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX

@@ -16,7 +16,7 @@ from django_pgqueue.management.cli.words import plain_text
 from django_pgqueue.models import Worker
 from django_pgqueue.operators import workers
 from django_pgqueue.operators.human import age, count, distance, exact, in_utc, shown
-from django_pgqueue.queues.leased import Leased
+from django_pgqueue.queues.workers import Leased
 from django_pgqueue.tasks import database
 from django_pgqueue.worker.serving import WORKERS_MAX
 

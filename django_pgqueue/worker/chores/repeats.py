@@ -10,7 +10,7 @@ import logging
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
-from django_pgqueue.queues.repeat import REPEAT_CALLS_MAX, Repeated, repeat_calls
+from django_pgqueue.queues.unique import REPEAT_CALLS_MAX, Repeated, repeat_calls
 
 logger = logging.getLogger("django_pgqueue.worker")
 

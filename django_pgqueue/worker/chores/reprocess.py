@@ -18,7 +18,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import reprocess
-from django_pgqueue.queues.redrive import hints, redrive
+from django_pgqueue.queues.dead_letters import hints, redrive
 from django_pgqueue.queues.reprocess import START
 
 logger = logging.getLogger("django_pgqueue.worker")

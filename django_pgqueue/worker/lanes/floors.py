@@ -16,8 +16,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.lane_horizon import Horizon, Stored
-from django_pgqueue.queues.lanes import NO_FLOOR, Floor, Promoted
+from django_pgqueue.queues.lanes import NO_FLOOR, Floor, Horizon, Promoted, Stored
 
 # Lanes remembered: those that were promoted last.
 LANES_MAX = 1_000

@@ -17,7 +17,7 @@ from django.urls import path
 
 from django_pgqueue import Reject
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.signals import job_dead, worker_started
 from django_pgqueue.testing import crash_once, drain, freeze, redeliver
 from postoffice.acceptance import accept

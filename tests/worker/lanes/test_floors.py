@@ -11,9 +11,9 @@ from django_pgqueue.models import Job, Lane
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues import edit, lanes
 from django_pgqueue.queues.claim import claim, park
+from django_pgqueue.queues.dead_letters import redrive, retry_now
 from django_pgqueue.queues.enqueue import OF_LANE
 from django_pgqueue.queues.lane_controls import release
-from django_pgqueue.queues.redrive import redrive, retry_now
 from django_pgqueue.queues.settle import Ended, dead_letter, retry
 from django_pgqueue.worker.lanes import floors as module
 from django_pgqueue.worker.lanes.floors import LANES_MAX, LaneFloors
