@@ -11,7 +11,7 @@ from typing import Any
 # The module of each public name. Type checkers read __init__.pyi instead.
 _MODULES = {
     "Accumulate": "tasks.accumulate",
-    "Backlog": "options.backlog",
+    "Backlog": "options.breaker",
     "Batch": "tasks.batch",
     "Breaker": "options.breaker",
     "Call": "tasks.accumulate",
@@ -20,7 +20,7 @@ _MODULES = {
     "DeclarationError": "exceptions",
     "DuplicateJob": "exceptions",
     "EmbeddedServerError": "exceptions",
-    "Emitted": "tasks.stream",
+    "Emitted": "tasks.output",
     "EnqueueError": "exceptions",
     "Group": "options.lanes",
     "InvalidArgument": "exceptions",
@@ -41,7 +41,7 @@ _MODULES = {
     "PipelineBusy": "exceptions",
     "PipelineStopped": "exceptions",
     "PositionLost": "exceptions",
-    "Publication": "topics.publication",
+    "Publication": "topics.write_after",
     "PullMessage": "pull.message",
     "PullQueue": "pull.queue",
     "QueueFull": "exceptions",

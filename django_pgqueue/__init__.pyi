@@ -39,7 +39,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.log.message import Message as Message
 from django_pgqueue.models.job_field import JobField as JobField
-from django_pgqueue.options.backlog import Backlog as Backlog
+from django_pgqueue.options.breaker import Backlog as Backlog
 from django_pgqueue.options.breaker import Breaker as Breaker
 from django_pgqueue.options.lanes import (
     Group as Group,
@@ -86,7 +86,7 @@ from django_pgqueue.tasks.raised import (
     Snooze as Snooze,
 )
 from django_pgqueue.tasks.result import JobResult as JobResult
-from django_pgqueue.tasks.stream import Emitted as Emitted
+from django_pgqueue.tasks.output import Emitted as Emitted
 from django_pgqueue.tasks.unique import Unique as Unique
 from django_pgqueue.tasks.workflow_result import WorkflowResult as WorkflowResult
 from django_pgqueue.topics.captured import capture_actor as capture_actor
@@ -96,7 +96,7 @@ from django_pgqueue.topics.inbox import (
     ainbox as ainbox,
     inbox as inbox,
 )
-from django_pgqueue.topics.publication import Publication as Publication
+from django_pgqueue.topics.write_after import Publication as Publication
 from django_pgqueue.topics.publish import (
     apublish as apublish,
     apublish_many as apublish_many,

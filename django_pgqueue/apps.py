@@ -25,7 +25,7 @@ WORKFLOWS = "pgqueue_workflow"
 PIPELINES = "pipelines"
 
 # Declares the task that sends what our e-mail backend stores; workers load it anyway.
-MAIL_TASK = "django_pgqueue.backends.deliver_mail"
+MAIL_TASK = "django_pgqueue.backends.mail_connections"
 
 
 class PgQueueConfig(AppConfig):
@@ -45,7 +45,7 @@ class PgQueueConfig(AppConfig):
         settings raises SettingsError, and workers do not start.
         """
         from django_pgqueue.conf import readable_settings, stores_mail
-        from django_pgqueue.tasks.modules import import_modules
+        from django_pgqueue.tasks.registry import import_modules
 
         _register_checks()
         post_migrate.connect(_declare, sender=self)
@@ -112,8 +112,8 @@ def _declare(
     from django_pgqueue.conf import readable_settings
     from django_pgqueue.schedules.sync import sync as sync_schedules
     from django_pgqueue.schedules.sync import tell_workers
-    from django_pgqueue.tasks.modules import failed_modules, import_problem
     from django_pgqueue.tasks.pull_queues import sync_queues
+    from django_pgqueue.tasks.registry import failed_modules, import_problem
     from django_pgqueue.topics.sync import sync_groups, sync_subscriptions, sync_topics
     from django_pgqueue.workflows.versions import others_under_way
 

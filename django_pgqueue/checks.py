@@ -47,13 +47,17 @@ from django_pgqueue.postgres.server import missing_indexes
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
-from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.options import as_middleware, pull_queues
 from django_pgqueue.tasks.plain import TAG
-from django_pgqueue.tasks.registry import declared_names, find_task
+from django_pgqueue.tasks.registry import (
+    declared_names,
+    failed_modules,
+    find_task,
+    import_problem,
+)
 from django_pgqueue.topics.consume import mistyped_handlers
-from django_pgqueue.topics.overlaps import overlaps
 from django_pgqueue.topics.subscribe import declared as subscriptions
+from django_pgqueue.topics.sync import overlaps
 
 ENGINE = "django.db.backends.postgresql"
 
@@ -410,10 +414,10 @@ def _mail(settings: Settings) -> Iterator[CheckMessage]:
     if not stores_mail():
         return
     # Nobody else needs Django's mail for a check.
-    from django_pgqueue.backends import mail_route
+    from django_pgqueue.backends import mail
 
     try:
-        mail_route.check_route(settings.email.through)
+        mail.check_route(settings.email.through)
     except SettingsError as error:
         yield _error(
             12,
@@ -422,7 +426,7 @@ def _mail(settings: Settings) -> Iterator[CheckMessage]:
             "MAILERS and without. No mail is stored meanwhile.",
         )
         return
-    if mail_route.waits_for_ever(settings.email.through):
+    if mail.waits_for_ever(settings.email.through):
         yield _warning(
             19,
             "Mails leave the queue by SMTP without a time-out: a server that does not "

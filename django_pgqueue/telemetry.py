@@ -45,7 +45,7 @@ def send_plainly(signal: Signal, sender: Any, **fields: Any) -> None:
     signal.send(sender=sender, **fields)
 
 
-# Makes of an error what log handlers may see of it: tasks/reported.py, in a worker.
+# Makes of an error what log handlers may see of it: tasks/settlement.py, in a worker.
 Report = Callable[[BaseException], BaseException]
 
 

@@ -21,7 +21,7 @@ from django_pgqueue.checks import check_configuration, check_database, check_dep
 from django_pgqueue.conf import EMAIL_BACKEND
 from django_pgqueue.contract.document import project_document, text_of
 from django_pgqueue.schedules import declare
-from django_pgqueue.tasks import modules, registry
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.options import pull_queues
 from django_pgqueue.topics import consume as consume_module
 from django_pgqueue.topics import subscribe as subscribe_module
@@ -83,7 +83,7 @@ def found(*ids, by=check_configuration, **kwargs):
 def test_a_module_that_cannot_be_imported_is_told(monkeypatch):
     """As a warning: who is not a worker can do without its tasks."""
     failed = {"shop.tasks": ImportError("no module named blunder")}
-    monkeypatch.setattr(modules, "_failed", failed)
+    monkeypatch.setattr(registry, "_failed", failed)
 
     told = found("W020")
 

@@ -14,7 +14,7 @@ from django.db import connection, connections
 
 from django_pgqueue import publish, queue, task
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, SchemaError
-from django_pgqueue.options.takes import CELERY
+from django_pgqueue.options.table import CELERY
 from tests.app.tasks import noop
 
 SETTINGS = """

@@ -52,7 +52,7 @@ def test_setup_loads_little(tmp_path, apps, most, extra):
 
 def test_who_stores_mails_knows_their_task(tmp_path):
     """From the start, so that the admin of a web server knows it before a mail is."""
-    task = f"{OURS}.backends.deliver_mail"
+    task = f"{OURS}.backends.mail_connections"
     backend = f'"BACKEND": "{EMAIL_BACKEND}"'
     mails = (
         f'MAILERS = {{"default": {{{backend}}}}}'

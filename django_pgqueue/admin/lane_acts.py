@@ -13,7 +13,7 @@ from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, Work, pausing
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.operators.lanes import release_told
 from django_pgqueue.operators.pausable import LANE, PERMISSION
-from django_pgqueue.tasks import operate_lanes as operate
+from django_pgqueue.tasks import operate_queues as operate
 
 Run = Callable[[Work], Sequence[Came]]
 

@@ -277,8 +277,8 @@ def _was_sent(row: Any) -> bool:
 
 def _resend(work: Work) -> list[dict[Any, list[int]]]:
     """Store each mail that was sent as a new one."""
-    from django_pgqueue.backends.deliver_mail import store_mails
     from django_pgqueue.backends.mail import renewed
+    from django_pgqueue.backends.mail_connections import store_mails
 
     made: dict[Any, list[int]] = {}
     for key, row in work.rows.items():

@@ -21,13 +21,13 @@ from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import ID_MAX, Wanted, browse
-from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.names import (
     KEY_CHARACTERS_MAX,
     MESSAGE_NAME_CHARACTERS_MAX,
     TOPIC_CHARACTERS_MAX,
 )
+from django_pgqueue.log.start import first_id
 from django_pgqueue.models import Topic
 from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
 from django_pgqueue.operators.human import in_utc

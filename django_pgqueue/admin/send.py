@@ -88,7 +88,7 @@ class PublicationForm(PayloadForm):
 
 def _send(work: Work) -> list[dict[Any, list[int]]]:
     # Here: it is seldom needed, and django.setup() loads this page.
-    from django_pgqueue.pull.known import known_queue
+    from django_pgqueue.pull.queue import known_queue
 
     sent = {}
     for key, row in work.rows.items():

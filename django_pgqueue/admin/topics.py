@@ -26,7 +26,6 @@ from django_pgqueue.admin.send import PUBLISH
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.admin.topic_acts import REPARTITION
 from django_pgqueue.conf import get_settings
-from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.generations import former_numbers, numbers_of, spans
 from django_pgqueue.log.lag import Holder, holders
 from django_pgqueue.log.overview import (
@@ -36,6 +35,7 @@ from django_pgqueue.log.overview import (
     days,
     ends,
 )
+from django_pgqueue.log.start import first_id
 from django_pgqueue.models import (
     ConsumerGroup,
     Message,

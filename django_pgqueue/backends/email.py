@@ -19,11 +19,11 @@ from django.core.mail.backends.base import BaseEmailBackend
 from django.db import transaction
 
 from django_pgqueue.backends import mail
-from django_pgqueue.backends.deliver_mail import deliver_mail, store_mails
-from django_pgqueue.backends.mail_route import check_route
+from django_pgqueue.backends.mail import check_route
+from django_pgqueue.backends.mail_connections import deliver_mail, store_mails
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidOption, PgQueueError, WrongDatabase
-from django_pgqueue.tasks.first_steps import name_way_out
+from django_pgqueue.tasks.errors import name_way_out
 
 if TYPE_CHECKING:
     from django.core.mail import EmailMessage

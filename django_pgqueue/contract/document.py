@@ -31,8 +31,8 @@ from django_pgqueue.log.names import KEY_CHARACTERS_MAX, Pattern, topic_of
 from django_pgqueue.schedules import declare as schedules
 from django_pgqueue.tasks import registry as tasks
 from django_pgqueue.tasks.declared import DeclaredTask
-from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.parameters import FIRST
+from django_pgqueue.tasks.registry import failed_modules, import_problem
 from django_pgqueue.topics import consume, subscribe
 from django_pgqueue.topics import registry as topics
 from django_pgqueue.topics.registry import Declared

@@ -17,8 +17,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.log.message import Message
 from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.payload import TAG
-from django_pgqueue.topics.registry import Declared
-from django_pgqueue.topics.schema import field_hints, is_model
+from django_pgqueue.topics.registry import Declared, field_hints, is_model
 
 Schema = dict[str, Any]
 

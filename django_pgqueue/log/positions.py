@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, SchemaError
-from django_pgqueue.log import merge
+from django_pgqueue.log import generations
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
@@ -462,7 +462,7 @@ def readable(
     """
     if not any(each.is_merging for each in known):
         return Readable(list(known))
-    found = merge.unread(cursor, group_id, known[0].topic_id, bound)
+    found = generations.unread(cursor, group_id, known[0].topic_id, bound)
     may_be_read = {each.partition for each in found if each.may_be_read}
     chosen = [each for each in known if each.partition in may_be_read]
     return Readable(
@@ -498,7 +498,7 @@ def end_of(
     # Nobody has sought in between.
     if fence is not None and fence + 1 == claimed.fence:
         return end
-    found = merge.unread(cursor, group_id, topic_id, bound)
+    found = generations.unread(cursor, group_id, topic_id, bound)
     return next(each.end for each in found if each.partition == claimed.partition)
 
 

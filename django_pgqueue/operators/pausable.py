@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from django_pgqueue.operators.human import age
 from django_pgqueue.schedules import operate as schedules
 from django_pgqueue.tasks import operate as queues
-from django_pgqueue.tasks import operate_lanes as lanes
+from django_pgqueue.tasks import operate_queues as lanes
 from django_pgqueue.topics import operate_groups as groups
 from django_pgqueue.topics import operate_subscriptions as subscriptions
 

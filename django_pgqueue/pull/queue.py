@@ -35,17 +35,18 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     shown,
 )
+from django_pgqueue.models import Queue
 from django_pgqueue.options.checks import check_priority, check_queue
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.marks import check_headers
-from django_pgqueue.options.takes import takes
+from django_pgqueue.options.table import takes
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.pull.message import PullMessage
 from django_pgqueue.queues import pull as storage
 from django_pgqueue.queues.pull import Answer, DeclaredQueue, Sending
 from django_pgqueue.tasks import database, operate, payload, pull_queues, registry
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.open_transaction import queue_connection
+from django_pgqueue.tasks.database import queue_connection
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.waiting import await_until, wait_until
 
 T = TypeVar("T")
@@ -631,3 +632,28 @@ def _visibility(value: Duration) -> float:
             f"visibility={shown(value)}: it must be from 1 second to 12 hours."
         )
     return seconds
+
+
+# Known --------------------------------------------------------------------------------
+
+
+def known_names() -> list[str]:
+    """Return the names of all pull queues, in order."""
+    stored = Queue.objects.using(get_settings().database).filter(kind="pull")
+    declared = {each.name for each in pull_queues.declared()}
+    return sorted(declared.union(stored.values_list("name", flat=True)))
+
+
+def known_queue(name: str) -> PullQueue | None:
+    """
+    Return the pull queue of this *name*, as code declares it or else as it is stored.
+
+    None: there is none; unlike queue(), this makes none.
+    """
+    for declared in pull_queues.declared():
+        if declared.name == name:
+            return PullQueue(declared)
+    stored = Queue.objects.using(get_settings().database)
+    if not stored.filter(name=name, kind="pull").exists():
+        return None
+    return PullQueue(DeclaredQueue(name=name))

@@ -19,7 +19,7 @@ from django_pgqueue.exceptions import DeclarationError, ScheduleError, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.schedules.definition import Definition, check_every, define
 from django_pgqueue.tasks.task import Task
-from django_pgqueue.topics.publication import Publication
+from django_pgqueue.topics.write_after import Publication
 
 T = TypeVar("T", bound=Task[Any, Any] | Publication)
 

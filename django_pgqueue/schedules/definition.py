@@ -23,7 +23,7 @@ from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.timetable.catch_up import CatchUp
 from django_pgqueue.timetable.expression import Expression
 from django_pgqueue.timetable.zones import read_zone
-from django_pgqueue.topics.publication import EMPTY, Publication
+from django_pgqueue.topics.write_after import EMPTY, Publication
 
 NAME_CHARACTERS_MAX = 255
 

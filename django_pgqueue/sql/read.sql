@@ -86,7 +86,7 @@ BEGIN
      ORDER BY h.topic_id NULLS LAST LIMIT 1;
     SELECT g.is_merging INTO of_group.is_merging
       FROM pgqueue_consumer_group g WHERE g.id = of_group.id;
-    -- Up to the first day that some partition has not read, as log/closed_days.py.
+    -- Up to the first day that some partition has not read, as log/days.py.
     SELECT coalesce((pg_catalog.min(d.day) + 1)::timestamp AT TIME ZONE 'UTC',
                     '-infinity')
       INTO since

@@ -3,7 +3,7 @@
 -- in_bound, and up to which id it may be read. The horizon of the topic, in_bound, was
 -- fetched in a statement before this one.
 --
--- Called by log/merge.py, for workers, and by pgqueue_read(), for everybody else.
+-- Called by log/generations.py, for workers, and by pgqueue_read(), for everybody else.
 --
 -- Messages of one key may stand in a partition of each generation. They are read in the
 -- order of their ids, so a partition is read up to the first message that is unread in a

@@ -9,10 +9,9 @@ from django_pgqueue.exceptions import shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.find import find, live
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.members import Member, PendingMembers
 from django_pgqueue.tasks.pending import Pending
 from django_pgqueue.tasks.result import ENDED, JobResult
-from django_pgqueue.tasks.workflow_result import WorkflowResult
+from django_pgqueue.tasks.workflow_result import Member, PendingMembers, WorkflowResult
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import NAME_LENGTH_MAX, Ends, Plan, Planned
 

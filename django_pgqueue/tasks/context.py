@@ -18,8 +18,7 @@ from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.durable import Durable
-    from django_pgqueue.tasks.job_log import JobLog
-    from django_pgqueue.tasks.output import Output
+    from django_pgqueue.tasks.output import JobLog, Output
 
 T = TypeVar("T")
 
@@ -162,7 +161,7 @@ _first = threading.Lock()
 
 
 def _new_log() -> JobLog:
-    from django_pgqueue.tasks.job_log import JobLog
+    from django_pgqueue.tasks.output import JobLog
 
     return JobLog()
 

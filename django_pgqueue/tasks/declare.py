@@ -21,7 +21,7 @@ from django_pgqueue.bounds import PULL_TASK, TASK_NAME_MAX
 from django_pgqueue.exceptions import DeclarationError, shown
 from django_pgqueue.options.checks import Middleware
 from django_pgqueue.options.lanes import as_lane
-from django_pgqueue.options.takes import takes
+from django_pgqueue.options.table import takes
 from django_pgqueue.tasks.accumulate import Accumulate, check_takes_calls
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.middleware import check_call

@@ -26,8 +26,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limited import limited
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues import depth as depths
-from django_pgqueue.tasks.database import in_thread
-from django_pgqueue.tasks.open_transaction import has_transaction
+from django_pgqueue.tasks.database import has_transaction, in_thread
 
 T = TypeVar("T")
 

@@ -31,9 +31,8 @@ from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import dead_letters, durable
 from django_pgqueue.queues.durable import Done
-from django_pgqueue.tasks.database import in_thread
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.open_transaction import has_transaction, queue_connection
+from django_pgqueue.tasks.database import has_transaction, in_thread, queue_connection
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import decode_value, encode_at, encode_value
 from django_pgqueue.tasks.raised import Reject, Snooze
 

@@ -36,15 +36,14 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.lanes import Lane
 from django_pgqueue.options.marks import check_tags
-from django_pgqueue.options.takes import takes
+from django_pgqueue.options.table import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
-from django_pgqueue.tasks.database import in_thread
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.open_transaction import open_alias, queue_connection
+from django_pgqueue.tasks.database import in_thread, open_alias, queue_connection
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.spread import Item, as_spread, keyless
@@ -367,7 +366,7 @@ class Enqueuer(Generic[P, R]):
             InvalidOption: It has an option that makes no sense for a step.
         """
         from django_pgqueue.queues.workflows import NewStep
-        from django_pgqueue.tasks.as_step import check, why_without_result
+        from django_pgqueue.tasks.plan import check, why_without_result
 
         lane = self._lane_in(settings)
         check(self._task, self._options, self._rule, lane, filled)

@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django_pgqueue.exceptions import UndecodablePayload
-from django_pgqueue.log import fetch
-from django_pgqueue.log.message import Message
+from django_pgqueue.log.message import Message, fetch
 from django_pgqueue.tasks.raised import Reject
 
 # In the whole form: the log has it, so that whoever passes it on refers to it.
@@ -92,7 +91,7 @@ def _fetched(
     # Not as text alone: what is no time must not reach the database.
     moment = datetime.fromisoformat(published_at)
     with connections[get_settings().database].cursor() as cursor:
-        text = fetch.fetch(cursor, message_id, moment)
+        text = fetch(cursor, message_id, moment)
     if text is None:
         raise Reject(
             f"message {message_id} of {published_at} is gone: the retention of its "

@@ -9,13 +9,31 @@ transaction.
 
 from __future__ import annotations
 
-from django_pgqueue.bounds import LANE_CAPACITY_MAX
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta
+from typing import Any
+
+from django_pgqueue.bounds import (
+    LANE_CAPACITY_MAX,
+    LANE_CHARACTERS_MAX,
+    LANE_WEIGHT_MAX,
+)
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidOption, shown
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.options.lanes import Rate
+from django_pgqueue.postgres.limited import limited
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues import lane_controls as controls
 from django_pgqueue.queues import queue_limits as limits
+from django_pgqueue.queues.held import HINT as HELD_HINT
+from django_pgqueue.queues.lane_controls import Released
+from django_pgqueue.queues.lanes import freed_hints
 from django_pgqueue.tasks import database
+from django_pgqueue.tasks.atomic import read_committed
+from django_pgqueue.tasks.operate import checked_text, checked_texts, checked_until
 
 
 def set_concurrency(queue: str, jobs: int | None) -> bool:
@@ -76,3 +94,192 @@ def set_rate(queue: str, rate: Rate | None) -> bool:
         is_done = limits.set_rate(cursor, queue, spacing, burst)
         wake_after_commit(connection, queue)
     return is_done
+
+
+# Operate lanes ------------------------------------------------------------------------
+# Operate lanes: what people do with the lanes in which jobs wait.
+#
+# The admin and the command line share these functions. Each opens a transaction on the
+# database of the jobs (a savepoint, where one is open), and wakes workers after the
+# commit. Until then nobody lets jobs of the lane through, so call these at the end of a
+# transaction; before several of one, hold() their lanes.
+
+
+# What a release may take: it waits for a promotion of the lane.
+RELEASE_SECONDS_MAX = 10
+
+
+def hold(lanes: Sequence[str]) -> None:
+    """Take the locks of *lanes* in this transaction, before acts on several of them."""
+    with database.transaction() as (_connection, cursor):
+        controls.hold(cursor, lanes)
+
+
+def pause(
+    lane: str,
+    *,
+    by: str = "",
+    reason: str = "",
+    until: datetime | timedelta | None = None,
+) -> bool:
+    """
+    Let no job of *lane* through until it is resumed; what was let through goes on.
+
+    The name of a task means all of its jobs, in whatever lane or in none: workers begin
+    no further one.
+
+    Args:
+        lane: Its name; it need not have any job yet.
+        by: Who pauses; at most 150 characters.
+        reason: Why; at most 2,000 characters.
+        until: When it ends by itself, with a zone, or how long it lasts.
+
+    Returns:
+        False if it was paused already, and who, why and until when stay as they are.
+
+    Raises:
+        InvalidOption: *lane* is no name of one, or a text is too long, or *until* is
+            no time.
+    """
+    check_lane(lane)
+    by, reason = checked_texts(by, reason)
+    until = checked_until(until)
+    with database.transaction() as (connection, cursor):
+        is_new = controls.pause(cursor, lane, by=by, reason=reason, until=until)
+        wake_after_commit(connection, HELD_HINT)
+    return is_new
+
+
+def resume(lane: str) -> bool:
+    """
+    End the pause of *lane*, and let through what it has room for.
+
+    Of a task it closes the circuit breaker, too, and all of its lanes go on at once;
+    those whose names do not begin with its own, within seconds.
+
+    Returns:
+        False if it was not paused.
+
+    Raises:
+        InvalidOption: *lane* is no name of one.
+    """
+    check_lane(lane)
+    with database.transaction() as (connection, cursor):
+        was_paused = controls.resume(cursor, lane)
+        wake_after_commit(connection, HELD_HINT)
+        _promote_after_commit(connection, lane)
+    return was_paused
+
+
+def set_capacity(lane: str, jobs: int | None) -> bool:
+    """
+    Let *jobs* of a limit through at a time, whatever they say; None: what they say.
+
+    Where more were let through before, they go on, and nothing is let through until
+    there is room. A group takes one at a time in any case.
+
+    Returns:
+        False if it was so already.
+
+    Raises:
+        InvalidOption: *lane* is no name of one, or a group; or *jobs* is not from 1 to
+            100,000.
+    """
+    check_lane(lane)
+    if jobs is not None and (
+        isinstance(jobs, bool)
+        or not isinstance(jobs, int)
+        or not 1 <= jobs <= LANE_CAPACITY_MAX
+    ):
+        raise InvalidOption(
+            f"jobs={shown(jobs)}: it must be a whole number from 1 to "
+            f"{LANE_CAPACITY_MAX:,}, or None for what the jobs say."
+        )
+    with _refused(), database.transaction() as (connection, cursor):
+        is_done = controls.set_capacity(cursor, lane, jobs)
+        _promote_after_commit(connection, lane)
+    return is_done
+
+
+def set_weight(lane: str, jobs: int | None) -> bool:
+    """
+    Give a fair lane *jobs* in a turn, from the next claim on; None: one.
+
+    Returns:
+        False if it was so already.
+
+    Raises:
+        InvalidOption: *lane* is no name of one, or takes no turns; or *jobs* is not
+            from 1 to 100.
+    """
+    check_lane(lane)
+    if jobs is not None and (
+        isinstance(jobs, bool)
+        or not isinstance(jobs, int)
+        or not 1 <= jobs <= LANE_WEIGHT_MAX
+    ):
+        raise InvalidOption(
+            f"jobs={shown(jobs)}: it must be a whole number from 1 to "
+            f"{LANE_WEIGHT_MAX:,}, or None for one."
+        )
+    with _refused(), database.transaction() as (_connection, cursor):
+        return controls.set_weight(cursor, lane, jobs)
+
+
+def release(lane: str) -> Released:
+    """
+    Let the next due job of *lane* through at once, one time; also of a paused lane.
+
+    Of a limit it is one more than may be, and of a fair lane one before its turn. Of a
+    group it never is: if the job that the others wait for has failed and waits for its
+    next attempt, or has a run_after that has not come, the next one goes first. One
+    that is ready or runs is waited for.
+
+    Raises:
+        InvalidOption: *lane* is no name of one; or a transaction is open that is not
+            READ COMMITTED.
+    """
+    check_lane(lane)
+    with (
+        _refused(),
+        _read_committed() as alias,
+        limited(alias, seconds=RELEASE_SECONDS_MAX, plans=Plans.IN_ORDER),
+        database.transaction() as (connection, cursor),
+    ):
+        released = controls.release(cursor, lane)
+        if released.queue is not None:
+            wake_after_commit(connection, released.queue)
+    return released
+
+
+def check_lane(lane: object) -> str:
+    """Return *lane*; raise InvalidOption unless it can be the name of one."""
+    text = checked_text("lane", lane, LANE_CHARACTERS_MAX)
+    if not text:
+        raise InvalidOption("lane is empty; jobs of no lane wait for nobody.")
+    return text
+
+
+def _promote_after_commit(connection: Any, lane: str) -> None:
+    for hint in freed_hints([lane]):
+        wake_after_commit(connection, hint)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Raise as InvalidOption what the storage refuses."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidOption(str(error)) from None
+
+
+@contextmanager
+def _read_committed() -> Iterator[str]:
+    """See to the level of the transaction that is opened next; give its alias."""
+    from django.db import connections
+
+    connection = connections[get_settings().database]
+    is_inside = connection.in_atomic_block
+    with nullcontext() if is_inside else read_committed(connection):
+        yield connection.alias

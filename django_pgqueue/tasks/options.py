@@ -17,12 +17,7 @@ from asgiref.sync import iscoroutinefunction
 from django_pgqueue.bounds import TIME_MAX
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
-from django_pgqueue.options.checks import (
-    AckPolicy,
-    Middleware,
-    When,
-    check_when,
-)
+from django_pgqueue.options.checks import AckPolicy, Middleware, When, check_when
 from django_pgqueue.options.lanes import Lane, as_lane
 from django_pgqueue.options.marks import check_headers, check_tags
 from django_pgqueue.options.table import (

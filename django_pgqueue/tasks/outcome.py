@@ -19,8 +19,8 @@ from django_pgqueue.tasks.raised import AskedAgain, Cancel, Reject, RetryLater, 
 
 if TYPE_CHECKING:
     from django_pgqueue.queues.claim import Claimed
-    from django_pgqueue.tasks.job_log import Line
     from django_pgqueue.tasks.options import ResolvedOptions
+    from django_pgqueue.tasks.output import Line
 
 ON_SUCCESS = "on_success"
 REJECT_ON_ERROR = "reject_on_error"

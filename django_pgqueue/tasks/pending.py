@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 from django_pgqueue.exceptions import ResultTimeout
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.looks import Looks
-from django_pgqueue.tasks.waiting import Ear, Wait, Woken, ear, waiting
+from django_pgqueue.tasks.waiting import Ear, Looks, Wait, Woken, ear, waiting
 
 T = TypeVar("T")
 

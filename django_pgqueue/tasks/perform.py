@@ -39,7 +39,7 @@ from django_pgqueue.tasks.prepare import Prepared, context_of, note_of
 from django_pgqueue.tasks.registry import find_task
 
 if TYPE_CHECKING:
-    from django_pgqueue.tasks.job_log import JobLog
+    from django_pgqueue.tasks.output import JobLog
 
 NO_SPAN = nullcontext()
 

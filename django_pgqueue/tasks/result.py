@@ -17,15 +17,14 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.find import Found, find
-from django_pgqueue.tasks.database import in_thread
-from django_pgqueue.tasks.open_transaction import has_test_case, has_transaction
+from django_pgqueue.tasks.database import has_test_case, has_transaction, in_thread
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.raised import Reject
 
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from django_pgqueue.tasks.stream import Emitted
+    from django_pgqueue.tasks.output import Emitted
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
@@ -141,7 +140,7 @@ class JobResult(Generic[R]):
                 get(); the first three after the last value.
             TypeError, ValueError: after is no sequence, or the timeout no duration.
         """
-        from django_pgqueue.tasks.stream import Stream
+        from django_pgqueue.tasks.output import Stream
 
         return Stream(JobResult(self.id), after=after, timeout=timeout).iterate()
 
@@ -149,7 +148,7 @@ class JobResult(Generic[R]):
         self, *, after: int = 0, timeout: Duration | None = None
     ) -> AsyncIterator[Emitted]:
         """Give what the task emits to ``async for``; as stream()."""
-        from django_pgqueue.tasks.stream import Stream
+        from django_pgqueue.tasks.output import Stream
 
         return Stream(JobResult(self.id), after=after, timeout=timeout).iterate_async()
 

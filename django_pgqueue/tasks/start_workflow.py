@@ -15,7 +15,7 @@ from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import workflows
 from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.workflows import NewStep
-from django_pgqueue.tasks.open_transaction import queue_connection
+from django_pgqueue.tasks.database import queue_connection
 from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import KEY_LENGTH_MAX, Ends, Plan
 from django_pgqueue.tasks.workflow_result import WorkflowResult

@@ -18,7 +18,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.checks import When
 from django_pgqueue.options.durations import Duration
-from django_pgqueue.options.takes import takes
+from django_pgqueue.options.table import takes
 from django_pgqueue.tasks.context import inline_context
 from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.enqueuer import Enqueuer

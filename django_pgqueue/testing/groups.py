@@ -18,10 +18,9 @@ from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.raised import Snooze
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing.access import explained
-from django_pgqueue.topics import after_batch
 from django_pgqueue.topics.acked import NOTHING, NotAcked, split
 from django_pgqueue.topics.consume import Consumer, declared
-from django_pgqueue.topics.run_batch import Ended, run_batch
+from django_pgqueue.topics.run_batch import Ended, decide, run_batch
 from django_pgqueue.topics.sync import declaration_of
 from django_pgqueue.topics.write_after import write_after
 
@@ -175,7 +174,7 @@ def _serve(
     if raise_errors or ended.was_acked:
         _free(connection, kept)
         raise error
-    after = after_batch.decide(
+    after = decide(
         consumer,
         messages=len(batch.messages),
         failures=claimed.failures,

@@ -19,9 +19,8 @@ from django_pgqueue.bounds import EXTERNAL_ID_CHARACTERS_MAX, SOURCE_CHARACTERS_
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, WrongDatabase, shown
 from django_pgqueue.queues import inbox as storage
-from django_pgqueue.tasks.database import in_thread
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.open_transaction import has_transaction, open_alias
+from django_pgqueue.tasks.database import has_transaction, in_thread, open_alias
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 
 
 def inbox(source: str, external_id: str | int | UUID) -> bool:

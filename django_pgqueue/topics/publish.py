@@ -35,12 +35,10 @@ from django_pgqueue.postgres.bulk import (
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.open_transaction import queue_connection
-from django_pgqueue.topics.days_ahead import see_to_days
-from django_pgqueue.topics.publication import Publication, publication
-from django_pgqueue.topics.registry import find
-from django_pgqueue.topics.schema import check_types, to_payload
+from django_pgqueue.tasks.database import queue_connection
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
+from django_pgqueue.topics.registry import check_types, find, to_payload
+from django_pgqueue.topics.write_after import Publication, publication, see_to_days
 
 T = TypeVar("T")
 S = TypeVar("S", storage.Stored, Waits)

@@ -34,14 +34,13 @@ from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.database import in_thread
-from django_pgqueue.tasks.open_transaction import has_transaction
+from django_pgqueue.tasks.database import has_transaction, in_thread
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.raised import RetryLater
 from django_pgqueue.tasks.waiting import await_until, wait_until
 from django_pgqueue.topics import operate_groups
-from django_pgqueue.topics.after_batch import Policy, decide
 from django_pgqueue.topics.consume import GROUP_LEASE_MAX, GROUP_LEASE_MIN
+from django_pgqueue.topics.run_batch import Policy, decide
 from django_pgqueue.topics.write_after import write_after
 
 # What follows a message that has failed each attempt.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.log import scheduled
 from django_pgqueue.tasks.database import cursor, in_thread
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 
 ID_MIN = -(2**63)
 

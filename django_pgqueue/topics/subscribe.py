@@ -47,7 +47,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.log.names import Pattern
 from django_pgqueue.log.start import LATEST, Start
-from django_pgqueue.options.backlog import Backlog
+from django_pgqueue.options.breaker import Backlog
 from django_pgqueue.options.lanes import (
     GroupKey,
     Key,
@@ -66,8 +66,8 @@ from django_pgqueue.options.table import (
     OneByOneKeywords,
     Option,
     options_of,
+    takes,
 )
-from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.declare import DeclaresWithContext, declare_task
 from django_pgqueue.tasks.options import problem_of_queue

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost
@@ -14,6 +16,7 @@ from django_pgqueue.log.start import EARLIEST
 from django_pgqueue.options.marks import check_tags
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics import consume, registry, subscribe
+from django_pgqueue.topics.subscribe import Declaration, declared
 
 logger = logging.getLogger("django_pgqueue.topics")
 
@@ -144,3 +147,31 @@ def _sync_group(cursor: Cursor, consumer: consume.Consumer) -> bool:
             error,
         )
     return groups.declare(cursor, replace(declaration, start=EARLIEST, ago=None)).is_new
+
+
+# Overlaps -----------------------------------------------------------------------------
+# Overlaps: two subscriptions of one queue that a message could both match.
+#
+# It would make two jobs there, and the queue would get it twice.
+
+
+def overlaps() -> Iterator[tuple[Declaration, Declaration]]:
+    """
+    Yield the pairs that code declares.
+
+    By their patterns, whatever names messages have; two that want payloads with
+    different contents are taken to part the messages between them.
+    """
+    for one, other in combinations(declared(), 2):
+        if (
+            one.queue == other.queue
+            and one.pattern.overlaps(other.pattern)
+            and _want_the_same(one, other)
+        ):
+            yield one, other
+
+
+def _want_the_same(one: Declaration, other: Declaration) -> bool:
+    if one.where is None or other.where is None:
+        return True
+    return bool(json.loads(one.where) == json.loads(other.where))

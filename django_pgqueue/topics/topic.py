@@ -33,9 +33,14 @@ from django_pgqueue.tasks.payload import encode_plain
 from django_pgqueue.topics import operate_topics
 from django_pgqueue.topics import publish as publishing
 from django_pgqueue.topics.group import Group
-from django_pgqueue.topics.publication import Publication
-from django_pgqueue.topics.registry import Declared, declare, schema_of
-from django_pgqueue.topics.schema import check_schema, from_payload
+from django_pgqueue.topics.registry import (
+    Declared,
+    check_schema,
+    declare,
+    from_payload,
+    schema_of,
+)
+from django_pgqueue.topics.write_after import Publication
 
 if TYPE_CHECKING:
     from django_pgqueue.topics.replay import Replay

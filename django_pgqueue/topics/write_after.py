@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
-from typing import NamedTuple
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
+import psycopg
+
+from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.log import positions
+from django_pgqueue.log.days import has_days, make_days
+from django_pgqueue.log.names import check_key, check_name, topic_of
 from django_pgqueue.log.positions import Claimed
 from django_pgqueue.log.read import Batch
+from django_pgqueue.options.checks import When, check_when
+from django_pgqueue.options.marks import check_headers
+from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.tasks import payload as payloads
 from django_pgqueue.tasks.errors import message_of, traceback_of
-from django_pgqueue.topics.after_batch import After, Again, Halted, Skipped
+from django_pgqueue.topics.run_batch import After, Again, Halted, Skipped
 
 
 class Written(NamedTuple):
@@ -98,3 +110,129 @@ def _entry(
             "ran_seconds": ran_seconds,
         }
     )
+
+
+# Days ahead ---------------------------------------------------------------------------
+# Days ahead: a publisher sees to the log's days before its transaction needs them.
+#
+# The leader makes them two weeks ahead. Where none has led for that long, the first
+# message of a day makes its day, in its own transaction; so this looks an hour ahead at
+# least, and makes what is missing apart.
+
+
+INTERVAL_SECONDS = 3_600.0
+
+# By alias: when this process looks again.
+_due_at: dict[str, float] = {}
+
+
+def see_to_days(connection: Any) -> None:
+    """
+    Make the log's days where today's or tomorrow's is missing, once an hour.
+
+    Args:
+        connection: Django's. Outside of a transaction there is nothing to see to: what
+            a publish makes is committed at once.
+    """
+    if not connection.in_atomic_block or connection.needs_rollback:
+        return
+    now = time.monotonic()
+    if now < _due_at.get(connection.alias, 0.0):
+        return
+    _due_at[connection.alias] = now + INTERVAL_SECONDS
+    connection.ensure_connection()
+    try:
+        # Not Django's cursor: it is no query of the application's.
+        with psycopg.Cursor(connection.connection) as cursor:
+            is_there = has_days(cursor)
+    except psycopg.Error:
+        return  # The publish meets the same, and tells.
+    if not is_there:
+        make_apart(connection.alias, make_days)
+
+
+# Publication --------------------------------------------------------------------------
+
+
+EMPTY = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What publish() stores. Topic.message() makes one."""
+
+    name: str
+    key: str | None
+    # JSON text, within PGQUEUE["PAYLOAD_BYTES_MAX"] together.
+    payload_text: str
+    headers_text: str = EMPTY
+    # When it is published: at a moment, or so long from then on; None: at once.
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic that it is published to."""
+        return topic_of(self.name)
+
+    @property
+    def is_later(self) -> bool:
+        """Whether it has a moment of its own."""
+        return self.run_at is not None or self.delay is not None
+
+    def item(self) -> str:
+        """Return it as log/publish.py takes it, or log/scheduled.py: a JSON array."""
+        name, key = payloads.ENCODER.encode([self.name, self.key])[1:-1].split(",", 1)
+        when = ""
+        if self.run_at is not None:
+            when = f',"{self.run_at.isoformat()}"'
+        elif self.delay is not None:
+            when = f",null,{self.delay.total_seconds()}"
+        return f"[{name},{key},{self.payload_text},{self.headers_text}{when}]"
+
+
+def publication(
+    name: str,
+    payload: Any,
+    *,
+    key: object,
+    headers: Mapping[str, Any] | None,
+    payload_bytes_max: int,
+    run_after: When | None = None,
+) -> Publication:
+    """
+    Return a message, checked.
+
+    Args:
+        name: As it is called.
+        payload: Any value that can travel as a task's argument.
+        key: A text or an int; None: it has no order.
+        headers: As those of a job.
+        payload_bytes_max: Of payload and headers together, as UTF-8 JSON.
+        run_after: When it is published, as of a job; None: at once.
+
+    Raises:
+        TopicError: The name or the key cannot be.
+        InvalidArgument: A value cannot travel.
+        InvalidOption: The headers are no dict, or have a reserved key; or run_after is
+            neither a moment nor a duration.
+        PayloadTooLarge: Both together are too large.
+    """
+    check_name(name)
+    text = payloads.encode_at(name, "payload", payload)
+    headers_text = EMPTY
+    if headers:
+        headers_text = payloads.encode_at(name, "headers", dict(check_headers(headers)))
+    size = len(text.encode()) + len(headers_text.encode())
+    if size > payload_bytes_max:
+        raise PayloadTooLarge(
+            task=name,
+            payload_bytes=size,
+            payload_bytes_max=payload_bytes_max,
+            what="payload and headers",
+        )
+    made = Publication(name, check_key(key), text, headers_text)
+    if run_after is None:
+        return made
+    run_at, delay = check_when("run_after", run_after)
+    return replace(made, run_at=run_at, delay=delay)

@@ -14,7 +14,7 @@ from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.postgres.connect import is_pooled, is_read_committed
 from django_pgqueue.postgres.rights import Rights, rights
 from django_pgqueue.postgres.server import Facts, facts, missing_indexes
-from django_pgqueue.tasks.first_steps import check_alias, check_engine
+from django_pgqueue.tasks.errors import check_alias, check_engine
 
 VERSION_MIN = 140_000
 

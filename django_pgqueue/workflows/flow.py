@@ -27,7 +27,7 @@ from django_pgqueue.queues.workflows import Comparison
 from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.enqueuer import Enqueuer
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.start_workflow import start

@@ -47,7 +47,7 @@ from django_pgqueue.tasks.canvas import Signature, checked_name
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.declare import Declares, DeclaresWithContext
 from django_pgqueue.tasks.declare import task as declare_task
-from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.options import TaskKeywords
 from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.start_workflow import start

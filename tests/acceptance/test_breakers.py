@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.models import Lane
-from django_pgqueue.tasks import operate_lanes as operate
+from django_pgqueue.tasks import operate_queues as operate
 from tests.app.lane_tasks import calls_provider
 from tests.app.tasks import noop
 from tests.harness.waiting import wait_for

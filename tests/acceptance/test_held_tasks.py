@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.models import ArchivedJob, Job, Lane
-from django_pgqueue.tasks import operate_lanes as operate
+from django_pgqueue.tasks import operate_queues as operate
 from tests.app.tasks import echo, noop
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final

@@ -11,7 +11,7 @@ from django.db import connections
 
 from django_pgqueue import JobFailed
 from django_pgqueue.queues.waited import ids_of
-from django_pgqueue.tasks import looks, waiting
+from django_pgqueue.tasks import waiting
 from django_pgqueue.tasks.result import JobResult
 from tests.app import control_tasks, crash_tasks
 from tests.harness.waiting import patience, wait_for
@@ -22,8 +22,8 @@ from tests.harness.worker_process import PATIENCE_SECONDS, enqueue
 def _only_told(monkeypatch):
     """Who is told looks once after his announcement, and then not for an hour."""
     monkeypatch.setattr(waiting, "_ears", {})
-    monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
-    monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+    monkeypatch.setattr(waiting, "TOLD_PAUSES_SECONDS", ())
+    monkeypatch.setattr(waiting, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
     # A worker that says it has started may not listen yet.
     monkeypatch.setattr(waiting, "ANNOUNCE_SECONDS", 1.0)
 

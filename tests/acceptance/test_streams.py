@@ -11,7 +11,7 @@ from django.db import connections
 
 from django_pgqueue import JobFailed
 from django_pgqueue.models import DeadLetter, Job, Output
-from django_pgqueue.tasks import looks, waiting
+from django_pgqueue.tasks import waiting
 from django_pgqueue.tasks.result import JobResult
 from tests.acceptance.test_results import join, wait_until_heard
 from tests.app import control_tasks
@@ -29,8 +29,8 @@ def _no_ears(monkeypatch):
 @pytest.fixture
 def only_told(monkeypatch):
     """Who is told looks once after his announcement, and then not for an hour."""
-    monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
-    monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+    monkeypatch.setattr(waiting, "TOLD_PAUSES_SECONDS", ())
+    monkeypatch.setattr(waiting, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
     monkeypatch.setattr(waiting, "ANNOUNCE_SECONDS", 1.0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.mail import EmailMultiAlternatives
 
 from django_pgqueue.backends import mail
-from django_pgqueue.backends.deliver_mail import deliver_mail
+from django_pgqueue.backends.mail_connections import deliver_mail
 from django_pgqueue.tasks.payload import encode_value
 
 HTML = "<script>alert('mail')</script><p>HTML body</p>"

@@ -9,8 +9,8 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.mail import EmailMessage
 
-from django_pgqueue.backends.deliver_mail import store_mails
 from django_pgqueue.backends.mail import message_id, write
+from django_pgqueue.backends.mail_connections import store_mails
 from django_pgqueue.models import ArchivedJob, Job, MailFile
 from tests.admin.stored_mails import FILE, HTML, a_mail, columns_of
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job

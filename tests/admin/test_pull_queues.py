@@ -8,7 +8,7 @@ from django.contrib.messages import get_messages
 from django.db import connection
 
 from django_pgqueue.models import DeadLetter, Queue
-from django_pgqueue.pull.known import known_queue
+from django_pgqueue.pull.queue import known_queue
 
 pytestmark = pytest.mark.django_db
 

@@ -20,9 +20,9 @@ from django.core.mail.backends.base import BaseEmailBackend
 from django.db import transaction
 
 from django_pgqueue import JobResult
-from django_pgqueue.backends.deliver_mail import deliver_mail
 from django_pgqueue.backends.email import EmailBackend
-from django_pgqueue.backends.mail_route import mailers
+from django_pgqueue.backends.mail import mailers
+from django_pgqueue.backends.mail_connections import deliver_mail
 from django_pgqueue.conf import EMAIL_BACKEND
 from django_pgqueue.exceptions import (
     InvalidArgument,

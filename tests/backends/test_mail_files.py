@@ -7,8 +7,8 @@ import os
 import pytest
 from django.core.mail import EmailMessage
 
-from django_pgqueue.backends.deliver_mail import store_mails
 from django_pgqueue.backends.email import EmailBackend
+from django_pgqueue.backends.mail_connections import store_mails
 from django_pgqueue.backends.mail_files import FILE_BYTES_LEAST, FILES_BYTES_MAX
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.models import DeadLetter, Job, MailFile, MailFileUse

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import task
-from django_pgqueue.tasks import modules
+from django_pgqueue.tasks import registry
 from tests.contract.shop import open_shop
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
@@ -69,7 +69,7 @@ def test_an_incomplete_document_is_not_printed(monkeypatch):
     """Fail without a file to compare, a module of tasks, or pydantic."""
     assert USAGE == run("asyncapi", "--check")[0]
     with monkeypatch.context() as broken:
-        broken.setattr(modules, "_failed", {"shop.tasks": ImportError("blunder")})
+        broken.setattr(registry, "_failed", {"shop.tasks": ImportError("blunder")})
         status, _, err = run("asyncapi")
         assert UNUSABLE == status
         assert "shop.tasks cannot be imported" in err

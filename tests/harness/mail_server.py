@@ -10,7 +10,7 @@ from typing import Any
 import django
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from django_pgqueue.backends.mail_route import SMTP as SMTP_BACKEND
+from django_pgqueue.backends.mail import SMTP as SMTP_BACKEND
 from django_pgqueue.conf import EMAIL_BACKEND
 from example_project.postoffice.tests import mail_server
 

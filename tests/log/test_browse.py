@@ -13,8 +13,8 @@ from django_pgqueue.log import browse as browses
 from django_pgqueue.log import overview
 from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.browse import Wanted, browse
-from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.seek import preview_seek
+from django_pgqueue.log.start import first_id
 from django_pgqueue.models import Message, Position, Topic
 from tests.log.rows import make_group, make_message, make_position, make_topic
 

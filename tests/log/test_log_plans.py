@@ -5,16 +5,7 @@ import json
 import pytest
 from django.db import connection
 
-from django_pgqueue.log import (
-    generations,
-    ingest_lag,
-    lag,
-    merge,
-    positions,
-    pull,
-    read,
-    seek,
-)
+from django_pgqueue.log import generations, ingest_lag, lag, positions, pull, read, seek
 from django_pgqueue.models import Generation, Topic
 from django_pgqueue.pipeline.ingest import note
 from django_pgqueue.postgres.connect import Link
@@ -119,7 +110,7 @@ def test_readers_touch_few_pages_of_a_large_log(log, cursor):
         "read where": (read.READ_WHERE, where),
         "before": (seek.BEFORE, halves),
         "first": (seek.FIRST, first),
-        "unread": (merge.UNREAD, {**own, "bound": high}),
+        "unread": (generations.UNREAD, {**own, "bound": high}),
         "numbers": (generations.NUMBERS, own),
         "drop": (generations.DROP, own),
     }
@@ -137,7 +128,7 @@ def test_readers_touch_few_pages_of_a_large_log(log, cursor):
     try:
         cursor = link.cursor()
         # Once for the plan of the function's statement.
-        cursor.execute(merge.UNREAD, {**own, "bound": high})
+        cursor.execute(generations.UNREAD, {**own, "bound": high})
         found = {
             name: used(explain(cursor, statement, params, how=how))
             for name, (statement, params) in asked.items()
@@ -163,7 +154,7 @@ def test_readers_touch_few_pages_of_a_large_log(log, cursor):
         for name, statement in (
             ("claim, nothing to read", positions.CLAIM),
             ("forward", positions.FORWARD),
-            ("unread, nothing to read", merge.UNREAD),
+            ("unread, nothing to read", generations.UNREAD),
             ("finish", generations.FINISH),
         ):
             read_to = {"positions": [high - 20] * len(known)}

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import ResultTimeout, WrongState
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import as_completed as module
-from django_pgqueue.tasks import looks, waiting
+from django_pgqueue.tasks import waiting
 from django_pgqueue.tasks.as_completed import as_completed
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.testing import drain
@@ -119,8 +119,8 @@ def test_what_is_no_result_is_refused(wrong):
 def only_told(monkeypatch):
     """Who is told looks once after his announcement, and then not for an hour."""
     monkeypatch.setattr(waiting, "_ears", {})
-    monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
-    monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+    monkeypatch.setattr(waiting, "TOLD_PAUSES_SECONDS", ())
+    monkeypatch.setattr(waiting, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
 
 
 def cancel_one_by_one(results, given):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.tasks.job_log import (
+from django_pgqueue.tasks.output import (
     LINES_MAX,
     JobLog,
 )

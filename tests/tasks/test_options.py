@@ -10,11 +10,7 @@ import pytest
 from django_pgqueue import InvalidOption, Retry, task
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
-from django_pgqueue.options.checks import (
-    check_priority,
-    check_queue,
-    check_when,
-)
+from django_pgqueue.options.checks import check_priority, check_queue, check_when
 from django_pgqueue.options.marks import check_headers
 from django_pgqueue.tasks.options import TaskOptions
 

@@ -16,7 +16,7 @@ from django.db import connection, connections, transaction
 from django_pgqueue import ResultTimeout, topic
 from django_pgqueue.models import Job
 from django_pgqueue.queues.waited import tell
-from django_pgqueue.tasks import looks, waiting
+from django_pgqueue.tasks import waiting
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.waiting import Ear, Wait
 from tests.app.tasks import noop
@@ -175,8 +175,8 @@ def test_behind_a_pooler_nobody_listens(wait_on, sessions, monkeypatch, caplog):
 @pytest.fixture
 def only_told(monkeypatch):
     """Who is told looks once after his announcement, and then not for an hour."""
-    monkeypatch.setattr(looks, "TOLD_PAUSES_SECONDS", ())
-    monkeypatch.setattr(looks, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
+    monkeypatch.setattr(waiting, "TOLD_PAUSES_SECONDS", ())
+    monkeypatch.setattr(waiting, "TOLD_PAUSE_SECONDS_MAX", 3_600.0)
 
 
 def is_announced():

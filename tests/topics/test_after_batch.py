@@ -6,7 +6,8 @@ import pytest
 
 from django_pgqueue import Cancel, Reject, Retry, RetryLater, Snooze, consume
 from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
-from django_pgqueue.topics.after_batch import (
+from django_pgqueue.topics.consume import declared
+from django_pgqueue.topics.run_batch import (
     Again,
     Halted,
     Moved,
@@ -14,7 +15,6 @@ from django_pgqueue.topics.after_batch import (
     decide,
     decide_before,
 )
-from django_pgqueue.topics.consume import declared
 
 ERROR = ValueError("no")
 UNREADABLE = UndecodablePayload("no")

@@ -15,7 +15,7 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.tasks import operate
-from django_pgqueue.topics import days_ahead
+from django_pgqueue.topics import write_after
 from django_pgqueue.topics.publish import publish
 from tests.harness.factories import make_job, make_leased_job
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def today(log_days, archive_days, monkeypatch):
     """The day that it is; no publisher has looked for it yet."""
-    monkeypatch.setattr(days_ahead, "_due_at", {})
+    monkeypatch.setattr(write_after, "_due_at", {})
     return log_days(0)
 
 

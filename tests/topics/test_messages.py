@@ -11,7 +11,7 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import Message, UndecodablePayload, publish, subscribe, testing
-from django_pgqueue.log import fetch
+from django_pgqueue.log import message as module
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.models import Message as Row
 from django_pgqueue.queues.claim import claim
@@ -169,14 +169,14 @@ def test_what_is_brought_for_a_claim_has_a_bound(cursor, link, monkeypatch):
     The first ones are brought, and the others are fetched by their jobs.
     """
     listen()
-    monkeypatch.setattr(fetch, "PREFETCH_TOTAL_BYTES_MAX", 100_000)
+    monkeypatch.setattr(module, "PREFETCH_TOTAL_BYTES_MAX", 100_000)
     publish("orders", "x" * 1_000_000)
     for _ in range(4):
         publish("orders", "x" * 40_000)
     jobs = claimed(cursor)
     with connections["default"].cursor() as raw:
         raw.execute("SELECT max(pg_column_size(payload)) FROM pgqueue_message")
-        assert raw.fetchone()[0] < fetch.PREFETCH_BYTES_MAX
+        assert raw.fetchone()[0] < module.PREFETCH_BYTES_MAX
 
     brought = bring_messages(link, jobs)
 
@@ -190,8 +190,8 @@ def test_bringing_that_fails_costs_no_job(cursor, link, monkeypatch, caplog, how
     """Each job then fetches its own message."""
     handler = listen()
     if how == "broken":
-        statement = fetch.FETCH_MANY.replace("pgqueue_message m", "gone m")
-        monkeypatch.setattr(fetch, "FETCH_MANY", statement)
+        statement = module.FETCH_MANY.replace("pgqueue_message m", "gone m")
+        monkeypatch.setattr(module, "FETCH_MANY", statement)
     else:
         bad = {"__pgqueue__": "message", "value": [1, "2026-99-99"]}
         make_job(task=handler.name, args=[bad])

@@ -15,7 +15,7 @@ from django_pgqueue import (
     chain,
     group,
 )
-from django_pgqueue.tasks import members as module
+from django_pgqueue.tasks import workflow_result as module
 from django_pgqueue.testing import drain
 from tests.app.workflow_tasks import add, fails_at, give
 

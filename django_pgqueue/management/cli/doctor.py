@@ -36,7 +36,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import watch
 from django_pgqueue.queues.watch import Alert
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.first_steps import check_engine
+from django_pgqueue.tasks.errors import check_engine
 
 # Doctor -------------------------------------------------------------------------------
 

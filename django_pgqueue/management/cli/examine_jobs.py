@@ -38,7 +38,7 @@ from django_pgqueue.queues.stats import queue_stats
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.modules import failed_modules, import_problem
+from django_pgqueue.tasks.registry import failed_modules, import_problem
 from django_pgqueue.worker.serving import WORKERS_MAX, plans_of
 from django_pgqueue.workflows.versions import others_under_way
 

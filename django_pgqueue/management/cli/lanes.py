@@ -37,7 +37,7 @@ from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.pausable import LANE
 from django_pgqueue.queues.lane_stats import Found, LaneStats, find_lanes, lane_stats
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks import operate_lanes as operate
+from django_pgqueue.tasks import operate_queues as operate
 
 HELP = (
     "List lanes in which jobs wait: how many, for how long, and for which job; pause, "

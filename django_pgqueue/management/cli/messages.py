@@ -25,10 +25,10 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.log import scheduled
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
-from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.generations import numbers_of, spans
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.log.seek import EARLIEST, LATEST
+from django_pgqueue.log.start import first_id
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,

@@ -37,9 +37,8 @@ from django_pgqueue.management.cli.words import (
     whole_number,
 )
 from django_pgqueue.operators.human import shown
-from django_pgqueue.pull.known import known_names, known_queue
 from django_pgqueue.pull.message import PullMessage
-from django_pgqueue.pull.queue import PullQueue
+from django_pgqueue.pull.queue import PullQueue, known_names, known_queue
 from django_pgqueue.queues.pull import RECEIPT, RECEIVE_MAX, Answer
 
 

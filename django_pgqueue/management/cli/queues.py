@@ -44,7 +44,7 @@ from django_pgqueue.operators.lanes import rate
 from django_pgqueue.operators.pausable import QUEUE, TASK, Pausable, paused
 from django_pgqueue.operators.queue_limits import taken
 from django_pgqueue.options.lanes import Rate
-from django_pgqueue.pull.known import known_queue
+from django_pgqueue.pull.queue import known_queue
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks import operate_queues as operate

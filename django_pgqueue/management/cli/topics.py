@@ -11,13 +11,13 @@ from django.core.management.base import CommandError
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import groups, subscriptions
-from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.generations import former_numbers, spans
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.lag import Holder, holders, lag, lags
 from django_pgqueue.log.names import check_partitions
 from django_pgqueue.log.overview import COUNTED_MESSAGES_MAX, count_since
 from django_pgqueue.log.replay_plan import Plan
+from django_pgqueue.log.start import first_id
 from django_pgqueue.log.subscriptions import SubscriptionRow
 from django_pgqueue.management.cli.acting import add_pace, operator_name
 from django_pgqueue.management.cli.output import (

@@ -41,7 +41,7 @@ from django_pgqueue.management.cli import (
     workers,
 )
 from django_pgqueue.management.cli.output import Output, Subcommand
-from django_pgqueue.tasks.first_steps import check_engine
+from django_pgqueue.tasks.errors import check_engine
 from django_pgqueue.worker.readiness import check_aliases
 
 SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {

@@ -21,11 +21,12 @@ from django_pgqueue.exceptions import MissingExtra, PgQueueError, SettingsError
 from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.durations import as_timedelta
-from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.registry import (
     declared_names,
+    failed_modules,
     has_accumulating_tasks,
     has_async_tasks,
+    import_problem,
 )
 from django_pgqueue.worker.options import (
     ASYNC_SLOTS_MAX,

@@ -7,7 +7,7 @@ Backfill: history for a subscription or a group that began with what came.
 What retention has removed from the log comes from files of ingest, what it has left
 from the log, and what is published from the live flow: each message once. One
 transaction makes the jobs of the first and lets the second begin: see
-log/backfill_begin.py.
+log/backfill.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
-from django_pgqueue.log.backfill_begin import History, begin, history, made_at
+from django_pgqueue.log.backfill import History, begin, history, made_at
 from django_pgqueue.log.start import EARLIEST, Start
 from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.job import pipeline_job

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from django_pgqueue.exceptions import SparkError, TopicError
 from django_pgqueue.log import replay
-from django_pgqueue.log.backfill_begin import begin
+from django_pgqueue.log.backfill import begin
 from django_pgqueue.log.publish import FULL, HINT
 from django_pgqueue.log.scheduled import HINT as SCHEDULER_HINT
 from django_pgqueue.log.scheduled import LOOK_SECONDS

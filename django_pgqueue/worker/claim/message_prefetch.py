@@ -13,7 +13,7 @@ from datetime import datetime
 
 import psycopg
 
-from django_pgqueue.log.fetch import fetch_many
+from django_pgqueue.log.message import fetch_many
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues.claim import Claimed
 

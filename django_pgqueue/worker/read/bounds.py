@@ -12,11 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django_pgqueue.log.closed_days import (
-    DAYS_REMEMBERED_SECONDS,
-    Days,
-    closed_days,
-)
+from django_pgqueue.log.closed_days import DAYS_REMEMBERED_SECONDS, Days, closed_days
 from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.postgres.connect import Link
 

@@ -37,11 +37,19 @@ from django_pgqueue.log.read import Batch, read
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.payload import decode_value
-from django_pgqueue.topics import after_batch
 from django_pgqueue.topics.acked import NOTHING, NotAcked, split
-from django_pgqueue.topics.after_batch import Again, Halted, Skipped
 from django_pgqueue.topics.consume import Consumer
-from django_pgqueue.topics.run_batch import Ended, run_batch
+from django_pgqueue.topics.run_batch import (
+    AT_ONCE,
+    After,
+    Again,
+    Ended,
+    Halted,
+    Skipped,
+    decide,
+    decide_before,
+    run_batch,
+)
 from django_pgqueue.topics.write_after import write_after
 from django_pgqueue.worker.read.bounds import Bounds
 from django_pgqueue.worker.read.positions import KnownPositions
@@ -335,7 +343,7 @@ class Reader(Service):
         ahead = self._read(group, claimed, bound, is_bare=True)
         if not ahead.messages:
             return False
-        before = after_batch.decide_before(
+        before = decide_before(
             self.consumer,
             messages=len(ahead.messages),
             failures=claimed.failures,
@@ -486,10 +494,8 @@ class Reader(Service):
         after = self._after(claimed, batch, error)
         return self._write(claimed, batch, after, error, ended.ran_seconds)
 
-    def _after(
-        self, claimed: Claimed, batch: Batch, error: BaseException
-    ) -> after_batch.After:
-        return after_batch.decide(
+    def _after(self, claimed: Claimed, batch: Batch, error: BaseException) -> After:
+        return decide(
             self.consumer,
             messages=len(batch.messages),
             failures=claimed.failures,
@@ -520,7 +526,7 @@ class Reader(Service):
         self,
         claimed: Claimed,
         batch: Batch,
-        after: after_batch.After,
+        after: After,
         error: BaseException | None,
         ran_seconds: float = 0.0,
     ) -> bool:
@@ -583,7 +589,7 @@ class Reader(Service):
         self._counts["stale"] += 1
         telemetry.batch_late(self.consumer, claimed)
         again = Again(
-            after_batch.AT_ONCE,
+            AT_ONCE,
             one_by_one=len(batch.messages) > 1,
             counts=False,
             is_failure=False,
