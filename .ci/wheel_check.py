@@ -133,7 +133,7 @@ def check_wheel(wheel: Path) -> None:
     expected = {name.removeprefix(TOPLEVEL) for name in files_of_package()}
     expect("files in the wheel", expected, ours)
     assert "pyspark_pgqueue/__init__.py" in ours
-    assert "django_pgqueue/py.typed" in ours
+    assert {"django_pgqueue/py.typed", "django_pgqueue/__init__.pyi"} <= ours
     required = [
         re.match(r"[\w-]+", line).group().lower()
         for line in metadata.get_all("Requires-Dist", [])
