@@ -118,8 +118,10 @@ def test_pytest_finds_the_plugin_by_itself():
     assert "django_pgqueue.testing.pytest_plugin" == found.value
 
 
-def test_it_imports_nothing_before_it_is_asked(tmp_path):
-    """A project without Django, or whose settings are not configured, notices none."""
+def test_without_django_it_imports_nothing_and_the_fixture_says_what_is_missing(
+    tmp_path,
+):
+    """A project without Django, or without settings, does not notice the plugin."""
     source = """
 import sys
 
@@ -129,19 +131,14 @@ def test_it(request):
             "django_pgqueue.testing.pytest_plugin"}
     heavy = ("django", "psycopg", "asgiref", "django_pgqueue")
     assert ours == {m for m in sys.modules if m.partition(".")[0] in heavy}
+
+def test_the_fixture(pgqueue): ...
 """
-    status, said = run_pytest(tmp_path, source, "-p", "no:django", "-W", "error")
-
-    assert 0 == status, said
-
-
-def test_without_pytest_django_the_fixture_says_so(tmp_path):
-    """The test database is its."""
-    source = "def test_it(pgqueue): ..."
-    status, said = run_pytest(tmp_path, source, "-p", "no:django")
+    status, output = run_pytest(tmp_path, source, "-p", "no:django", "-W", "error")
 
     assert 0 != status
-    assert "The fixture pgqueue needs pytest-django" in said
+    assert "1 passed, 1 error" in output, output
+    assert "The fixture pgqueue needs pytest-django" in output
 
 
 def test_a_mark_that_is_none_is_an_error(tmp_path):
