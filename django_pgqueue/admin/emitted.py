@@ -26,7 +26,10 @@ def emitted(row: Any) -> list[Attempt]:
     """Return what a job has emitted latest, in its order, by one query."""
     with database.cursor() as cursor:
         found = output.latest(
-            cursor, row.pk, limit=VALUES_SHOWN, characters=CHARACTERS_MAX + 1
+            cursor,
+            row.pk,
+            limit=VALUES_SHOWN,
+            characters=payload.CHARACTERS_MAX + 1,
         )
     deliveries = (list(each) for _, each in groupby(found, lambda it: it.delivery))
     return [

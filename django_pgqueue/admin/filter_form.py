@@ -167,7 +167,7 @@ def said(asked: Mapping[str, Any]) -> str:
     if "where" in told:
         # Of a replay: what a payload has to contain, which may be nobody's business.
         where = json.dumps(told["where"], ensure_ascii=False)
-        told["where"] = redact_json(where).text
+        told["where"] = redact_json(where)
     return ", ".join(f"{name}={value}" for name, value in told.items()) or gettext(
         "all"
     )

@@ -192,7 +192,7 @@ def where_of(row: Any) -> str:
     """Return what a payload must contain, without the values of secret names."""
     if row.payload_filter is None:
         return ""
-    return redact_json(json.dumps(row.payload_filter, ensure_ascii=False)).text
+    return redact_json(json.dumps(row.payload_filter, ensure_ascii=False))
 
 
 def _rows(model: type[Model]) -> QuerySet[Any]:

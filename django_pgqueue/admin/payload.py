@@ -12,6 +12,7 @@ What is secret by PGQUEUE["REDACT"] is replaced before anything is laid out.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,19 +29,23 @@ from django_pgqueue.admin import moments
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import get_settings
 from django_pgqueue.operators import human
-from django_pgqueue.redaction.json_text import PIECE
 from django_pgqueue.redaction.text import redact_text
 
 VIEW_PAYLOAD = "pgqueue.view_payload"
 
-# Characters of one column that a page shows.
+# Characters of one column that a page shows, and that it fetches. Secrets are found
+# in whole JSON only, so a longer column is masked as a whole.
 CHARACTERS_MAX = 100_000
+FETCHED_CHARACTERS_MAX = 1_000_000
 # 100 errors of a message and a traceback each, as tasks/errors.py shortens them.
 ERRORS_CHARACTERS_MAX = 4_000_000
 
 # Text up to this length stays on its line.
 LINE_CHARACTERS_MAX = 72
 INDENT_LEVELS_MAX = 24
+
+# A string (perhaps cut off), a bracket or separator, or a number or word.
+PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
 
 # The kind shown for an entry that no worker wrote.
 UNREADABLE = "unreadable"
@@ -94,7 +99,7 @@ def hide(row: Any, columns: Iterable[str]) -> None:
             setattr(row, column, HIDDEN)
 
 
-def as_text(column: str, characters_max: int = CHARACTERS_MAX) -> Left:
+def as_text(column: str, characters_max: int = FETCHED_CHARACTERS_MAX) -> Left:
     """Return the JSON in *column* as text; one character too much tells it was cut."""
     return Left(Cast(column, TextField()), characters_max + 1)
 
@@ -107,16 +112,17 @@ def payload(
     characters_max: int = CHARACTERS_MAX,
 ) -> Payload:
     """
-    Return the text that as_text() fetched: redacted, cut to its limit and laid out.
+    Return the text that as_text() fetched: redacted, laid out and cut to its limit.
 
     Args:
         label: The name of the column.
         text: What as_text() fetched.
         task: When it is the column args: whose arguments they are.
-        characters_max: Of the text, as as_text() was told.
+        characters_max: Of the text that is shown.
     """
-    shown = redact_json(text[:characters_max], task=task).text
-    return Payload(label, laid_out(shown), is_cut=len(text) > characters_max)
+    shown = redact_json(text, task=task)
+    is_cut = max(len(text), len(shown)) > characters_max
+    return Payload(label, laid_out(shown[:characters_max]), is_cut=is_cut)
 
 
 def laid_out(text: str) -> str:
@@ -152,7 +158,7 @@ def failures(text: str, *, clock: datetime, may_see: bool) -> list[Failure]:
             return [_failure(entry, clock, may_see) for entry in reversed(entries)]
     except (ValueError, RecursionError):
         pass
-    raw = laid_out(redact_json(text[:CHARACTERS_MAX]).text)
+    raw = laid_out(redact_json(text)[:CHARACTERS_MAX])
     return [_failure({"kind": UNREADABLE, "traceback": raw}, clock, may_see)]
 
 

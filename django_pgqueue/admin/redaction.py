@@ -1,31 +1,29 @@
 """
 Redaction on pages: what PGQUEUE["REDACT"] hides is replaced on every one.
 
-redaction/ says how. A page shows JSON as text: that of a column which is cut off at a
-limit, or which Python cannot read at all (1e5000). Only the forms that edit arguments
-show all of them, to those who have the permissions to edit and to view payloads.
+redaction/ says how. Only the forms that edit arguments show all of them, to those who
+have the permissions to edit and to view payloads.
 """
 
 from __future__ import annotations
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.redaction import json_text
-from django_pgqueue.redaction.json_text import Redacted
+from django_pgqueue.redaction import values
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.tasks.redact import secret_places
 
 
-def redact_json(text: str, *, task: str | None = None) -> Redacted:
+def redact_json(text: str, *, task: str | None = None) -> str:
     """
-    Return JSON *text* with its secrets replaced.
+    Return JSON *text* with its secrets replaced; all of it, if Python cannot parse it.
 
     Args:
-        text: A column as PostgreSQL writes it, perhaps cut off.
+        text: A column as PostgreSQL writes it.
         task: When it is the column args: whose parameters name the places.
     """
     patterns = get_settings().redact
     places = () if task is None else secret_places(task, patterns)
-    return json_text.redact_json(text, Names(patterns), secret_places=places)
+    return values.redact_json(text, patterns, secret_places=places)
 
 
 def is_secret(key: str) -> bool:

@@ -252,7 +252,7 @@ def _value(value: Any, task: str | None) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, (list, dict)):
-        return redact_json(json.dumps(value, ensure_ascii=False), task=task).text
+        return redact_json(json.dumps(value, ensure_ascii=False), task=task)
     return str(value)
 
 

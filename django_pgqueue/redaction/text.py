@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from django_pgqueue.redaction.names import PLACEHOLDER, Names
-from django_pgqueue.redaction.shapes import SHAPE
+from django_pgqueue.redaction.names import PLACEHOLDER, SHAPE, Names
 
 Span = tuple[int, int]
 
@@ -68,9 +67,8 @@ SCHEMES = frozenset({"basic", "bearer", "digest", "negotiate", "token"})
 LOOKS_MAX = 2
 
 # The password of a URL, such as a DSN in the message of a driver: up to the last @
-# before the path. In a text that is cut off, also one whose @ is no longer there.
+# before the path.
 USER_INFO = re.compile(r"://[^\s:/@'\"]*+:(?P<value>[^\s/'\"]*)@")
-CUT_USER_INFO = re.compile(r"://[^\s:/@'\"]*+:(?P<value>[^\s/'\"]*)\Z")
 
 # A text without any of these has nothing to hide.
 SIGNS = re.compile(r"[=:(\[_-]|AKIA|ASIA|AIza|SG\.|eyJ|hooks\.")
@@ -98,26 +96,23 @@ def replaced(text: str, spans: Iterable[Span]) -> str:
     return "".join((*parts, text[done:]))
 
 
-def hidden_spans(text: str, names: Names, *, is_cut: bool = False) -> list[Span]:
+def hidden_spans(text: str, names: Names) -> list[Span]:
     """
     Return the places of *text* that nobody should read, in order and apart.
 
     Args:
         text: A message, a traceback, or a string among the arguments.
         names: Which names are secret. Without any, nothing is hidden.
-        is_cut: Whether the text has lost its end.
     """
     if not names.patterns or SIGNS.search(text) is None:
         return []
     found = [
         *_named(text, names),
         *(m.span("value") for m in AFTER.finditer(text) if names.hides(m["name"])),
-        *_of_constraints(text, names, is_cut),
+        *_of_constraints(text, names),
         *(match.span("value") for match in USER_INFO.finditer(text)),
         *(match.span() for match in SHAPE.finditer(text)),
     ]
-    if is_cut:
-        found += [match.span("value") for match in CUT_USER_INFO.finditer(text)]
     apart: list[Span] = []
     for start, end in sorted(found):
         if apart and start <= apart[-1][1]:
@@ -142,7 +137,7 @@ def _named(text: str, names: Names) -> Iterator[Span]:
             yield start, done
 
 
-def _of_constraints(text: str, names: Names, is_cut: bool) -> Iterator[Span]:
+def _of_constraints(text: str, names: Names) -> Iterator[Span]:
     done = 0
     for found in KEY_VALUES.finditer(text):
         if found.start() < done:
@@ -151,21 +146,19 @@ def _of_constraints(text: str, names: Names, is_cut: bool) -> Iterator[Span]:
         done = found.end()
         columns = re.split(r"\W+", text[start : found.start()].rpartition("\n")[2])
         if any(map(names.hides, columns)):
-            done = _last_bracket(text, found.end(), is_cut)
+            done = _last_bracket(text, found.end())
             yield found.end(), done
     for found in ROW_VALUES.finditer(text):
         # Its values have no names, and it may have any.
         if found.start() >= done:
-            done = _last_bracket(text, found.end(), is_cut)
+            done = _last_bracket(text, found.end())
             yield found.end(), done
 
 
-def _last_bracket(text: str, start: int, is_cut: bool) -> int:
+def _last_bracket(text: str, start: int) -> int:
     """Return the place of the last closing bracket of the line, or its end."""
     line_end = text.find("\n", start)
     if line_end < 0:
-        if is_cut:
-            return len(text)
         line_end = len(text)
     end = text.rfind(")", start, line_end)
     return line_end if end < 0 else end

@@ -1,5 +1,5 @@
 """
-Values: JSON as Python has it, without the values that nobody should read.
+Values: JSON, as Python has it or as text, without the values that nobody should read.
 
 Nothing here raises, and where a value is too deep or too large to be looked through,
 what was not looked at is not shown.
@@ -7,7 +7,10 @@ what was not looked at is not shown.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue.redaction.names import NAMING, PLACEHOLDER, VALUE, Names
@@ -42,9 +45,9 @@ def redact(value: Any, patterns: Iterable[str]) -> Any:
 class Walk(Names):
     """One walk over one value: what matches, and how much is still looked at."""
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], values_max: float = VALUES_MAX) -> None:
         super().__init__(patterns)
-        self._left = VALUES_MAX
+        self._left = values_max
 
     def value(self, value: Any, depth: int) -> Any:
         """Return *value* with what matches inside of it replaced."""
@@ -103,3 +106,61 @@ class Walk(Names):
             hidden = self.hides(name) or (is_named and name.lower() == VALUE)
             shown[key] = PLACEHOLDER if hidden else self.value(item, depth + 1)
         return shown
+
+
+# JSON as text ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as PostgreSQL wrote it, since a float of Python may lose digits."""
+
+    text: str
+
+
+def redact_json(
+    text: str, patterns: Iterable[str], *, secret_places: Sequence[bool] = ()
+) -> str:
+    """
+    Return JSON *text* with its secrets replaced.
+
+    A text without secrets is returned as it is. A text that Python cannot parse, such
+    as one that is cut off, is replaced as a whole.
+
+    Args:
+        text: A column as PostgreSQL writes it.
+        patterns: Regular expressions for names, as redact() takes them.
+        secret_places: When it is the column args: whether each of its items is secret;
+            the last one holds for all further items.
+    """
+    walk = Walk(patterns, values_max=math.inf)
+    if not walk.patterns and not secret_places:
+        return text
+    try:
+        value = json.loads(
+            text, parse_int=Number, parse_float=Number, parse_constant=_refuse
+        )
+    except (ValueError, RecursionError):
+        return f'"{PLACEHOLDER}"'
+    if secret_places and isinstance(value, list):
+        last = len(secret_places) - 1
+        shown: Any = walk.items(value, 0, lambda at: secret_places[min(at, last)])
+    else:
+        shown = walk.value(value, 0)
+    return text if shown == value else _written(shown)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON.")
+
+
+def _written(value: Any) -> str:
+    """Return *value* as PostgreSQL writes JSON."""
+    if isinstance(value, Number):
+        return value.text
+    if isinstance(value, dict):
+        items = (f"{_written(key)}: {_written(item)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.extras import extra
-from django_pgqueue.redaction.json_text import redact_json
-from django_pgqueue.redaction.names import REDACT_DEFAULT, Names
-from django_pgqueue.redaction.shapes import SHAPE_BEGINS
+from django_pgqueue.redaction.names import REDACT_DEFAULT, SHAPE_BEGINS
+from django_pgqueue.redaction.values import redact_json
 
 # A plain word, also one that stands alone.
 WORD = re.compile(r"(?:\^|\(\^\|_\))?([A-Za-z0-9_]+)(?:\$|\(_\|\$\))?", re.ASCII)
@@ -122,12 +121,11 @@ class Redactor:
     def _gone_through(
         self, texts: list[str], tasks: Sequence[str | None] | None
     ) -> list[str]:
-        names = Names(self._redaction.patterns)
-        places = self._redaction.places
+        patterns, places = self._redaction.patterns, self._redaction.places
         return [
             redact_json(
-                text, names, secret_places=places.get(task, ()) if task else ()
-            ).text
+                text, patterns, secret_places=places.get(task, ()) if task else ()
+            )
             for text, task in zip(texts, tasks or [None] * len(texts), strict=True)
         ]
 

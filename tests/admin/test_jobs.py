@@ -189,7 +189,7 @@ def test_a_job_that_has_moved_is_found_where_it_is(admin_client):
 
 
 def test_payloads_that_python_cannot_read_are_shown(admin_client):
-    """1e5000 and three thousand brackets are jsonb that json.loads() refuses."""
+    """1e5000 with all its digits; three thousand brackets are masked as a whole."""
     job = make_job()
     deep = "[" * 3_000 + "]" * 3_000
     with connection.cursor() as cursor:
@@ -203,7 +203,7 @@ def test_payloads_that_python_cannot_read_are_shown(admin_client):
 
     assert 200 == admin_client.get(URL).status_code
     assert "1" + "0" * 5_000 in response.content.decode()
-    assert deep == "".join(response.context["payloads"][0].text.split())
+    assert '"[redacted]"' == response.context["payloads"][0].text
 
 
 # Cancel -------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import Settings
-from django_pgqueue.redaction.json_text import PIECE
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.declare import task
 from django_pgqueue.tasks.redact import redact_job
@@ -48,7 +47,7 @@ def sign_in(user: str, password: str, *api_tokens: str, note: str = "") -> None:
 def test_text_is_redacted_as_values_are(value):
     """Whatever its shape, and however its keys are quoted."""
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
-        assert redact(value, PATTERNS) == json.loads(redact_json(text).text)
+        assert redact(value, PATTERNS) == json.loads(redact_json(text))
 
 
 @given(st.lists(VALUES, max_size=6))
@@ -57,32 +56,7 @@ def test_positional_arguments_are_redacted_by_their_parameters(args):
     for name in ("tests.admin.sign_in", "no.such.task"):
         expected, _ = redact_job(args, {}, name, Settings())
 
-        assert expected == json.loads(redact_json(json.dumps(args), task=name).text)
-
-
-@given(VALUES, st.integers(0, 200))
-def test_text_that_is_cut_off_shows_no_more(value, length):
-    """A page shows the beginning of a long column."""
-    secret = {"token": ["s3cret-1", {"x": "s3cret-2"}], "rest": value}
-    text = json.dumps(secret)[:length]
-
-    assert "s3cret" not in redact_json(text).text
-
-
-def test_the_rest_of_a_text_stays_as_it_is():
-    """Numbers that Python could not read, blanks, and order."""
-    text = '{"b": 1.10,  "token" : {"x": [1e5000, "}"]}, "a": [1e5000]}'
-
-    expected = '{"b": 1.10,  "token" : "[redacted]", "a": [1e5000]}'
-    assert expected == redact_json(text).text
-
-
-def test_deep_text_is_redacted_in_one_pass():
-    """Three thousand brackets around a secret."""
-    deep = '{"a": [' * 3_000 + '{"token": "s3cret"}' + "]}" * 3_000
-
-    assert "s3cret" not in redact_json(deep).text
-    assert len(PIECE.findall(deep)) > 12_000
+        assert expected == json.loads(redact_json(json.dumps(args), task=name))
 
 
 # On pages ----------------------------------------------------------------------------

@@ -17,8 +17,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.erasures import PAYLOAD, Sought
-from django_pgqueue.redaction.json_text import redact_json
-from django_pgqueue.redaction.names import Names
+from django_pgqueue.redaction.values import redact_json
 from django_pgqueue.spark.redact import Redaction
 
 PATH = re.compile(
@@ -89,9 +88,7 @@ def _check_shown(path: str, asked: Sought, redaction: Redaction) -> None:
         # Those before are of no matter.
         whole = [*[None] * int(step), whole] if step.isdigit() else {step: whole}
     places = redaction.places.get(asked.task, ()) if asked.column == "args" else ()
-    shown = redact_json(
-        json.dumps(whole), Names(redaction.patterns), secret_places=places
-    ).text
+    shown = redact_json(json.dumps(whole), redaction.patterns, secret_places=places)
     if json.loads(shown) != whole:
         raise SparkOptionError(
             f"What {path} has is a secret, so exported files do not have it: name "
