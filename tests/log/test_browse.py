@@ -8,9 +8,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
-from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import browse as browses
-from django_pgqueue.log import overview
 from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.browse import Wanted, browse
 from django_pgqueue.log.seek import preview_seek
@@ -123,25 +121,6 @@ def test_a_time_has_its_place_in_the_log(cursor):
     assert rows[0].pk == first_id(cursor, TIME_MIN - DAY)
 
 
-def test_a_topic_has_ends_and_the_log_days(cursor):
-    """The oldest and the newest message; days with their sizes, also those ahead."""
-    ids = fill(20)
-    fill(1, topic="clicks")
-    orders = Topic.objects.get(name="orders")
-    today = datetime.now(UTC).date()
-
-    days = overview.days(cursor)
-
-    assert (ids[0], ids[-1]) == overview.ends(
-        cursor, orders.pk, range(orders.partitions)
-    )
-    assert (None, None) == overview.ends(cursor, make_topic("empty").pk, range(16))
-    assert sorted(each.day for each in days) == [each.day for each in days]
-    assert {today, today + DAY} <= {each.day for each in days}
-    (this,) = [each for each in days if each.day == today]
-    assert this.bytes > 0
-
-
 # What a seek would do ----------------------------------------------------------------
 
 
@@ -183,19 +162,3 @@ def test_what_is_foreseen_is_counted_no_further_than_said(cursor, monkeypatch):
     monkeypatch.setattr(seeks, "COUNTED_MESSAGES_MAX", 5)
 
     assert (0, 5, True) == preview_seek(cursor, group.pk, "latest")
-
-
-def test_what_cannot_be_sought_is_not_foreseen(cursor):
-    """With the errors of a seek."""
-    group = make_group()
-    Topic.objects.update(removed_to=7)
-    make_message(id=1_000)
-
-    with pytest.raises(TopicError, match="no consumer group with the id 0"):
-        preview_seek(cursor, 0, "latest")
-    with pytest.raises(TopicError, match="orders/stats has no partition 77"):
-        preview_seek(cursor, group.pk, "latest", partition=77)
-    with pytest.raises(MessagesLost, match="earliest"):
-        preview_seek(cursor, group.pk, 3)
-    with pytest.raises(TopicError, match="is no place in a log"):
-        preview_seek(cursor, group.pk, "yesterday")

@@ -64,16 +64,6 @@ def highest(cursor):
 # Making ------------------------------------------------------------------------------
 
 
-def test_missing_days_are_made(cursor, yesterday):
-    """Today and the days ahead; those that are there are left alone."""
-    today = yesterday + DAY
-    drop_day(cursor, today + 3 * DAY)
-
-    assert [today + 3 * DAY] == make(cursor)
-    assert [] == make(cursor)
-    assert [today + 8 * DAY] == make(cursor, days_ahead=8)
-
-
 # Closing -----------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import generations, positions, pull
 from django_pgqueue.log.retain import Going, announce
 from django_pgqueue.log.seek import preview_seek, seek
@@ -194,23 +193,6 @@ def test_a_seek_back_reads_former_partitions_again_in_order(cursor):
         assert 6 == len(seek(cursor, group, "latest"))
 
 
-@pytest.mark.parametrize("start, read", [("earliest", [1, 2]), ("latest", [])])
-def test_a_new_group_begins_in_each_generation_that_it_needs(cursor, start, read):
-    """In former ones if they have something for it; and in order."""
-    make_topic(partitions=2)
-    put(cursor, 1)
-    change(cursor, 3)
-    put(cursor, 2)
-    tidy(cursor)
-
-    group = make_group(cursor, name="late", start=start)
-
-    assert (2 if read else 0) == len([n for n in partitions_of(group) if n < 2])
-    assert read == [each.payload for each in read_all(cursor, group)]
-    put(cursor, 3)
-    assert [3] == [each.payload for each in read_all(cursor, group)]
-
-
 def test_who_claims_before_the_change_reads_nothing_of_after_it(cursor):
     """A claim's bound has no message of a generation that the claim did not see."""
     make_topic(partitions=1)
@@ -225,33 +207,6 @@ def test_who_claims_before_the_change_reads_nothing_of_after_it(cursor):
     assert bound == positions.end_of(cursor, group, topic, claimed, bound)
     assert positions.advance(cursor, claimed, bound)
     assert take(cursor, group).is_merging
-
-
-def test_a_count_that_cannot_be_is_refused(cursor):
-    """And nothing is written; the same count is no change."""
-    make_topic(partitions=2)
-
-    assert change(cursor, 2) is None
-    with pytest.raises(TopicError, match="There is no topic 'other'"):
-        change(cursor, 3, topic="other")
-    cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    with pytest.raises(TopicError, match="in a transaction of REPEATABLE READ"):
-        generations.repartition(cursor, "clicks", 3)
-    cursor.execute("ROLLBACK")
-    assert [2] == counts()
-    topic = Topic.objects.get()
-    Topic.objects.update(first_partition=32_700, partitions=60)
-    Generation.objects.create(
-        topic_id=topic.pk, first_partition=0, partitions=32_600, ended_by=1
-    )
-    with pytest.raises(TopicError, match="no 101 numbers of partitions left in a row"):
-        change(cursor, 101)
-    assert 60 == change(cursor, 100)
-    assert 32_600 == Topic.objects.get().first_partition
-    Topic.objects.update(first_partition=32_600, partitions=100)
-    assert 100 == change(cursor, 7)
-    assert 32_766 == generations.numbers_of(cursor, topic.pk)[-1]
-    assert 32_760 == Topic.objects.get().first_partition
 
 
 def test_retention_removes_what_stands_in_any_partition(cursor):

@@ -284,20 +284,3 @@ def test_the_judge_of_groups_finds_what_went_wrong():
 
     assert ([5, 6], [9]) == (verdict.skipped, verdict.unexpected)
     assert ([3], [2], 1) == (verdict.unexplained, verdict.disordered, verdict.repeated)
-
-
-def test_the_judge_of_groups_knows_what_a_fault_repeats():
-    """The last batch of who was killed; of who went on, the first one after, too."""
-    keys = dict.fromkeys(range(1, 7))
-    batches = [
-        Taken(10, 1.0, [1, 2]),
-        Taken(10, 2.0, [3, 4]),
-        Taken(11, 3.0, [3, 4]),
-        Taken(11, 4.0, [5, 6]),
-        Taken(10, 9.0, [5, 6]),
-        Taken(10, 9.5, [1]),
-    ]
-    killed = [Fault("kill", 10, 2.5, 2.5)]
-
-    assert [1] == judge_group(keys, batches, killed).unexplained
-    assert [1, 3, 4, 5, 6] == judge_group(keys, batches, []).unexplained

@@ -154,30 +154,6 @@ def test_a_publisher_holds_back_its_topic_alone(cursor, new_cursor):
     assert [] == holders(cursor)
 
 
-@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT count(*) FROM pgqueue_message",
-        "INSERT INTO auth_group (name) VALUES ('elsewhere')",
-        "SELECT pg_advisory_xact_lock(706702, 1)",
-        "SELECT pg_advisory_xact_lock_shared(9)",
-    ],
-)
-def test_who_does_not_publish_holds_back_nobody(
-    cursor, new_cursor, isolation, statement
-):
-    """However long it is open, and whatever it reads, writes or locks."""
-    publish(cursor, "orders", items(0))
-    other = new_cursor()
-    other.execute(f"BEGIN ISOLATION LEVEL {isolation}")
-    other.execute(statement)
-    (mine,) = publish(cursor, "orders", items(1)).ids
-    assert mine == readable(cursor, "orders")[-1]
-    assert [] == holders(cursor)
-    other.execute("ROLLBACK")
-
-
 def test_a_prepared_transaction_holds_back_until_it_is_committed(cursor, new_cursor):
     """Though it is of no session any more; HOLDERS has it first, without one."""
     (room,) = cursor.execute("SHOW max_prepared_transactions").fetchone()
@@ -199,20 +175,6 @@ def test_a_prepared_transaction_holds_back_until_it_is_committed(cursor, new_cur
     finally:
         cursor.execute(f"COMMIT PREPARED {name}")
     assert [*before, mine, mine + 1] == readable(cursor, "orders")
-
-
-def test_a_released_savepoint_keeps_its_lock(cursor, other_cursor):
-    """What it published commits with the transaction, and is held back until then."""
-    publish(cursor, "orders", items(0))
-    before = readable(cursor, "orders")
-    with other_cursor.connection.transaction():
-        with other_cursor.connection.transaction():
-            (mine,) = publish(other_cursor, "orders", items(1)).ids
-        publish(cursor, "orders", items(2))
-        assert before == readable(cursor, "orders")
-        other_cursor.execute(LOCKS, [keys.TOPICS])
-        assert 1 == len(other_cursor.fetchall())
-    assert mine in readable(cursor, "orders")
 
 
 def test_the_lock_is_taken_in_every_transaction_of_a_session(cursor):

@@ -7,7 +7,6 @@ import pytest
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.names import (
     Pattern,
-    check_key,
     check_name,
     check_topic,
 )
@@ -103,15 +102,3 @@ def test_a_message_is_called_as_its_topic():
         check_name("paid", "orders")
     with pytest.raises(TopicError, match="without dots"):
         check_topic("orders.created")
-
-
-@pytest.mark.parametrize("bad", ["", "x" * 1_001, "a\x00", "\ud800", 1.5, True, b"k"])
-def test_what_is_no_key_is_refused(bad):
-    """PostgreSQL could not store it, or two values would be one key."""
-    with pytest.raises(TopicError, match="key="):
-        check_key(bad)
-
-
-def test_a_key_is_text():
-    """An int is its digits; none is none."""
-    assert ("7", "a", None) == (check_key(7), check_key("a"), check_key(None))

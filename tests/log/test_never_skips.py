@@ -20,7 +20,7 @@ from django.db import connections
 from tests.harness import seeds
 from tests.log.soak.broken import BROKEN, NEAR_THE_WRAP, STRETCHED
 from tests.log.soak.run import Soak, copied, run, url_of
-from tests.log.soak.verdict import Entry, Verdict, inverted, judge
+from tests.log.soak.verdict import Verdict, judge
 
 # `python -m tests.log.soak` is of full size: 100,000.
 MESSAGES = int(os.environ.get("PGQUEUE_SOAK_MESSAGES", "2000"))
@@ -115,14 +115,3 @@ def test_the_judge_finds_what_a_reader_did_wrong():
     assert [9, 1, 2, 3] == verdict.skipped
     assert ([2], [5], [2]) == (verdict.twice, verdict.unexpected, verdict.disordered)
     assert (2, []) == (verdict.skipped_by_naive, verdict.inverted)
-
-
-def test_the_judge_knows_the_order_of_a_key():
-    """Of transactions at the same time it is either; else that of their commits."""
-    first = Entry(5, "orders", "k", "a", begun=1.0, committed=2.0)
-    later = Entry(4, "orders", "k", "b", begun=3.0, committed=4.0)
-    assert [4] == inverted([first, later])
-    assert [] == inverted([first, later._replace(begun=1.5)])
-    assert [] == inverted([first, later._replace(key="other")])
-    assert [] == inverted([first, later._replace(topic="other")])
-    assert [] == inverted([first._replace(key=None), later._replace(key=None)])

@@ -8,8 +8,6 @@ import random
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from django_pgqueue.log.backfill import fill, find_open
-from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.names import Pattern
 from django_pgqueue.log.publish import publish, publish_one
 from django_pgqueue.models import Job, Subscription
@@ -20,9 +18,6 @@ SELECTED = """
 SELECT pgqueue_pattern_selects(%(pattern)s, %(name)s),
        %(pattern)s = ANY (pgqueue_patterns_of(%(name)s))
 """
-UNCHECKED = (
-    "ALTER TABLE pgqueue_subscription DROP CONSTRAINT pgqueue_subscription_pattern"
-)
 
 # For names of more words the table is asked, as another test does.
 WORDS_MAX = 6
@@ -67,40 +62,6 @@ def test_a_name_of_many_words_finds_its_subscriptions():
         make_subscription(pattern, queue=f"q{number:02}")
 
     assert [f"q{number:02}" for number in range(len(wanted))] == routed(name)
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"pattern": "orders.*", "topic": "orders", "regex": "((("},
-        {"pattern": "orders..x", "topic": "orders", "regex": "^orders"},
-        {"pattern": "orders.(x", "topic": "orders", "regex": None},
-        {"pattern": "", "topic": None, "regex": None},
-        {"pattern": "orders.x", "topic": "mail", "regex": None},
-    ],
-)
-def test_an_invalid_row_from_before_stops_nobody(columns):
-    """All topics go on, and other subscriptions get their jobs; also a back-fill."""
-    with connection.cursor() as cursor:
-        cursor.execute(UNCHECKED)
-    make_subscription("orders.*", queue="good")
-    bad = Subscription.objects.create(
-        queue="bad",
-        task="t",
-        start="earliest",
-        backfill_position=0,
-        since_epoch=9,
-        **columns,
-    )
-    # Its pattern counts, not what else is in the row.
-    is_sound = columns["pattern"] == "orders.*"
-
-    assert (["bad", "good"] if is_sound else ["good"]) == routed("orders.a.b")
-    assert [] == routed("mail")
-    with connection.cursor() as cursor:
-        (each,) = [found for found in find_open(cursor) if found.id == bad.id]
-        fill(cursor, each, bound=10**6, final=None, days=closed_days(cursor))
 
 
 @pytest.mark.django_db

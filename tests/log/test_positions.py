@@ -149,17 +149,6 @@ def test_who_was_overtaken_writes_nothing(cursor, other_cursor, forgets):
     assert 0 == DeadLetter.objects.count()
 
 
-def test_a_position_does_not_move_after_its_lease(cursor):
-    """Even if nobody else has claimed it so far: the database's clock decides."""
-    make_topic()
-    group = make_group(cursor)
-    (first,) = put(cursor, 1)
-    claimed = take(cursor, group)
-    lapse(group)
-
-    assert not positions.advance(cursor, claimed, first)
-
-
 def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
     """And the entry says what it was; the next claim counts it."""
     make_topic()
@@ -289,19 +278,6 @@ def test_nothing_of_a_paused_group_is_claimed(cursor):
     assert take(cursor, group) is not None
 
 
-def test_quiet_partitions_are_moved_on(cursor):
-    """Up to the bound, where nothing is unread; the others stay."""
-    topic = make_topic(partitions=2)
-    group = make_group(cursor)
-    ids = put(cursor, *range(10), topic="orders")
-    unread = put(cursor, 1)
-    partition = Message.objects.get(topic_id=topic.pk).partition
-    assert [1 - partition] == positions.forward(cursor, group, bound=ids[-1] + 1)
-    assert {partition: 0, 1 - partition: unread[0]} == dict(
-        Position.objects.values_list("partition", "position")
-    )
-
-
 def test_a_group_begins_where_it_says(cursor):
     """Declaring it again moves nothing, and a new partition is read as a whole."""
     make_topic(removed_to=5)
@@ -323,22 +299,6 @@ def test_a_group_begins_where_it_says(cursor):
     Topic.objects.update(partitions=3)
     assert [1, 2] == groups.complete(cursor, late)
     assert 7 == groups.find(cursor, "clicks", "late").batch
-
-
-def test_a_group_that_is_forgotten_leaves_no_position(cursor):
-    """Its messages stay. It has to be paused, so that nobody reads."""
-    make_topic(partitions=2)
-    group = make_group(cursor)
-    put(cursor, 1)
-
-    assert not groups.forget(cursor, group)
-    groups.pause(cursor, group)
-    assert groups.forget(cursor, group)
-    assert (0, 0, 1) == (
-        ConsumerGroup.objects.count(),
-        Position.objects.count(),
-        Message.objects.count(),
-    )
 
 
 def test_a_partition_is_kept_for_the_next_batch(cursor, other_cursor):

@@ -1,7 +1,7 @@
 """Reading a partition of a topic's log."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 
@@ -139,18 +139,6 @@ def test_a_filter_selects_in_the_database(cursor):
         rest.to,
         rest.has_more,
     )
-
-
-def test_ids_decide_the_order_and_not_the_times(cursor):
-    """A message of tomorrow's day whose id is lower comes first."""
-    make_topic()
-    group = make_group(cursor)
-    ids = put(cursor, "a", "b")
-    MessageRow.objects.filter(pk=ids[0]).update(
-        published_at=datetime.now(UTC) + timedelta(days=1)
-    )
-
-    assert ["a", "b"] == payloads(batch(cursor, take(cursor, group)))
 
 
 def test_lag_counts_what_is_unread(cursor):

@@ -165,29 +165,6 @@ def test_groups_that_have_not_read_what_goes_are_halted_and_told(cursor, days):
     assert third.pk > topic.removed_to
 
 
-def test_a_loss_is_told_once_and_a_further_one_again(cursor, days, log_days):
-    """However often the round is repeated after a crash."""
-    topic = make_topic()
-    make_message(topic, 9)
-    position = make_position(make_group(topic))
-    close_days(cursor)
-    (going,) = due(cursor, default=WEEK).going
-    assert 1 == len(tell(cursor, going))
-    assert [] == tell(cursor, going)
-
-    later = make_message(topic, 2) if log_days(2) else None
-    close_days(cursor)
-    (going,) = due(cursor, default=DAY).going
-    (loss,) = tell(cursor, going)
-
-    assert (1, later.pk, later.pk) == (loss.messages, loss.first_id, loss.last_id)
-    position.refresh_from_db()
-    assert [9, 2] == [
-        Message.objects.get(pk=entry["last_id"]).payload["days_ago"]
-        for entry in position.errors
-    ]
-
-
 def test_a_group_that_reads_a_part_loses_only_of_that(cursor, days):
     """By what its where says; one that wants none of them is not halted."""
     topic = make_topic()
@@ -285,19 +262,6 @@ def test_what_refers_to_a_message_that_goes_gets_the_message(cursor, days):
         Job.objects.get(pk=job.pk).args for job in jobs
     ]
     assert told == DeadLetter.objects.get().args
-
-
-def test_a_job_that_somebody_has_locked_is_counted_and_left(cursor, other_cursor, days):
-    """So that nothing is removed before it has its message."""
-    topic = make_topic()
-    gone = make_message(topic, 9)
-    job = make_job(args=reference(gone), message_id=gone.pk)
-    close_days(cursor)
-    found = due(cursor, default=WEEK)
-
-    with other_cursor.connection.transaction():
-        other_cursor.execute("SELECT FROM pgqueue_job FOR UPDATE")
-        assert (job.pk, 1, 0) == inline_jobs(cursor, found, after=0)
 
 
 # Deleting ----------------------------------------------------------------------------

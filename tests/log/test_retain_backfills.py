@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import signals
-from django_pgqueue.log import retain, retain_backfills
 from django_pgqueue.log.days import close_days
 from django_pgqueue.models import Job, LogState, Subscription
 from django_pgqueue.worker.chores.backfills import Backfills
@@ -103,44 +102,6 @@ def test_what_a_disabled_back_fill_has_not_had_is_told_once(
     while backfills(link) == 0:
         pass
     assert [kept.pk] == list(Job.objects.values_list("message_id", flat=True))
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"backfill_position": None},
-        {"pattern": "orders.shipped"},
-        {"payload_filter": {"country": "FR"}},
-        {"topic": "clicks"},
-        {"since_epoch": 0},
-        {"start": "2999-01-01T00:00:00+00:00"},
-        {"backfill_position": 2**40},
-    ],
-    ids=str,
-)
-def test_who_does_not_want_them_loses_nothing(cursor, link, days, told, columns):
-    """Or has had them."""
-    make_message(make_topic(), 9, name="orders.paid")
-    row = disabled(**columns)
-    close_days(cursor)
-
-    run_round(link)
-
-    row.refresh_from_db()
-    assert ([], None) == (told, row.lost)
-
-
-def test_a_back_fill_that_is_too_slow_is_told_too(cursor, days):
-    """It passes over what goes, and no job is made of it any more."""
-    make_message(make_topic(), 9, name="orders.paid")
-    subscribe()
-    close_days(cursor)
-    (going,) = retain.due(cursor, default=WEEK).going
-    with cursor.connection.transaction():
-        retain.announce(cursor, going)
-        (loss,) = retain_backfills.announce_backfills(cursor, going)
-
-    assert (False, 1) == (loss.is_disabled, loss.messages)
 
 
 def test_the_doctor_tells_before(days, log_days, settings):

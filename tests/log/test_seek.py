@@ -71,33 +71,6 @@ def test_earliest_and_latest(cursor):
     assert topic.pk
 
 
-def test_a_seek_ends_what_is_halted_and_what_waits(cursor):
-    """Failures, back-off, one by one and errors are gone."""
-    make_topic()
-    group = make_group(cursor)
-    put(cursor, 1)
-    Position.objects.update(
-        halted_at="2020-01-01T00:00Z",
-        halted_for="retention",
-        failures=3,
-        retry_at="2100-01-01T00:00Z",
-        single_to=7,
-        errors=[{"kind": "error"}],
-    )
-
-    move(cursor, group, "earliest")
-    row = Position.objects.get()
-    assert (None, None, 0, None, None, None) == (
-        row.halted_at,
-        row.halted_for,
-        row.failures,
-        row.retry_at,
-        row.single_to,
-        row.errors,
-    )
-    assert take(cursor, group) is not None
-
-
 def spread_over_time(ids, start, step):
     for place, message_id in enumerate(ids):
         Message.objects.filter(pk=message_id).update(
@@ -153,22 +126,6 @@ def test_a_moment_is_not_sought_in_an_older_snapshot(cursor, other_cursor):
             topic("clicks").group("g").seek(now)
     assert [new - 1] == [each.now for each in topic("clicks").group("g").seek(now)]
     session.close()
-
-
-def test_times_need_not_be_in_the_order_of_ids(cursor):
-    """A message at the time is found beside older ones that have higher ids."""
-    make_topic()
-    group = make_group(cursor)
-    ids = put(cursor, *range(40))
-    start = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    spread_over_time(ids, start, 3)
-    # The tenth, at 27 s, is said to have been published at 36 s.
-    Message.objects.filter(pk=ids[9]).update(published_at=start + timedelta(seconds=36))
-
-    moment = start + timedelta(seconds=34)
-    assert [(0, 0, ids[9] - 1)] == move(cursor, group, moment)
-    assert [(0, ids[9] - 1, ids[-1])] == move(cursor, group, start + timedelta(days=1))
-    assert [(0, ids[-1], ids[0] - 1)] == move(cursor, group, start - timedelta(days=1))
 
 
 def test_what_retention_has_removed_cannot_be_sought(cursor):

@@ -101,25 +101,3 @@ def is_free(connection: psycopg.Connection, statement: str, number: int) -> bool
     except psycopg.errors.LockNotAvailable:
         return False
     return row != (False,)
-
-
-def test_a_message_comes_into_a_lane_of_its_own_installation(to: Connect):
-    """Wherever it was published from; each has its subscription's words."""
-    for schema, by in zip(SCHEMAS, ("{key}", "{name}"), strict=True):
-        to(schema).execute(
-            "INSERT INTO pgqueue_subscription (pattern, topic, task, lane_by)"
-            " VALUES ('lanes', 'lanes', 'shop.step', %s)",
-            [by],
-        )
-    for schema in SCHEMAS:
-        publish = sql.SQL("SELECT {}.pgqueue_publish('lanes', '1', 'c7')")
-        to(ONE, path="public").execute(publish.format(sql.Identifier(schema)))
-
-    lanes = [
-        to(schema).execute("SELECT lane FROM pgqueue_job").fetchall()
-        for schema in SCHEMAS
-    ]
-    assert [[("shop.step:c7",)], [("shop.step:lanes",)]] == lanes
-    for schema in SCHEMAS:
-        to(schema).execute("DELETE FROM pgqueue_job")
-        to(schema).execute("DELETE FROM pgqueue_subscription")

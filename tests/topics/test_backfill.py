@@ -14,7 +14,6 @@ import pytest
 from django.db import connections
 
 from django_pgqueue import publish, subscribe
-from django_pgqueue.log import backfill
 from django_pgqueue.log.publish import publish as store
 from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.postgres.bulk import Items
@@ -95,23 +94,6 @@ def test_older_messages_get_their_job(backfills, link):
     ).get()
 
 
-def test_pattern_and_where_select_among_them(backfills, link):
-    """As they do among new ones; "*" is of any topic."""
-    listen("*.paid", where={"country": "FR"})
-    with connections["default"].cursor() as cursor:
-        send(cursor, {"country": "FR"}, name="orders.paid")
-    Job.objects.all().delete()
-    Subscription.objects.all().delete()
-    with connections["default"].cursor() as cursor:
-        wanted = send(cursor, {"country": "FR"}, topic="mail", name="mail.paid")
-        send(cursor, {"country": "DE"}, name="orders.paid")
-        send(cursor, {"country": "FR"}, name="orders.failed")
-    first = Message.objects.order_by("id").first().pk
-    deploy()
-    assert rest(backfills, link)
-    assert [first, *wanted] == jobs()
-
-
 def test_it_begins_at_a_time(backfills, link):
     """What was published before has no job; nor what retention is about to remove."""
     with connections["default"].cursor() as cursor:
@@ -175,27 +157,6 @@ def test_a_busy_topic_does_not_keep_it_open(backfills, link, new_cursor):
     assert is_over
     assert 1 == jobs().count(first[0])
     assert 7 == len(jobs()) == len(set(jobs()))
-
-
-def test_two_leaders_make_each_job_once(link, monkeypatch):
-    """The second one finds another position than it has read."""
-    monkeypatch.setattr(backfill, "BATCH_MESSAGES", 50)
-    with connections["default"].cursor() as cursor:
-        ids = send(cursor, *range(2_000))
-    listen()
-
-    def lead(_):
-        with connect("default", name="test") as raw:
-            fake = type("Open", (), {"connection": raw, "cursor": raw.cursor})()
-            backfills = Backfills()
-            for _ in range(2_000):
-                if backfills(fake) > 1:
-                    return
-            raise AssertionError("it does not end")
-
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lead, range(3)))
-    assert ids == sorted(jobs())
 
 
 ROLES = ("read committed", "repeatable read")

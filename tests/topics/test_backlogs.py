@@ -6,14 +6,12 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
 from django_pgqueue import Backlog, DeclarationError, QueueFull, publish, signals, topic
-from django_pgqueue.log import scheduled
 from django_pgqueue.models import ArchivedJob, Job, LogState, Message, Subscription
 from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.worker.chores import backlogs as chore
@@ -259,23 +257,6 @@ def test_what_nobody_counts_refuses_nothing(count):
 
 
 # What is no backlog ------------------------------------------------------------------
-
-
-def test_what_was_to_be_published_later_is_let_in(count):
-    """It was accepted when it was stored: nobody could be told at its moment."""
-    bounded(1, "refuse")
-    publish("orders", 1)
-    publish("orders", 2, run_after=datetime.now(UTC) - timedelta(seconds=1))
-    count()
-    with pytest.raises(QueueFull):
-        publish("orders", 3)
-
-    with transaction.atomic(), connection.cursor() as cursor:
-        due = [each.id for each in scheduled.due(cursor)]
-        scheduled.publish(cursor, due)
-
-    assert [1, 2] == [each.payload for each in Message.objects.order_by("id")]
-    assert 2 == len(jobs(TASK))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_pgqueue import DeclarationError, Retry, TopicError, consume, task, topic
-from django_pgqueue.models import ConsumerGroup, Position, Topic
+from django_pgqueue.models import ConsumerGroup, Position
 from django_pgqueue.topics.consume import declared
 from django_pgqueue.topics.sync import sync_groups
 
@@ -172,15 +172,3 @@ def test_a_deploy_makes_the_rows():
         set(Position.objects.values_list("position", flat=True)),
         Position.objects.count(),
     )
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_start_that_is_gone_becomes_the_earliest(caplog):
-    """With a warning, so that a deploy goes on."""
-    Topic.objects.create(name="clicks", removed_to=7)
-    consume("clicks", group="stats", start="60 days ago")(count)
-
-    with transaction.atomic(), connections["default"].cursor() as cursor:
-        assert ["clicks/stats"] == sync_groups(cursor)
-    assert "clicks/stats begins with the earliest message that is left" in caplog.text
-    assert {7} == set(Position.objects.values_list("position", flat=True))

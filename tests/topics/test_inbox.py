@@ -10,10 +10,8 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import (
     IntegrityError,
-    OperationalError,
     connection,
     connections,
     transaction,
@@ -21,7 +19,7 @@ from django.db import (
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import InvalidArgument, ainbox, inbox
+from django_pgqueue import InvalidArgument, inbox
 from django_pgqueue.conf import parse
 from django_pgqueue.models import InboxEntry, Topic
 from django_pgqueue.postgres.connect import Link
@@ -118,25 +116,6 @@ def test_of_many_at_once_one_is_new():
     assert 20 == InboxEntry.objects.count()
 
 
-def test_above_read_committed_what_came_meanwhile_is_an_error():
-    """It cannot be seen, so nothing is said of it: the transaction is to run again."""
-    with connection.cursor() as cursor, transaction.atomic():
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT 1")
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(in_thread_of_its_own).result(20)
-        with pytest.raises(OperationalError, match="could not serialize"):
-            inbox("stripe", 1)
-        transaction.set_rollback(True)
-    assert not take(1)
-
-
-def in_thread_of_its_own() -> None:
-    try:
-        take(1)
-    finally:
-        connections.close_all()
-
-
 @pytest.mark.parametrize(
     "source, external_id, words",
     [
@@ -170,13 +149,6 @@ def test_without_a_transaction_it_is_refused(django_assert_num_queries: Any):
     )
     with django_assert_num_queries(0), refused:
         inbox("stripe", 1)
-
-
-def test_async_code_has_it_in_the_transaction_that_is_open():
-    """As apublish()."""
-    with transaction.atomic():
-        assert async_to_sync(ainbox)("stripe", 1)
-    assert not take(1)
 
 
 def test_other_languages_have_the_same():

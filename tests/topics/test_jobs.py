@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.db import transaction
 
 from django_pgqueue import (
     Message,
@@ -74,22 +73,6 @@ def test_failures_are_retried_and_then_dead():
     assert message_id == ArchivedJob.objects.get().message_id
 
 
-@pytest.mark.parametrize(
-    "said, reason",
-    [({"ack_policy": "reject_on_error"}, "rejected"), ({"retries": 0}, "exhausted")],
-)
-def test_ack_policies_hold(said, reason):
-    """A failure of one that rejects on errors is dead at once."""
-
-    def handler(message):
-        raise ValueError(message.name)
-
-    listen(handler, **said)
-    publish("orders", 1)
-    drain()
-    assert reason == DeadLetter.objects.get().reason
-
-
 def test_an_atomic_handler_writes_once():
     """What it has written goes with its failure."""
 
@@ -105,22 +88,6 @@ def test_an_atomic_handler_writes_once():
 
 
 # With the transaction -----------------------------------------------------------------
-
-
-def test_a_rollback_takes_message_and_jobs():
-    """And a savepoint those that were published in it."""
-    listen(keep)
-    with transaction.atomic():
-        publish("orders", "kept")
-        with transaction.atomic():
-            publish("orders", "savepoint")
-            transaction.set_rollback(True)
-    with transaction.atomic():
-        publish("orders", "gone")
-        transaction.set_rollback(True)
-    assert ["kept"] == list(Row.objects.values_list("payload", flat=True))
-    drain()
-    assert ["kept"] == SEEN
 
 
 # In tests -----------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -20,9 +19,7 @@ from django_pgqueue import (
     task,
 )
 from django_pgqueue.models import Job
-from django_pgqueue.options.lanes import check_group
-from django_pgqueue.tasks.lanes import lane_of
-from django_pgqueue.topics.publish import message, publish_one
+from django_pgqueue.topics.publish import message
 from django_pgqueue.topics.subscribe import declared
 from django_pgqueue.topics.sync import wanted_subscriptions
 from django_pgqueue.worker.chores.backfills import Backfills
@@ -54,34 +51,6 @@ def lanes():
 
 
 # What is declared --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "said, columns",
-    [
-        ({}, (None, None, None, None, None)),
-        ({"group": "key"}, (["key"], None, None, None, None)),
-        ({"group": True}, ([], None, None, None, None)),
-        ({"group": False}, (None, None, None, None, None)),
-        (
-            {"group": Group(["name", "payload.a.b"], on_error="skip")},
-            (["name", "payload.a.b"], None, None, None, "skip"),
-        ),
-        ({"limit": Limit(5, key="key")}, (["key"], 5, None, None, None)),
-        ({"fair_by": "key"}, (["key"], 100_000, None, None, "fair")),
-        ({"rate": Rate("100/m", burst=3)}, ([], 100_000, 0.6, 3, None)),
-        (
-            {"limit": Limit(2, key="key"), "rate": Rate("1/s", key="key")},
-            (["key"], 2, 1.0, 1, None),
-        ),
-    ],
-)
-def test_what_is_said_of_a_lane_stands_in_the_row(said, columns):
-    """None where nothing is, and an empty list where the task makes the key."""
-    subscribe("orders", name=NAME, **said)(lambda message: None)
-
-    (row,) = wanted_subscriptions()
-    assert columns == tuple(getattr(row, name) for name in COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -177,31 +146,6 @@ def test_a_message_waits_for_those_of_its_key(heard):
     assert [True, True, True, False, True, True] == [
         job.visible_at is None for job in Job.objects.order_by("pk")
     ]
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_a_value_of_a_payload_has_the_text_that_an_argument_has(many):
-    """So that one lane has both; also a long one, of which the end is hashed."""
-    listener(group=["payload.a.customer", "name"])
-    names = ["made", "x" * 200]
-    said = [
-        message(f"orders.{name}", {"a": {"customer": value}})
-        for value in VALUES
-        for name in names
-    ]
-    if many:
-        publish_many(said)
-    else:
-        for each in said:
-            publish_one(each)
-
-    def called(a, b): ...
-
-    twin = SimpleNamespace(name=NAME, parameters=task(name="x.twin")(called).parameters)
-    lane = check_group(["a", "b"])
-    made = [lane_of(twin, lane, (v, f"orders.{n}"), {}) for v in VALUES for n in names]
-    assert made == lanes()
 
 
 @pytest.mark.django_db(transaction=True)

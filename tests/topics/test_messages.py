@@ -11,7 +11,6 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import Message, UndecodablePayload, publish, subscribe, testing
-from django_pgqueue.log import message as module
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.models import Message as Row
 from django_pgqueue.queues.claim import claim
@@ -160,45 +159,6 @@ def test_a_claim_brings_the_messages_along(cursor, link):
         values = [payload.decode(job.args, job.kwargs)[0][0] for job in brought[:3]]
     assert len(queries) == 0
     assert [each["value"] for each in references] == [stored(each) for each in values]
-
-
-def test_what_is_brought_for_a_claim_has_a_bound(cursor, link, monkeypatch):
-    """
-    By its text, which for a row that compresses well is a hundred times as much.
-
-    The first ones are brought, and the others are fetched by their jobs.
-    """
-    listen()
-    monkeypatch.setattr(module, "PREFETCH_TOTAL_BYTES_MAX", 100_000)
-    publish("orders", "x" * 1_000_000)
-    for _ in range(4):
-        publish("orders", "x" * 40_000)
-    jobs = claimed(cursor)
-    with connections["default"].cursor() as raw:
-        raw.execute("SELECT max(pg_column_size(payload)) FROM pgqueue_message")
-        assert raw.fetchone()[0] < module.PREFETCH_BYTES_MAX
-
-    brought = bring_messages(link, jobs)
-
-    assert [False, True, True, False, False] == [
-        before != after for before, after in zip(jobs, brought, strict=True)
-    ]
-
-
-@pytest.mark.parametrize("how", ["broken", "wrong time"])
-def test_bringing_that_fails_costs_no_job(cursor, link, monkeypatch, caplog, how):
-    """Each job then fetches its own message."""
-    handler = listen()
-    if how == "broken":
-        statement = module.FETCH_MANY.replace("pgqueue_message m", "gone m")
-        monkeypatch.setattr(module, "FETCH_MANY", statement)
-    else:
-        bad = {"__pgqueue__": "message", "value": [1, "2026-99-99"]}
-        make_job(task=handler.name, args=[bad])
-    publish("orders", 1)
-    jobs = claimed(cursor)
-    assert jobs == bring_messages(link, jobs)
-    assert "which fetch their own" in caplog.text
 
 
 def test_a_name_that_nobody_wants_is_acked():

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 
 from django_pgqueue import PositionLost, TopicError, topic
@@ -229,17 +228,6 @@ def test_workers_and_receivers_leave_each_other_s_groups_alone(cursor):
     assert {"g": "waiting", "stats": "unserved"} == states
 
 
-def test_a_paused_group_gives_nothing(cursor):
-    """Until it is resumed."""
-    group = pulled()
-    put(cursor, 1)
-
-    group.pause()
-    assert not group.receive()
-    group.resume()
-    assert group.receive()
-
-
 def test_what_cannot_be_received_is_refused_before_any_sql(
     cursor, django_assert_num_queries
 ):
@@ -265,23 +253,6 @@ def test_what_cannot_be_received_is_refused_before_any_sql(
         group.receive()
     with pytest.raises(TopicError, match=r"group\('g'\)\.create\(\)"):
         group.receive()
-
-
-def test_receivers_of_async_code_wait_without_a_thread(cursor):
-    """What is published meanwhile ends the wait."""
-    group = pulled()
-
-    async def run():
-        empty = await group.areceive()
-        put(cursor, 1, 2)
-        batch = await group.areceive(wait="20s")
-        await batch.acommit(batch[0])
-        await batch.aextend()
-        await batch.anack(0)
-        again = await group.areceive(wait="20s")
-        return list(empty), payloads(batch), payloads(again), await again.arelease()
-
-    assert ([], [1, 2], [2], True) == async_to_sync(run)()
 
 
 def test_a_message_that_python_cannot_read_keeps_only_its_partition(cursor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -17,7 +17,7 @@ from django_pgqueue import (
     topic,
 )
 from django_pgqueue.log import replay
-from django_pgqueue.models import BulkAct, Job, Message, Position, Subscription
+from django_pgqueue.models import BulkAct, Job, Message, Position
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.testing import drain
 from django_pgqueue.topics.sync import sync_groups
@@ -201,19 +201,6 @@ def test_a_replay_goes_at_its_rate_and_is_stopped_between_two_chunks(cursor):
     BulkAct.objects.update(next_at="2020-01-01T00:00Z")
     assert 0 == finish()
     assert ("stopped", 10) == (asked.progress().state, asked.progress().done)
-
-
-def test_one_whose_receiver_goes_ends_and_says_why(cursor):
-    """Disabled, deleted or renamed: nothing is made for nobody."""
-    put(cursor, 1)
-    listen()
-    asked = topic("clicks").replay(to=INTO, since="earliest")
-    Subscription.objects.update(disabled_at=datetime.now(UTC))
-    finish()
-
-    told = asked.progress()
-    assert ("failed", []) == (told.state, replayed())
-    assert "none is enabled that is called so" in told.error
 
 
 def test_what_cannot_be_replayed_is_refused(cursor, django_assert_num_queries):

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import connection, connections, transaction
 
 from django_pgqueue import (
     InvalidArgument,
@@ -153,20 +153,6 @@ def test_it_commits_with_its_transaction_or_never_was(scheduler: Scheduler):
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        *("'a', '1', 'k', '[]', now()", "'a', '1', run_after => 'infinity'"),
-        *("'a b', '1', run_after => now()", "'a', '1', run_after => '-infinity'"),
-    ],
-)
-def test_sql_refuses_what_no_log_could_take(said: str):
-    """Where it is scheduled, and not where the leader would publish it."""
-    refused = pytest.raises(DatabaseError, match=r"is_sound|cannot be called")
-    with connection.cursor() as cursor, refused:
-        cursor.execute(f"SELECT pgqueue_publish({said})")
-
-
-@pytest.mark.parametrize(
     "call, error, words",
     [
         (lambda: publish("a", 1, run_after="x"), InvalidOption, "run_after"),
@@ -286,24 +272,6 @@ def test_leaders_at_once_publish_each_once():
 
     assert sorted(set(range(2_000)) - cancelled) == sorted(published())
     assert [] == waiting()
-
-
-def test_what_somebody_holds_keeps_no_other_waiting(scheduler: Scheduler):
-    """A cancel that is open for hours: others go, and no worker takes over for it."""
-    held = orders.publish(1, run_after=ago(60))
-    orders.publish(2, run_after=ago(50))
-    orders.publish(3, run_after="2s")
-    with transaction.atomic():
-        cancel_message(held)
-        assert 0 < tick_until_rest(scheduler) <= 2
-        with scheduler.link.cursor() as cursor:
-            assert not scheduled.is_overdue(cursor, OVERDUE)
-        transaction.set_rollback(True)
-    assert [2] == published()
-    with connection.cursor() as cursor:
-        assert scheduled.is_overdue(cursor, OVERDUE)
-    tick_until_rest(scheduler)
-    assert [2, 1] == published()
 
 
 def test_one_that_cannot_be_published_keeps_no_other_waiting(scheduler: Scheduler):

@@ -62,22 +62,6 @@ def test_it_stands_above_a_task():
     )
 
 
-def test_a_module_that_is_imported_anew_replaces_what_it_said():
-    """And what it says no more is gone."""
-
-    def declare(first, *others):
-        def handler(message):
-            pass
-
-        made = subscribe(first, name="shop.reloaded")(handler)
-        for pattern in others:
-            subscribe(pattern)(made)
-
-    declare("orders", "mail")
-    declare("orders.paid")
-    assert ["orders.paid"] == [row.pattern for row in wanted_subscriptions()]
-
-
 @pytest.mark.parametrize(
     "said, message",
     [
@@ -98,22 +82,6 @@ def test_what_a_subscription_cannot_say(said, message):
     with pytest.raises(TopicError, match=message):
         subscribe(**{"pattern": "orders", **said})(on_message)
     assert [] == declared()
-
-
-@pytest.mark.parametrize(
-    "said, message",
-    [
-        ({"priority": 1_000}, "priority"),
-        ({"queue": "a b"}, "queue"),
-        ({"ack_policy": "manual"}, "needs takes_context"),
-        ({"atomic": True, "settle": "batched"}, "contradict each other"),
-        ({"timeout": -1}, "timeout"),
-    ],
-)
-def test_options_are_checked_as_those_of_a_task(said, message):
-    """With the same words."""
-    with pytest.raises(DeclarationError, match=message):
-        subscribe("orders", name="shop.bad", **said)(on_message)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from django_pgqueue.models import Job, LogState, Subscription
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.topics import subscribe as declarations
-from django_pgqueue.topics.sync import still_declared, sync_subscriptions
+from django_pgqueue.topics.sync import sync_subscriptions
 from tests.topics.conftest import deploy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,20 +82,6 @@ def test_code_that_declares_it_no_more():
     assert not Subscription.objects.exists()
 
 
-def test_a_worker_says_once_an_hour_that_it_is_declared():
-    """So what runs is never stale; no row is written twice in an hour."""
-    say(aliases=["shop.older"])
-    deploy()
-    with connections["default"].cursor() as cursor:
-        before = rows()
-        still_declared(cursor)
-        assert before == rows()
-        cursor.execute(WEEK_AGO)
-        still_declared(cursor)
-    (row,) = rows()
-    assert not row.is_stale
-
-
 def test_disabling_it_holds_over_deploys():
     """What is published meanwhile makes no job, also after it is enabled."""
     say()
@@ -122,17 +108,6 @@ def test_a_task_that_got_another_name_keeps_its_row():
     assert ["shop.older"] == [row.task for row in rows()]
     assert ["orders → default (shop.newer)"] == deploy().changed
     assert ["shop.newer"] == [row.task for row in rows()]
-
-
-def test_a_user_keeps_his_row(caplog):
-    """Code that declares the same route does not touch it."""
-    Subscription.objects.create(
-        pattern="orders", topic="orders", task="shop.on_order", max_attempts=9
-    )
-    say()
-    assert ["orders → default (shop.on_order)"] == deploy().taken
-    assert 9 == rows()[0].max_attempts
-    assert "a user has made it" in caplog.text
 
 
 def test_a_migration_declares():

@@ -20,7 +20,7 @@ from django_pgqueue import (
     topic,
 )
 from django_pgqueue.log.message import Message as Published
-from django_pgqueue.models import Job, Message, Topic
+from django_pgqueue.models import Message, Topic
 from django_pgqueue.signals import messages_published
 from django_pgqueue.topics import registry
 from django_pgqueue.topics.sync import sync_topics
@@ -100,16 +100,6 @@ def test_many_are_published_in_their_order():
     assert [] == clicks.publish_many([]) == publish_many([])
 
 
-def test_a_rollback_takes_messages_and_jobs():
-    """They are of the caller's transaction."""
-    subscribe("orders", "q")
-    with transaction.atomic():
-        topic("orders").publish(1)
-        assert (1, 1) == (Message.objects.count(), Job.objects.count())
-        transaction.set_rollback(True)
-    assert (0, 0) == (Message.objects.count(), Job.objects.count())
-
-
 def test_async_code_publishes_in_the_same_transaction():
     """The twins return what the others do."""
 
@@ -141,15 +131,6 @@ def test_a_dataclass_checks_its_fields():
             orders.publish("orders.paid", bad)
         with pytest.raises(TopicError, match="does not fit OrderEvent"):
             publish("orders.paid", bad)
-
-
-def test_a_model_checks_values():
-    """What has pydantic's two methods is validated and dumped by them."""
-    orders = topic("orders", schema=Model)
-    orders.publish({"id": 1})
-    assert {"id": 1, "mode": "json"} == stored()[0][2]
-    with pytest.raises(TopicError, match="id must be an int"):
-        orders.publish({"id": "x"})
 
 
 @pytest.mark.parametrize(
