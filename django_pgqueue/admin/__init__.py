@@ -9,23 +9,20 @@ PGQUEUE["REDACT"] names is shown to nobody.
 
 from __future__ import annotations
 
-from django_pgqueue.admin.archive import ArchivedJobAdmin
 from django_pgqueue.admin.bulk_acts import BulkActAdmin
 from django_pgqueue.admin.consumer_groups import ConsumerGroupAdmin
 from django_pgqueue.admin.dead_letters import DeadLetterAdmin
 from django_pgqueue.admin.failures import FailureAdmin
-from django_pgqueue.admin.inbox import InboxEntryAdmin
-from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.jobs import ArchivedJobAdmin, JobAdmin
 from django_pgqueue.admin.lanes import LaneAdmin
-from django_pgqueue.admin.messages import MessageAdmin
+from django_pgqueue.admin.messages import InboxEntryAdmin, MessageAdmin
 from django_pgqueue.admin.metrics import TaskHourAdmin
 from django_pgqueue.admin.pipeline_runs import PipelineRunAdmin
-from django_pgqueue.admin.queues import QueueAdmin
+from django_pgqueue.admin.queues import QueueAdmin, WorkerAdmin
 from django_pgqueue.admin.scheduled_messages import ScheduledMessageAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin
 from django_pgqueue.admin.subscriptions import SubscriptionAdmin
 from django_pgqueue.admin.topics import TopicAdmin
-from django_pgqueue.admin.workers import WorkerAdmin
 from django_pgqueue.admin.workflows import WorkflowAdmin
 
 __all__ = [

@@ -31,8 +31,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Act, Button, may, tell
-from django_pgqueue.admin.read_only import ReadOnlyAdmin
-from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.admin.read_only import ReadOnlyAdmin, limited
 from django_pgqueue.exceptions import InvalidOption
 
 # Rows that one request may act on: what it changes stays locked until it is done.

@@ -17,13 +17,13 @@ from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
 from django_pgqueue.admin.cells import Note, badge, name
-from django_pgqueue.admin.filter_form import (
+from django_pgqueue.admin.chart import Progress
+from django_pgqueue.admin.keyset_list import (
     FilterForm,
     choice_field,
     said,
     text_field,
 )
-from django_pgqueue.admin.progress import Progress
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import OPEN, PERMISSIONS, BulkState, BulkVerb

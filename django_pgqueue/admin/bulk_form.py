@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acts import log, may, who
 from django_pgqueue.admin.edit import EditableAdmin
-from django_pgqueue.admin.filter_form import said
+from django_pgqueue.admin.keyset_list import said
 from django_pgqueue.bounds import PER_SECOND_MAX
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import BulkVerb

@@ -16,8 +16,8 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, pausing
 from django_pgqueue.admin.cells import Note, name
-from django_pgqueue.admin.filter_form import FilterForm, text_field
 from django_pgqueue.admin.group_seek import SeekableAdmin
+from django_pgqueue.admin.keyset_list import FilterForm, text_field
 from django_pgqueue.admin.listeners import (
     LISTED_GROUPS,
     group_badge,

@@ -35,8 +35,8 @@ from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.mail import may_see_arguments
 from django_pgqueue.admin.model_references import refused_model
+from django_pgqueue.admin.read_only import limited
 from django_pgqueue.admin.run_permissions import may_call
-from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.exceptions import (
     InvalidArgument,

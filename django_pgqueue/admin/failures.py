@@ -31,10 +31,9 @@ from django_pgqueue.admin.chart import (
     sparkline,
     starts,
 )
-from django_pgqueue.admin.filter_form import PeriodForm, period_field, text_field
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.keyset_list import PeriodForm, period_field, text_field
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, limited
 from django_pgqueue.admin.run_permissions import run_url
-from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import DeadLetter, Failure, Job
 from django_pgqueue.pipeline import failures
 from django_pgqueue.pipeline.failures import Kind

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, log, may
 from django_pgqueue.admin.moments import MomentField
-from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.admin.read_only import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.operators.human import in_utc

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.core.exceptions import BadRequest
 from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Left
@@ -18,17 +20,20 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.bulk_acting import BulkActing
+from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
-from django_pgqueue.admin.filter_form import (
+from django_pgqueue.admin.edit import EditableAdmin
+from django_pgqueue.admin.keyset_list import (
+    PLACES,
     FilterForm,
     JobFilterForm,
     by_link,
     text_field,
 )
-from django_pgqueue.admin.keyset_list import PLACES
-from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.admin.read_only import limited
+from django_pgqueue.models import BulkAct
+from django_pgqueue.models.bulk_act import PERMISSIONS, BulkVerb
 from django_pgqueue.operators import human
 from django_pgqueue.operators.error_groups import (
     GROUPED_ROWS_MAX,
@@ -38,6 +43,63 @@ from django_pgqueue.operators.error_groups import (
 )
 from django_pgqueue.operators.filters import JOBS, Meaning
 from django_pgqueue.postgres.limits import Plans
+
+TITLES: Mapping[str, Any] = {
+    BulkVerb.REDRIVE: gettext_lazy("Redrive all"),
+    BulkVerb.RETRY: gettext_lazy("Retry all now"),
+    BulkVerb.SET_ASIDE: gettext_lazy("Set all aside"),
+    BulkVerb.CANCEL: gettext_lazy("Cancel all"),
+}
+
+
+class BulkActing(EditableAdmin):
+    """A list with something that can be done to all that its filter means."""
+
+    bulk_verbs: ClassVar[Sequence[str]] = ()
+
+    def bulk_asked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return what the filters of the list ask for, in words that do not move."""
+        return given
+
+    def bulk_tools(self, request: HttpRequest, query: str) -> list[tuple[str, Any]]:
+        """Return the links to what the user may do to all that *query* means."""
+        if not self.has_page(BulkAct):
+            return []
+        return [
+            (f"{self._url(self.model, _name(verb))}?{query}", f"{TITLES[verb]}…")
+            for verb in self.bulk_verbs
+            if may(request, PERMISSIONS[verb])
+        ]
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the forms, before whatever takes any text for an id."""
+        own = [
+            self.own_url(
+                _name(verb),
+                partial(self._bulk, verb=verb),
+                (PERMISSIONS[verb],),
+                of_row=False,
+            )
+            for verb in self.bulk_verbs
+        ]
+        return [*own, *super().get_urls()]
+
+    def _bulk(self, request: HttpRequest, *, verb: str) -> HttpResponse:
+        # With it comes what finds and counts rows: when the page is asked for.
+        from django_pgqueue.admin.bulk_form import BulkPage
+
+        filters = self.filters(request)
+        if not filters.is_readable:
+            raise BadRequest("A filter cannot be read")
+        given = {name: text for name, text in filters.cleaned_data.items() if text}
+        with limited():
+            page = BulkPage(self, request, verb, TITLES[verb])
+            return page.answer(lambda: self.bulk_asked(given))
+
+
+def _name(verb: str) -> str:
+    return f"all-{verb.replace('_', '-')}"
+
 
 # Characters of the last error's message that a list shows.
 MESSAGE_CHARACTERS_MAX = 160

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from itertools import groupby
+from typing import Any, ClassVar, NamedTuple
 
 from django.contrib.admin.utils import quote
 from django.db.models import QuerySet, TextField
@@ -20,16 +21,54 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import mail, moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.cells import name
-from django_pgqueue.admin.filter_form import FilterForm
-from django_pgqueue.admin.progress import Progress, read_progress
-from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.admin.chart import Progress, read_progress
+from django_pgqueue.admin.keyset_list import FilterForm
+from django_pgqueue.admin.read_only import Fact, column, limited
 from django_pgqueue.models import Message, Schedule, Workflow
 from django_pgqueue.operators.lanes import kind_of_job
 from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
 from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.queues import output
 from django_pgqueue.queues.find import tagged
 from django_pgqueue.tasks import database
+
+# On a page.
+VALUES_SHOWN = 20
+CHARACTERS_MAX = 1_000
+
+
+class Attempt(NamedTuple):
+    """What one attempt has emitted, a value on a line, redacted."""
+
+    number: str
+    until: Any  # When it has emitted the last of it, as HTML.
+    text: str
+
+
+def emitted(row: Any) -> list[Attempt]:
+    """Return what a job has emitted latest, in its order, by one query."""
+    with database.cursor() as cursor:
+        found = output.latest(
+            cursor,
+            row.pk,
+            limit=VALUES_SHOWN,
+            characters=payload.CHARACTERS_MAX + 1,
+        )
+    deliveries = (list(each) for _, each in groupby(found, lambda it: it.delivery))
+    return [
+        Attempt(
+            str(rows[-1].attempt),
+            moments.full(rows[-1].emitted_at, row.clock),
+            "\n".join(_shown(each.value) for each in rows),
+        )
+        for rows in deliveries
+    ]
+
+
+def _shown(text: str) -> str:
+    value = payload.payload("", text, characters_max=CHARACTERS_MAX)
+    return f"{value.text} …" if value.is_cut else value.text
+
 
 # Characters of the tags of a job, as JSON: 20 tags of 63 characters, and more.
 TAGS_CHARACTERS_MAX = 2_000
@@ -145,7 +184,7 @@ class JobAdminColumns(ActingAdmin):
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add what happened to the job, and how far it says it is."""
-        from django_pgqueue.admin.emitted import emitted
+        from django_pgqueue.admin.job_columns import emitted
 
         may_see = payload.may_see(request)
         return {

@@ -26,16 +26,15 @@ from django_pgqueue.admin.chart import (
     starts,
     when,
 )
-from django_pgqueue.admin.filter_form import (
+from django_pgqueue.admin.keyset_list import (
     PeriodForm,
     period_field,
     queue_field,
     text_field,
 )
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, limited
 from django_pgqueue.admin.run_permissions import run_url
 from django_pgqueue.admin.task_charts import Spans, throughput, times
-from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import PipelineRun, TaskHour
 from django_pgqueue.operators.human import duration

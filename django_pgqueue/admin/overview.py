@@ -18,9 +18,14 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.cells import badge, link_on, name
 from django_pgqueue.admin.listeners import group_badge
-from django_pgqueue.admin.overview_link import MODELS, may_view
+from django_pgqueue.admin.read_only import (
+    MODELS,
+    STATEMENT_SECONDS_MAX,
+    is_too_slow,
+    limited,
+    may_view,
+)
 from django_pgqueue.admin.task_charts import of_workers
-from django_pgqueue.admin.time_limit import STATEMENT_SECONDS_MAX, is_too_slow, limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import (
     ConsumerGroup,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
@@ -20,28 +23,242 @@ from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import log, may
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, log, may
 from django_pgqueue.admin.cells import Note, badge, name
-from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
-from django_pgqueue.admin.pipeline_queue import enqueue_run, standing
-from django_pgqueue.admin.progress import (
+from django_pgqueue.admin.chart import (
     CHARACTERS_MAX,
     RunProgress,
     read_run_progress,
 )
-from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.admin.run_acts import RUN_AGAIN, STOP
-from django_pgqueue.admin.run_permissions import RUN, may_run
-from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
+from django_pgqueue.admin.read_only import Fact, column, limited
+from django_pgqueue.admin.run_permissions import RUN, RUN_TASK, may_run
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.models.pipeline import RunState
 from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
+from django_pgqueue.operators.findings import START_FOR
+from django_pgqueue.pipeline import runs as pipelines
+from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.redaction.names import PLACEHOLDER
+from django_pgqueue.tasks import database
+from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.task import Task
+from django_pgqueue.worker.serving import is_served, living_plans
+
+DEFAULT_QUEUE = "default"
+
+# Jobs that are counted.
+JOBS_COUNTED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    How the queue of the pipeline stands.
+
+    Attributes:
+        queue: Its name.
+        is_served: Whether a living worker takes jobs from it.
+        has_pyspark: Whether this process could import it; a worker may differ.
+        stats: What waits and runs in it.
+    """
+
+    queue: str
+    is_served: bool
+    has_pyspark: bool
+    stats: QueueStats
+
+    @property
+    def jobs(self) -> int:
+        """How many runs were asked for and have not ended."""
+        stats = self.stats
+        return stats.ready + stats.running + stats.retrying + stats.scheduled
+
+    def notes(self) -> list[Note]:
+        """Return what keeps a run that is asked for from starting."""
+        names = {"queue": self.queue, "count": self.stats.ready}
+        found = []
+        if not self.is_served:
+            text = _(
+                "No living worker serves the queue %(queue)s: a run that is asked for "
+                "here waits until there is one. Start it:"
+            )
+            found.append(Note(text % names, f"{START_FOR}{self.queue}"))
+        if self.stats.paused_at is not None:
+            text = _("The queue %(queue)s is paused: a run waits until it is resumed.")
+            found.append(Note(text % names))
+        if not self.has_pyspark:
+            text = _(
+                "pyspark is not installed here. Where the worker of the queue "
+                "%(queue)s runs, it must be:"
+            )
+            found.append(Note(text % names, 'pip install "dj-pgqueue[spark]"'))
+        if self.stats.ready:
+            text = ngettext(
+                "%(count)s run is asked for and waits in queue %(queue)s.",
+                "%(count)s runs are asked for and wait in queue %(queue)s.",
+                self.stats.ready,
+            )
+            found.append(Note(text % names, is_warning=False))
+        return found
+
+
+def standing() -> Standing:
+    """Return how the queue of the pipeline stands now."""
+    queue = find_task(RUN_TASK).options.queue or DEFAULT_QUEUE
+    with database.cursor() as cursor:
+        plans = living_plans(cursor)
+        (stats,) = queue_stats(cursor, [queue], JOBS_COUNTED_MAX)
+    return Standing(
+        queue=queue,
+        is_served=is_served(queue, plans),
+        has_pyspark=find_spec("pyspark") is not None,
+        stats=stats,
+    )
+
+
+def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
+    """
+    Store the job that runs the pipeline job *job*, and return its id.
+
+    Args:
+        job: Its name.
+        options: Of it; what is None is left to the default, which is None as well.
+
+    Raises:
+        SparkOptionError: No such job is declared here, it takes no such option, or the
+            settings do not let it write there.
+    """
+    from django_pgqueue.spark.destinations import check_destinations
+    from django_pgqueue.spark.job import find_job_for_queue
+
+    declared = find_job_for_queue(job)
+    given = declared.read_options(options)
+    check_destinations(declared, given, get_settings().destinations)
+    said = {name: given[name] for name in options if given[name] is not None}
+    task = find_task(RUN_TASK)
+    assert isinstance(task, Task)
+    return int(task.delay(job, **said).id)
+
+
+def _run_again(work: Work) -> list[dict[int, list[int]]]:
+    """Enqueue runs with the same options; of equal ones, one."""
+    from django_pgqueue.spark.job import find_job_for_queue
+
+    found: dict[str, tuple[int, int]] = {}
+    for key, row in work.rows.items():
+        options = json.dumps(row.options, sort_keys=True)
+        same = f"{row.job} {options}"
+        if same in found:
+            continue
+        if PLACEHOLDER in options:
+            problem = _(
+                "%(run)s was not asked for again: its options have a secret, which is "
+                "not kept. Use Run… instead."
+            )
+            work.problems.append(problem % {"run": row})
+            continue
+        try:
+            if not may_run(work.request, find_job_for_queue(row.job)):
+                problem = _(
+                    "%(run)s was not asked for again: it takes out rows that you may "
+                    "not view."
+                )
+                work.problems.append(problem % {"run": row})
+                continue
+            given = row.options if isinstance(row.options, dict) else {}
+            found[same] = key, enqueue_run(row.job, given)
+        except SparkOptionError as error:
+            problem = _("%(run)s was not asked for again: %(error)s")
+            work.problems.append(problem % {"run": row, "error": error})
+    return [{key: [job] for key, job in found.values()}]
+
+
+def _stop(work: Work) -> list[list[int]]:
+    """Ask live runs to stop; those whose process has died are lost."""
+    asked: list[int] = []
+    lost: list[int] = []
+    with database.cursor() as cursor:
+        for key, row in work.rows.items():
+            if row.cancel_requested_at is not None:
+                continue
+            found = pipelines.request_stop(cursor, row.job, by=work.by, run=key)
+            if found is not None:
+                (lost if found[1] else asked).append(key)
+    return [asked, lost]
+
+
+RUN_AGAIN = Act(
+    name="run-again",
+    permissions=(RUN,),
+    label=gettext_lazy("Run again"),
+    help=gettext_lazy("Enqueues a run with the same options."),
+    run=_run_again,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d run was asked for: job %(names)s.",
+                "%(count)d runs were asked for: jobs %(names)s.",
+                "count",
+            ),
+            gettext_lazy("Run again, by job %(names)s."),
+        )
+    ],
+    form=Confirm,
+    warning=gettext_lazy(
+        "A job of the queue runs it with the same options, as soon as no other run of "
+        "the same pipeline job is live."
+    ),
+    offered=lambda row: row.shown_state != "running",
+)
+
+STOP = Act(
+    name="stop",
+    permissions=(RUN,),
+    label=gettext_lazy("Stop"),
+    help=gettext_lazy("Asks it to end; it writes no more results."),
+    run=_stop,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d run was asked to stop; it does so within seconds.",
+                "%(count)d runs were asked to stop; they do so within seconds.",
+                "count",
+            ),
+            gettext_lazy("Asked to stop."),
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d is lost: its process has died.",
+                "%(count)d are lost: their processes have died.",
+                "count",
+            ),
+            gettext_lazy("Asked to stop."),
+            is_left=True,
+        ),
+    ],
+    left=ngettext_lazy(
+        "%(count)d has ended, or was asked already.",
+        "%(count)d have ended, or were asked already.",
+        "count",
+    ),
+    form=Confirm,
+    warning=gettext_lazy(
+        "It ends within seconds, as cancelled, and writes no more results. Files that "
+        "Spark is writing are left as Spark leaves them."
+    ),
+    offered=lambda row: (
+        row.shown_state == "running" and row.cancel_requested_at is None
+    ),
+    is_grave=True,
+)
+
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.run_form import RunForm

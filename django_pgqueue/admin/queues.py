@@ -1,31 +1,217 @@
-"""The queues that workers have met: how much waits in each, and who paused it."""
+"""Queues and workers: what waits in each queue, and which processes run it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import pausing
+from django_pgqueue.admin.acts import Act, Outcome, Work, pausing
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.listeners import resting
-from django_pgqueue.admin.queue_acts import LIMIT
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.send import SEND
+from django_pgqueue.bounds import LANE_BURST_MAX, LANE_CAPACITY_MAX
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import DeadLetter, Job, Queue
-from django_pgqueue.operators import human
+from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.models import DeadLetter, Job, Queue, Worker
+from django_pgqueue.operators import human, workers
 from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.operators.pausable import QUEUE
-from django_pgqueue.operators.queue_limits import taken
+from django_pgqueue.operators.pausable import PERMISSION, QUEUE
+from django_pgqueue.operators.queue_limits import rate_text, taken
+from django_pgqueue.options.lanes import Rate
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
+from django_pgqueue.tasks import operate_queues as operate
+
+
+@admin.register(Worker)
+class WorkerAdmin(ActingAdmin):
+    """Each worker process and its last heartbeat."""
+
+    keyset = Keyset(("started_at", "name"))
+    list_display = (
+        *("title", "state", "host", "process", "its_queues", "slots", "heartbeat"),
+        *("started", "version"),
+    )
+    list_reads = (
+        *("hostname", "pid", "queues", "threads", "async_slots", "version"),
+        *("started_at", "heartbeat_at", "leader_until"),
+    )
+
+    title = column(_("name"), lambda row: name(row.name))
+
+    @admin.display(description=_("state"))
+    def state(self, worker: Any) -> SafeString:
+        """Show whether it was heard of lately, and whether it leads."""
+        word = workers.state_word(worker)
+        if workers.is_silent(worker):
+            return badge("dead", word)
+        return badge("running" if workers.leads(worker) else "ready", word)
+
+    host = column(_("host"), lambda row: name(row.hostname))
+    process = column(_("process"), lambda row: str(row.pid))
+
+    its_queues = column(_("queues"), workers.queues)
+    slots = column(_("threads"), workers.slots)
+    heartbeat = column(
+        _("heartbeat"), lambda row: moments.short(row.heartbeat_at, row.clock)
+    )
+    started = column(_("started"), lambda row: moments.short(row.started_at, row.clock))
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the jobs that it holds, for those who may see jobs."""
+        if not request.user.has_perm("pgqueue.view_job"):
+            return {}
+        most = workers.HELD_JOBS_MAX
+        with database.cursor() as cursor:
+            held = workers.held(cursor, [row.name], limit=most + 1)
+        return {
+            "has_held": True,
+            "held": [
+                (
+                    self._url(Job, "change", job.id),
+                    f"{job.task} #{job.id}",
+                    job.queue,
+                    moments.since(job.leased_at, row.clock),
+                )
+                for job in held[:most]
+            ],
+            "held_more": len(held) > most,
+        }
+
+    def heading(self, row: Worker) -> str:
+        """Show the state beside the title."""
+        return self.state(row)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say where the worker runs, and what."""
+        return [
+            (_("Name"), row.name),
+            (_("Host"), row.hostname),
+            (_("Process id"), str(row.pid)),
+            (_("Queues"), workers.queues(row)),
+            (_("Threads"), workers.slots(row)),
+            (_("Version"), row.version),
+            (_("Started"), moments.full(row.started_at, row.clock)),
+            (_("Heartbeat"), moments.full(row.heartbeat_at, row.clock)),
+            (_("Leads until"), moments.full(row.leader_until, row.clock)),
+        ]
+
+
+RATE_CHARACTERS_MAX = 30
+
+
+class LimitForm(forms.Form):
+    """How many jobs at a time, and in a time."""
+
+    jobs = forms.IntegerField(
+        label=gettext_lazy("Jobs at a time"),
+        min_value=1,
+        max_value=LANE_CAPACITY_MAX,
+        required=False,
+        help_text=gettext_lazy("Empty: what the settings say."),
+    )
+    rate = forms.CharField(
+        label=gettext_lazy("Rate"),
+        max_length=RATE_CHARACTERS_MAX,
+        required=False,
+        help_text=gettext_lazy("Such as 100/m. Empty: what the settings say."),
+    )
+    burst = forms.IntegerField(
+        label=gettext_lazy("Burst"),
+        min_value=1,
+        max_value=LANE_BURST_MAX,
+        required=False,
+        help_text=gettext_lazy("Of the rate, how many may start at once. Empty: 1."),
+    )
+
+    def clean_rate(self) -> str:
+        """Refuse what is no rate."""
+        text = str(self.cleaned_data["rate"])
+        if text:
+            try:
+                Rate(text)
+            except DeclarationError as error:
+                raise ValidationError(str(error)) from None
+        return text
+
+    def clean(self) -> None:
+        """Refuse a burst of nothing."""
+        super().clean()
+        if self.cleaned_data.get("burst") and not self.data.get("rate"):
+            self.add_error("burst", _("It needs a rate beside it."))
+
+
+def _set_limit(work: Work) -> list[Any]:
+    jobs, text = work.data["jobs"], work.data["rate"]
+    rate = Rate(text, work.data["burst"] or 1) if text else None
+    # What the log entry says.
+    work.data["jobs"] = "-" if jobs is None else f"{jobs:,}"
+    work.data["rate"] = "-" if rate is None else f"{text} ({rate.burst})"
+    done = []
+    for key, row in work.rows.items():
+        if row.kind == "pull":
+            problem = _("%(queue)s is a pull queue: no worker claims from it.")
+            work.problems.append(problem % {"queue": row.name})
+            continue
+        is_done = operate.set_concurrency(row.name, jobs)
+        if operate.set_rate(row.name, rate) or is_done:
+            done.append(key)
+    return [done]
+
+
+def _said(row: Any) -> dict[str, Any]:
+    has_rate = row.rate_spacing is not None
+    return {
+        "jobs": row.concurrency,
+        "rate": rate_text(row.rate_spacing) if has_rate else "",
+        "burst": row.rate_burst if has_rate else None,
+    }
+
+
+LIMIT = Act(
+    name="limit",
+    permissions=(PERMISSION,),
+    label=gettext_lazy("Set limit"),
+    help=gettext_lazy("So many jobs at a time and in a time, whatever settings say."),
+    run=_set_limit,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d queue has another limit.",
+                "%(count)d queues have another limit.",
+                "count",
+            ),
+            gettext_lazy("Limit: at a time %(jobs)s, rate %(rate)s."),
+        ),
+    ],
+    left=ngettext_lazy(
+        "%(count)d had this limit already.",
+        "%(count)d had this limit already.",
+        "count",
+    ),
+    order="name",
+    form=LimitForm,
+    said=_said,
+    offered=lambda row: row.kind != "pull",
+    warning=gettext_lazy(
+        "So many of its jobs are claimed, on all workers together, until somebody says "
+        "otherwise. What runs goes on. Both limits are set: empty fields go back to "
+        "what the settings say."
+    ),
+)
+
 
 # How far jobs are counted, per queue and state.
 COUNTED_JOBS_MAX = 10_000

@@ -9,11 +9,13 @@ Django's admin are closed, and what may be done is an act of its own (acts.py).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
 from django.contrib.admin.utils import unquote
@@ -40,15 +42,101 @@ from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Button
 from django_pgqueue.admin.cells import link_on, url_on
 from django_pgqueue.admin.keyset_list import PagedAdmin
-from django_pgqueue.admin.overview_link import link_on_index
-from django_pgqueue.admin.time_limit import (
-    STATEMENT_SECONDS_MAX,
-    is_too_slow,
-    limited,
-)
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import (
+    ArchivedJob,
+    ConsumerGroup,
+    DeadLetter,
+    Job,
+    Schedule,
+    Worker,
+    Workflow,
+)
+from django_pgqueue.postgres import limited as by_alias
 from django_pgqueue.postgres.limits import Plans
+
+AppList = Callable[..., list[dict[str, Any]]]
+
+# The parts of the overview, and whose rows they tell of.
+MODELS: Mapping[str, type[Model]] = {
+    "jobs": Job,
+    "dead_letters": DeadLetter,
+    "workers": Worker,
+    "groups": ConsumerGroup,
+    "schedules": Schedule,
+    "workflows": Workflow,
+}
+
+
+def may_view(request: HttpRequest, model: type[Model]) -> bool:
+    """Whether the user may view rows of *model*."""
+    return request.user.has_perm(f"pgqueue.view_{model._meta.model_name}")
+
+
+def link_on_index(site: AdminSite) -> None:
+    """
+    Have *site* list the overview before our other pages, for who may see some of it.
+
+    Django lists models alone, and no class of ours is the project's site; so its method
+    is wrapped, once, where pages of ours are registered.
+    """
+    if getattr(site.get_app_list, "func", None) is not _listed:
+        listed = functools.partial(_listed, site.get_app_list)
+        site.get_app_list = listed  # type: ignore[method-assign]
+
+
+def _listed(
+    app_list: AppList, request: HttpRequest, app_label: str | None = None
+) -> list[dict[str, Any]]:
+    apps = app_list(request, app_label)
+    # The page of one app is the overview.
+    if app_label is None and any(may_view(request, each) for each in MODELS.values()):
+        for app in apps:
+            if app["app_label"] == Job._meta.app_label and app["models"]:
+                app["models"].insert(0, _entry(app))
+    return apps
+
+
+def _entry(app: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overview as if it was a model, of which Django's templates tell."""
+    return {
+        **app["models"][0],
+        "name": _("Overview"),
+        # Makes the id of its element.
+        "object_name": "OverviewPage",
+        "perms": {"view": True},
+        "view_only": True,
+        "add_url": None,
+        # Django marks as current whose URL begins that of the page: all of our pages'.
+        "admin_url": f"{app['app_url']}?",
+    }
+
+
+# Longer than any statement here takes, and shorter than a person's patience.
+STATEMENT_SECONDS_MAX = 10
+
+QUERY_CANCELED = "57014"
+
+
+def limited(plans: Plans = Plans.ANY) -> AbstractContextManager[None]:
+    """
+    Open a transaction on PGQUEUE["DATABASE"] whose statements are limited.
+
+    Args:
+        plans: Which scans the statements may use.
+
+    Raises:
+        OperationalError: A statement took too long; see is_too_slow().
+    """
+    return by_alias.limited(
+        get_settings().database, seconds=STATEMENT_SECONDS_MAX, plans=plans
+    )
+
+
+def is_too_slow(error: OperationalError) -> bool:
+    """Return whether *error* is a statement that was cancelled for its time."""
+    return getattr(error.__cause__, "sqlstate", None) == QUERY_CANCELED
+
 
 # Entries of a history, the latest.
 ENTRIES_MAX = 100

@@ -22,11 +22,10 @@ from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.cells import Difference
 from django_pgqueue.admin.edit import NEEDS_PAYLOAD, VIEW_PAYLOAD, signature_of
+from django_pgqueue.admin.read_only import limited
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.admin.run_permissions import may_call
-from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
-from django_pgqueue.admin.schedule_times import preview
-from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain, preview
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import Definition

@@ -20,7 +20,7 @@ from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.cells import badge, name
-from django_pgqueue.admin.filter_form import FilterForm, text_field
+from django_pgqueue.admin.keyset_list import FilterForm, text_field
 from django_pgqueue.admin.messages import KEY_SHOWN_CHARACTERS_MAX
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.log import scheduled

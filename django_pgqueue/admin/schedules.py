@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.models import DELETION
 from django.db.models import Case, Model, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acts import may, pausing
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may, on_each, pausing
 from django_pgqueue.admin.cells import Note, badge, name
-from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
+from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
 from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.admin.schedule_acts import DELETE, RESET, RUN_NOW
 from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms, drift
-from django_pgqueue.admin.schedule_times import preview, reckoned, zone_of
+from django_pgqueue.admin.schedule_form import preview, reckoned, zone_of
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
@@ -30,12 +30,135 @@ from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.findings import START
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import SCHEDULE
-from django_pgqueue.schedules import ticks
+from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, RESTS
 from django_pgqueue.schedules.ticks import TickRow
 from django_pgqueue.tasks import database
 from django_pgqueue.timetable.catch_up import MISSED_MAX
+
+
+def _run_now(work: Work) -> list[Any]:
+    """Enqueue the jobs of schedules, publish their messages."""
+    jobs: dict[int, list[int]] = {}
+    published: dict[int, list[int]] = {}
+    held = []
+    for key, row in work.rows.items():
+        issued = operate.run_now(row.name, by=work.by)
+        if issued is None:
+            continue
+        if issued.message_id is not None:
+            published[key] = [issued.message_id]
+        elif issued.job_id is not None:
+            jobs[key] = [issued.job_id]
+        else:
+            held.append(key)
+    return [jobs, published, held]
+
+
+RUN_NOW = Act(
+    name="run-now",
+    permissions=("run_schedule",),
+    label=gettext_lazy("Run now"),
+    help=gettext_lazy("Does once what its ticks do; those go on as they were."),
+    run=_run_now,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d job was enqueued: %(names)s.",
+                "%(count)d jobs were enqueued: %(names)s.",
+                "count",
+            ),
+            gettext_lazy("Run now: job %(names)s."),
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d message was published: %(names)s.",
+                "%(count)d messages were published: %(names)s.",
+                "count",
+            ),
+            gettext_lazy("Run now: message %(names)s."),
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d was not: another job has the dedup key of its task.",
+                "%(count)d were not: other jobs have the dedup keys of their tasks.",
+                "count",
+            ),
+            is_left=True,
+        ),
+    ],
+    left=ngettext_lazy("%(count)d has gone.", "%(count)d have gone.", "count"),
+    form=Confirm,
+    warning=gettext_lazy(
+        "Its job is enqueued, or its message published, now, also while it is paused "
+        "or an earlier job runs. Its ticks go on as they were."
+    ),
+)
+
+RESET = Act(
+    name="reset",
+    permissions=("change_schedule",),
+    label=gettext_lazy("Reset to code"),
+    help=gettext_lazy("Takes back what was changed here."),
+    run=on_each(lambda row, work: operate.reset(row.name)),
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d schedule is as code declares it.",
+                "%(count)d schedules are as code declares them.",
+                "count",
+            ),
+            gettext_lazy("Reset to code."),
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d was not changed here.",
+        "%(count)d were not changed here.",
+        "count",
+    ),
+    order="name",
+    form=Confirm,
+    warning=gettext_lazy(
+        "What was changed here is taken back: all is as code declares it. Ticks that "
+        "another timetable would have had are not made up for."
+    ),
+    offered=lambda row: row.overridden_at is not None,
+)
+
+# Not "delete": that is the form of Django's, which is closed.
+DELETE = Act(
+    name="remove",
+    permissions=("delete_schedule",),
+    label=gettext_lazy("Delete"),
+    help=gettext_lazy("For good, with the list of its ticks."),
+    run=on_each(lambda row, work: operate.delete(row.name)),
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d schedule was deleted.",
+                "%(count)d schedules were deleted.",
+                "count",
+            ),
+            gettext_lazy("Deleted."),
+            DELETION,
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d stays: code declares it. Pause it instead.",
+        "%(count)d stay: code declares them. Pause them instead.",
+        "count",
+    ),
+    order="name",
+    form=Confirm,
+    warning=gettext_lazy(
+        "It is deleted for good, with the list of its ticks. Jobs that it has enqueued "
+        "go on. What code declares stays."
+    ),
+    offered=lambda row: row.source == "user" or row.withdrawn_at is not None,
+    is_grave=True,
+)
+
 
 # Ticks that the page of a schedule lists, the latest.
 LATEST_TICKS = 20

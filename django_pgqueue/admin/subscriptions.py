@@ -19,7 +19,7 @@ from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, on_each, pausing
 from django_pgqueue.admin.cells import Note, name
-from django_pgqueue.admin.filter_form import (
+from django_pgqueue.admin.keyset_list import (
     FilterForm,
     choice_field,
     queue_field,

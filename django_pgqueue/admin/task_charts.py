@@ -30,7 +30,7 @@ from django_pgqueue.admin.chart import (
     scale,
     time_scale,
 )
-from django_pgqueue.admin.filter_form import (
+from django_pgqueue.admin.keyset_list import (
     PeriodForm,
     period_field,
     queue_field,

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db import connections
 from django.db.models import Q
@@ -14,20 +15,20 @@ from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import Button, may
+from django_pgqueue.admin.acts import Act, Button, Outcome, Work, may
 from django_pgqueue.admin.cells import Difference, Note, badge, name
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
-from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.read_only import Fact, column, limited
 from django_pgqueue.admin.send import PUBLISH
-from django_pgqueue.admin.time_limit import limited
-from django_pgqueue.admin.topic_acts import REPARTITION
 from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.generations import former_numbers, numbers_of, spans
 from django_pgqueue.log.lag import Holder, holders
+from django_pgqueue.log.names import PARTITIONS_MAX
 from django_pgqueue.log.overview import (
     COUNTED_MESSAGES_MAX,
     Day,
@@ -48,6 +49,58 @@ from django_pgqueue.operators import human
 from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import database
+from django_pgqueue.topics import operate_topics as operate
+
+
+class PartitionsForm(forms.Form):
+    """How many."""
+
+    partitions = forms.IntegerField(
+        label=gettext_lazy("Partitions"), min_value=1, max_value=PARTITIONS_MAX
+    )
+
+
+def _repartition(work: Work) -> list[Any]:
+    done = []
+    for key, row in work.rows.items():
+        try:
+            if operate.repartition(row.name, work.data["partitions"]):
+                done.append(key)
+        except TopicError as error:
+            work.problems.append(str(error))
+    return [done]
+
+
+REPARTITION = Act(
+    name="repartition",
+    permissions=("seek",),
+    label=gettext_lazy("Repartition…"),
+    help=gettext_lazy("So many readers of a group can work at a time."),
+    run=_repartition,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d topic has %(partitions)d partitions now.",
+                "%(count)d topics have %(partitions)d partitions now.",
+                "count",
+            ),
+            gettext_lazy("Repartitioned: %(partitions)d partitions."),
+        ),
+    ],
+    left=ngettext_lazy(
+        "%(count)d had so many already.", "%(count)d had so many already.", "count"
+    ),
+    order="name",
+    form=PartitionsForm,
+    said=lambda row: {"partitions": row.partitions},
+    warning=gettext_lazy(
+        "What is published from now on goes to new partitions. Groups read the former "
+        "ones to their end beside them, so that each key keeps its order; nobody "
+        "waits, and nothing is lost. A halted partition holds up what shares its keys. "
+        "Say the same count where code declares the topic."
+    ),
+)
+
 
 LATELY = timedelta(days=1)
 

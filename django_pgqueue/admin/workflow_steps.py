@@ -20,8 +20,13 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.cells import badge, name, url_on
-from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
-from django_pgqueue.admin.keyset_list import KeysetList, PagedAdmin
+from django_pgqueue.admin.keyset_list import (
+    FilterForm,
+    KeysetList,
+    PagedAdmin,
+    choice_field,
+    text_field,
+)
 from django_pgqueue.admin.read_only import column
 from django_pgqueue.admin.workflow_graph import STEPS_DRAWN_MAX, TABLE, graph
 from django_pgqueue.conf import get_settings

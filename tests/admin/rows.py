@@ -8,7 +8,6 @@ from typing import Any
 from django.utils import timezone
 
 from django_pgqueue.models import BulkAct, Lane, Queue, Subscription
-from tests.browser.pages import register
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
@@ -21,6 +20,7 @@ from tests.harness.factories import (
     make_task_hour,
     make_tick,
     make_workflow,
+    register,
 )
 from tests.log.rows import (
     make_group,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_pgqueue.models import BulkAct, DeadLetter, Job
-from django_pgqueue.operators import bulk_acts, paging
+from django_pgqueue.operators import bulk_acts
 from tests.harness.factories import make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
@@ -39,17 +37,6 @@ def test_a_list_leads_to_what_can_be_done_to_all_that_it_shows(admin_client, mai
 
     assert f'href="{FORM}"' in html
     assert f'href="{LETTERS}all-set-aside/?queue=mail"' in html
-
-
-def test_the_form_shows_what_is_meant_before_anything_is_done(admin_client, mails):
-    """How many, by which filter, and the first of them."""
-    html = admin_client.get(FORM).content.decode()
-
-    assert "2 rows: queue=mail." in html
-    for row in mails:
-        assert str(row) in html
-    assert 3 == DeadLetter.objects.count()
-    assert 0 == BulkAct.objects.count()
 
 
 @pytest.mark.parametrize("wrong", [{"typed": "3"}, {"typed": ""}, {"reason": ""}])
@@ -120,18 +107,6 @@ def test_what_comes_after_the_page_is_not_meant(admin_client, mails):
     assert DeadLetter.objects.filter(pk=late.pk).exists()
 
 
-def test_where_there_are_more_a_word_is_typed(admin_client, mails, monkeypatch):
-    """No number says how many are meant."""
-    monkeypatch.setattr(bulk_acts, "COUNT_SECONDS_MAX", 0.0)
-    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 2)
-    url = f"{LETTERS}all-redrive/"
-    assert 200 == confirm(admin_client, url, counted=2).status_code
-    assert 0 == BulkAct.objects.count()
-
-    assert 302 == confirm(admin_client, url, counted="all").status_code
-    assert BulkAct.objects.get().is_more
-
-
 def test_its_page_shows_how_far_it_is_and_who_is_missing(admin_client, mails):
     """It renews itself until the act has ended."""
     confirm(admin_client)
@@ -163,22 +138,6 @@ def test_it_is_stopped_by_its_page(admin_client, mails):
     assert ("stopped", "admin") == (act.state, act.stopped_by)
     assert not bulk_acts.step()
     assert 3 == DeadLetter.objects.count()
-
-
-def test_each_group_leads_to_what_can_be_done_to_it(admin_client):
-    """By task, error, place and reason; what comes of it is just that group."""
-    error = {"kind": "error", "type": "shop.Declined", "message": "no"}
-    make_dead_letter(errors=[error])
-    make_dead_letter(errors=[{**error, "type": "shop.Broken"}])
-    html = admin_client.get(f"{LETTERS}groups/").content.decode()
-    urls = re.findall(r'href="([^"]*all-redrive[^"]*)"', html)
-    (url,) = [each.replace("&amp;", "&") for each in urls if "Declined" in each]
-
-    confirm(admin_client, url, counted=1)
-    bulk_acts.step()
-
-    assert 1 == Job.objects.count()
-    assert "shop.Broken" == DeadLetter.objects.get().errors[-1]["type"]
 
 
 @pytest.mark.parametrize("named", ["Declined", "shop.Declined"])

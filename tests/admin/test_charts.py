@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,11 +11,9 @@ from django_pgqueue.admin.chart import (
     HEIGHT,
     Series,
     lines,
-    named,
     scale,
     sparkline,
     stacked,
-    time_scale,
 )
 
 
@@ -40,22 +37,6 @@ def test_scales_end_at_a_round_number(highest, ticks):
     assert ticks == pytest.approx(list(found.ticks))
     assert found.top >= highest * 0.999
     assert 1.0 == found.share(found.top) == found.share(found.top * 2)
-
-
-@pytest.mark.parametrize(
-    "longest, ticks",
-    [
-        (0, [0, 0.001]),
-        (0.25, [0, 0.1, 0.2, 0.3]),
-        (45, [0, 20, 40, 60]),
-        (90, [0, 30, 60, 90]),
-        (9_000, [0, 3_600, 7_200, 10_800]),
-        (864_000, [0, 216_000, 432_000, 648_000, 864_000]),
-    ],
-)
-def test_times_have_ticks_that_are_round_in_their_unit(longest, ticks):
-    """Half minutes, hours and days rather than hundreds of seconds."""
-    assert ticks == pytest.approx(list(time_scale(longest).ticks))
 
 
 def test_bars_stand_upon_each_other_from_the_ground():
@@ -93,22 +74,3 @@ def test_shapes_stay_within_their_picture(values):
         assert left + width <= 100
         assert float(bar.y) >= 0
     assert len(lines(series, axis)) <= len(values)
-
-
-@pytest.mark.parametrize(
-    "count, seconds, wanted",
-    [
-        (60, 60, ["00:00", "00:10", "00:20", "00:30", "00:40", "00:50"]),
-        (48, 1_800, ["00:00", "04:00", "08:00", "12:00", "16:00", "20:00"]),
-        (24, 10_800, ["Thu 1", "Fri 2", "Sat 3"]),
-    ],
-)
-def test_times_along_the_axis_suit_how_long_it_is(count, seconds, wanted):
-    """Minutes of an hour, hours of a day, days of more."""
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    at = [start + place * timedelta(seconds=seconds) for place in range(count)]
-    names, may_be_named = named(at, seconds)
-
-    assert wanted == [
-        name for name, is_wanted in zip(names, may_be_named, strict=True) if is_wanted
-    ]

@@ -9,9 +9,8 @@ from html import escape
 import pytest
 from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.messages import get_messages
-from django.db import connection
 
-from django_pgqueue.admin import acting, grouped
+from django_pgqueue.admin import acting
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.harness.factories import make_dead_letter, make_job
 
@@ -111,20 +110,6 @@ def test_a_dead_letter_shows_every_attempt(admin_client):
     assert html.index("of attempt 3") < html.index("of attempt 1")
 
 
-def test_a_page_tells_when_a_rule_has_redriven_the_job(admin_client):
-    """Of one that none has redriven, and of what cannot be read, nothing."""
-    header = "pgqueue.reprocessed_at"
-    row = make_dead_letter(headers={header: "2026-01-01T00:00:00+00:00"})
-    others = make_dead_letter(), make_dead_letter(headers={header: ["soon"]})
-
-    def page(letter):
-        return admin_client.get(f"{URL}{letter.pk}/change/").content.decode()
-
-    told = page(row)
-    assert "2026-01-01 00:00:00 UTC" in told[told.index("Redriven by a rule") :]
-    assert not any("Redriven by a rule" in page(other) for other in others)
-
-
 def test_selected_dead_letters_go_back_to_their_queues(staff):
     """From attempt 1 on, with the same id; the others stay."""
     mail = make_dead_letter(queue="mail")
@@ -159,16 +144,6 @@ def test_a_redrive_names_the_job_that_has_the_dedup_key(staff):
     assert held.pk == DeadLetter.objects.get().pk
 
 
-def test_the_history_follows_a_job_through_its_tables(admin_client):
-    """Who redrove it is told on the page of the job that it became."""
-    row = make_dead_letter()
-    redrive(admin_client, row.pk)
-
-    html = admin_client.get(f"/admin/pgqueue/job/{row.pk}/history/").content.decode()
-
-    assert "Redriven to queue" in html
-
-
 def test_only_ticked_rows_move_whatever_the_form_says(admin_client):
     """select_across asks for the whole table, which no request may lock."""
     ticked, other = make_dead_letter(), make_dead_letter()
@@ -189,39 +164,6 @@ def test_one_request_moves_a_bounded_number(admin_client, monkeypatch):
     assert 3 == DeadLetter.objects.count()
     redrive(admin_client, *rows[:2])
     assert 1 == DeadLetter.objects.count()
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"_selected_action": ["1"]},
-        {"action": "", "_selected_action": ["1"]},
-        {"action": "redrive"},
-        {},
-    ],
-)
-def test_half_a_form_does_nothing(admin_client, data):
-    """Without an action or without rows it is said what is missing."""
-    response = admin_client.post(URL, data)
-
-    expected = "Nothing was done: choose an action and tick some rows."
-    assert [expected] == texts(response)
-    assert URL == response.url
-
-
-def test_a_row_that_the_queue_refuses_moves_nothing(admin_client):
-    """A dead letter that was written by hand fails as a message, not as an error."""
-    good, bad = make_dead_letter(), make_dead_letter()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_dead_letter SET args = '{}' WHERE id = %s", [bad.pk]
-        )
-
-    response = redrive(admin_client, good.pk, bad.pk)
-
-    assert "pgqueue_job_payload_shapes" in texts(response)[0]
-    assert 2 == DeadLetter.objects.count()
-    assert not LogEntry.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -264,25 +206,6 @@ def test_dead_letters_are_redriven_to_another_queue(staff):
         'Redriven to queue "slow"; it was in "mail".',
         'Redriven to queue "slow"; it was in "default".',
     } == {entry.get_change_message() for entry in LogEntry.objects.all()}
-
-
-@pytest.mark.parametrize("queue", ["", " ", "a b", "-x", "x" * 64, "a;b", "ü", "a\x00"])
-def test_a_queue_that_cannot_be_is_refused_in_the_form(admin_client, queue):
-    """With what a name may be; nothing moves."""
-    row = make_dead_letter()
-
-    responses = [
-        act(admin_client, "redrive-to", row.pk, queue=queue),
-        admin_client.post(
-            f"{URL}{row.pk}/redrive-to/", {"confirmed": "1", "queue": queue}
-        ),
-    ]
-
-    for response in responses:
-        assert 200 == response.status_code
-        assert "queue" in response.context["form"].errors
-    assert DeadLetter.objects.filter(pk=row.pk).exists()
-    assert not LogEntry.objects.exists()
 
 
 def test_dead_letters_are_set_aside_with_who_and_why(staff):
@@ -328,18 +251,6 @@ def test_dead_letters_are_deleted_for_ever(staff):
     assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
     entry = LogEntry.objects.get()
     assert (DELETION, f"shop.send #{row.pk}") == (entry.action_flag, entry.object_repr)
-
-
-def test_a_redrive_to_a_queue_that_there_is_not_is_asked_about(admin_client):
-    """With the one that may have been meant; a tick says that it is new."""
-    row = make_dead_letter()
-
-    asked = act(admin_client, "redrive-to", row.pk, queue="mial")
-    done = act(admin_client, "redrive-to", row.pk, queue="mial", is_new="on")
-
-    assert "Did you mean &#x27;mail&#x27;?" in asked.content.decode()
-    assert 302 == done.status_code
-    assert "mial" == Job.objects.get(pk=row.pk).queue
 
 
 def test_the_form_comes_back_to_the_filtered_list(admin_client):
@@ -389,15 +300,3 @@ def test_the_latest_are_grouped_by_task_reason_and_error(admin_client):
     links += [group["sample_url"] for group in response.context["groups"]]
     assert [] == [link for link in links if f'href="{escape(link)}"' not in html]
     assert f'href="{url}"' in admin_client.get(URL).content.decode()
-
-
-def test_groups_look_at_a_bounded_number(admin_client, monkeypatch):
-    """And say so."""
-    monkeypatch.setattr(grouped, "GROUPED_ROWS_MAX", 2)
-    rows = [make_dead_letter(task=f"shop.t{n}") for n in range(3)]
-
-    html = admin_client.get(f"{URL}groups/").content.decode()
-
-    assert "Of the latest 2 dead letters; there are more." in html
-    assert "shop.t0" not in html
-    assert 3 == len(rows)

@@ -6,9 +6,7 @@ from html import unescape
 
 import pytest
 
-from django_pgqueue.admin import failures
 from django_pgqueue.models import DeadLetter
-from django_pgqueue.pipeline import failures as stored
 from tests.harness.factories import make_dead_letter, make_failure
 
 pytestmark = pytest.mark.django_db
@@ -32,20 +30,6 @@ def shown(client, query=""):
     return unescape(response.content.decode()), response.context["lines"]
 
 
-def test_kinds_stand_by_how_often_they_happened_of_late(admin_client):
-    """In the period that is asked for, and not ever since."""
-    make_failure(DECLINED, hours={30: 500, 2: 1})
-    make_failure(LOST, hours={1: 3, 4: 4})
-
-    _, day = shown(admin_client)
-    _, week = shown(admin_client, "?period=7d")
-
-    assert [("worker_lost", 7), ("shop.CardDeclined", 1)] == [
-        (line.kind.error_class, line.kind.recent) for line in day
-    ]
-    assert [501, 7] == [line.kind.recent for line in week]
-
-
 def test_a_kind_has_its_trend_tasks_and_times(admin_client):
     """A bar for each span with errors, said in words too."""
     make_failure(
@@ -63,21 +47,6 @@ def test_a_kind_has_its_trend_tasks_and_times(admin_client):
     assert "shop/pay.py in charge" in html
     assert "code <n>, api_key=[redacted], customer <text>" in html
     assert f'href="{line.letters_url}">4</a>' in html
-
-
-def test_texts_and_tasks_narrow_the_list(admin_client):
-    """A part of class, message or place; a whole task."""
-    make_failure(DECLINED, tasks=["shop.charge"])
-    make_failure(LOST, tasks=["shop.mail"])
-
-    def found(query):
-        return [line.kind.error_class for line in shown(admin_client, query)[1]]
-
-    for query in ("?q=carddecl", "?q=CUSTOMER", "?q=pay.py", "?task=shop.charge"):
-        assert ["shop.CardDeclined"] == found(query), query
-    assert ["worker_lost"] == found("?q=signal")
-    assert [] == found("?q=100%25")
-    assert [] == found("?task=shop")
 
 
 def test_messages_need_view_payload(staff):
@@ -150,17 +119,3 @@ def test_dead_letters_of_one_kind_are_listed_and_redriven(admin_client):
     assert "Dead letters that died of this failure:" in response.content.decode()
     assert not DeadLetter.objects.filter(pk__in=alike).exists()
     assert 5 == DeadLetter.objects.count()
-
-
-def test_the_list_is_bounded_and_says_so(admin_client, monkeypatch):
-    """Kinds, and the hours that are read for them."""
-    monkeypatch.setattr(failures, "KINDS_SHOWN_MAX", 1)
-    monkeypatch.setattr(stored, "ROWS_MAX", 2)
-    make_failure(DECLINED, hours={0: 1, 9: 100})
-    make_failure(LOST, hours={1: 5})
-
-    html, lines = shown(admin_client)
-
-    assert [("worker_lost", 5)] == [(x.kind.error_class, x.kind.recent) for x in lines]
-    assert "The first 1; there are more." in html
-    assert "Of the latest 2 hours of failures" in html

@@ -68,18 +68,6 @@ def test_the_states_are_those_of_the_queue(admin_client):
         }
 
 
-@pytest.mark.parametrize(
-    "state", ["scheduled", "ready", "running", "retrying", "parked"]
-)
-def test_the_list_is_narrowed_to_a_state(admin_client, state):
-    """Each state of the form finds its job, and no other."""
-    jobs = in_every_state()
-
-    rows = admin_client.get(URL, {"state": state}).context["cl"].result_list
-
-    assert [jobs[state].pk] == [row.pk for row in rows]
-
-
 def test_the_list_is_narrowed_by_id_queue_and_part_of_a_task(admin_client):
     """Digits are an id; other text is part of a task's name; a queue is exact."""
     mail = make_job(task="shop.mail.send", queue="mail")
@@ -94,18 +82,6 @@ def test_the_list_is_narrowed_by_id_queue_and_part_of_a_task(admin_client):
     assert [mail.pk] == found(queue="mail")
     assert [] == found(queue="mail", q="nightly")
     assert [report.pk, mail.pk] == found()
-
-
-def test_a_job_shows_its_worker_attempts_and_lease(admin_client):
-    """The detail page of a running job."""
-    job = make_leased_job("web-1:42", attempt=2, deliveries=3, crashes=1)
-
-    html = admin_client.get(f"{URL}{job.pk}/change/").content.decode()
-
-    assert "web-1:42" in html
-    assert "2 of 5" in html
-    assert "Lease ends" in html
-    assert 'class="pgqueue-badge pgqueue-running"' in html
 
 
 @pytest.mark.parametrize(
@@ -142,26 +118,6 @@ def test_retry_now_makes_waiting_jobs_due_and_leaves_others_alone(staff):
     assert {jobs[name].pk for name in ("scheduled", "ready", "retrying")} == due
     left = "4 were not waiting for a time: due, running, parked or ended."
     assert [f"2 jobs are due now. {left}"] == texts(response)
-
-
-@pytest.mark.parametrize(
-    "state, offered",
-    [
-        ("scheduled", True),
-        ("retrying", True),
-        ("ready", False),
-        ("running", False),
-        ("parked", False),
-    ],
-)
-def test_the_detail_page_offers_retry_to_waiting_jobs(staff, state, offered):
-    """The button stands where it would do something."""
-    job = in_every_state()[state]
-    client = staff("view_job", "retry")
-
-    html = client.get(f"{URL}{job.pk}/change/").content.decode()
-
-    assert offered == (f'action="{URL}{job.pk}/retry/"' in html)
 
 
 def test_filters_survive_a_look_at_a_job_and_an_action(staff):
@@ -235,20 +191,6 @@ def test_cancel_archives_what_waits_and_asks_what_runs(staff):
     assert {job.pk for job in jobs.values()} == {row.pk for row in cancelled}
 
 
-def test_a_form_names_a_bounded_number_of_rows(admin_client):
-    """Of the others it tells how many; it still acts on all of them."""
-    ids = [make_job(task="shop.send").pk for _ in range(23)]
-
-    html = admin_client.post(
-        URL, {"action": "cancel", "_selected_action": ids}
-    ).content.decode()
-    cancel(admin_client, *ids)
-
-    assert 20 == html.count("shop.send #")
-    assert "and 3 more" in html
-    assert 0 == Job.objects.count()
-
-
 def test_a_job_that_was_asked_to_stop_says_so(admin_client):
     """In the list and on its page, which offers it no second time."""
     job = make_leased_job("web-1:42")
@@ -260,18 +202,6 @@ def test_a_job_that_was_asked_to_stop_says_so(admin_client):
     assert "Cancel asked" in html
     assert "cancel_requested" in html
     assert f'"{URL}{job.pk}/cancel/"' not in html
-
-
-def test_a_job_that_waits_to_run_alone_says_so(admin_client):
-    """In the list and on its page; the next free worker would not take it."""
-    job = make_job(runs_alone=True, crashes=1)
-
-    pages = [admin_client.get(URL), admin_client.get(f"{URL}{job.pk}/change/")]
-
-    for page in pages:
-        html = page.content.decode()
-        assert "waits to run alone" in html
-        assert "the next free worker takes it" not in html
 
 
 # Tags ---------------------------------------------------------------------------------
@@ -313,23 +243,6 @@ def test_progress_is_a_bar_with_its_numbers(admin_client):
     assert "<progress" not in page
 
 
-def test_the_timeline_tells_what_people_did(staff):
-    """Who edited or cancelled is no payload; what the task said is."""
-    job = make_job(
-        errors=[
-            {"kind": "error", "type": "Declined", "message": "card 4711"},
-            {"kind": "edited", "by": "ada", "message": "Its arguments were edited."},
-        ]
-    )
-
-    html = staff("view_job").get(f"{URL}{job.pk}/change/").content.decode()
-
-    assert "Its arguments were edited." in html
-    assert "by ada" in html
-    assert "card 4711" not in html
-    assert "Message and traceback are hidden" in html
-
-
 def test_the_log_of_an_attempt_is_shown(staff):
     """To those who may see payloads: it can quote them."""
     log = [[0.25, "card <4711>"], [12.5, "charged"], "from SQL"]
@@ -341,16 +254,6 @@ def test_the_log_of_an_attempt_is_shown(staff):
     html = staff("view_job").get(path).content.decode()
     assert "4711" not in html
     assert "Message and traceback are hidden" in html
-
-
-def test_a_running_job_leads_to_its_worker(admin_client):
-    """Whose page has all that it runs; one that does not run leads nowhere."""
-    make_leased_job("web-1:42")
-    make_job(leased_by="web-2:42", visible_at=-HOUR, attempt=1, deliveries=1)
-
-    html = admin_client.get(URL).content.decode()
-    assert 'href="/admin/pgqueue/worker/web-1_3A42/change/"' in html
-    assert "worker/web-2" not in html
 
 
 # What retries, by error ---------------------------------------------------------------

@@ -64,16 +64,6 @@ def test_lanes_are_listed_with_whom_they_wait_for(admin_client):
     assert "1 of 1" in html
 
 
-def test_lanes_are_found_by_a_part_of_their_names(admin_client):
-    """In letters of either case; a look through many says where to go on."""
-    for name in ("shop.charge:17", "shop.sync:17", "shop.sync:3"):
-        make_lane(name, 2)
-
-    assert ["shop.charge:17", "shop.sync:17"] == listed(admin_client, "?q=:17")
-    assert ["shop.sync:17", "shop.sync:3"] == listed(admin_client, "?q=SYNC")
-    assert [] == listed(admin_client, "?q=nothing")
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_lane_is_paused_until_a_time_and_resumed(admin_client, new_cursor):
     """Who, until when and why are shown and noted; workers are told of its end."""
@@ -127,18 +117,6 @@ def test_a_limit_takes_another_number(admin_client):
     assert 2 == LogEntry.objects.count()
 
 
-def test_a_group_is_given_no_capacity(admin_client):
-    """Its page does not offer it, and the list tells why not."""
-    make_lane("a")
-
-    done = act(admin_client, "capacity", "a", jobs="5")
-    (problem,) = told(done)
-    assert "lane 'a' is a group" in problem
-    assert (
-        f"{URL}a/capacity/" not in admin_client.get(f"{URL}a/change/").content.decode()
-    )
-
-
 def test_a_fair_lane_is_given_a_weight(admin_client):
     """And again one job in a turn."""
     make_jobs(3, lane="a", lane_policy="fair")
@@ -159,27 +137,6 @@ def test_a_fair_lane_is_given_a_weight(admin_client):
     ]
 
 
-def test_only_a_fair_lane_is_given_a_weight(admin_client):
-    """The page of another does not offer it, and the list tells why not."""
-    make_lane("a", 3, 2)
-
-    (problem,) = told(act(admin_client, "weight", "a", jobs="5"))
-    assert "lane 'a' takes no turns" in problem
-    assert f"{URL}a/weight/" not in admin_client.get(f"{URL}a/change/").content.decode()
-    response = admin_client.post(f"{URL}a/weight/", {"confirmed": "1", "jobs": "101"})
-    assert 200 != response.status_code or response.context["form"].errors
-    assert not Lane.objects.exists()
-
-
-def test_the_kind_of_a_group_says_what_a_failure_does(admin_client):
-    """On the page of the lane, and of a job of it."""
-    _, job = make_jobs(2, lane="a", lane_policy="skip")
-
-    for url in (f"{URL}a/change/", f"/admin/pgqueue/job/{job}/change/"):
-        html = admin_client.get(url).content.decode()
-        assert "group that goes on without what fails" in html
-
-
 def test_the_next_jobs_of_several_lanes_are_released(admin_client):
     """Of one where none can be, it is told why."""
     first, second, _ = make_lane("a", 3, 1)
@@ -193,19 +150,6 @@ def test_the_next_jobs_of_several_lanes_are_released(admin_client):
     assert f"Released: job {second}." == LogEntry.objects.get().change_message
 
 
-def test_a_release_past_a_failing_job_names_it(admin_client):
-    """It is let through after its next attempt's time has come."""
-    first, second = make_lane("a", 2)
-    Job.objects.filter(pk=first).update(
-        visible_at=Now() + HOUR, attempt=1, deliveries=1
-    )
-
-    (text,) = told(admin_client.post(f"{URL}a/release/", {"confirmed": "1"}))
-    assert f"1 job was let through: {second}." in text
-    assert str(first) in text
-    assert [second] == visible()
-
-
 def test_a_paused_lane_is_shown_where_nothing_waits(admin_client):
     """Else nobody would find its pause."""
     Lane.objects.create(name="b", paused_at=timezone.now(), pause_reason="later")
@@ -213,16 +157,6 @@ def test_a_paused_lane_is_shown_where_nothing_waits(admin_client):
 
     assert ["b"] == listed(admin_client)
     assert 200 == admin_client.get(f"{URL}b/change/").status_code
-
-
-def test_a_lane_that_has_gone_leads_back_to_the_list(admin_client):
-    """Its last job is done."""
-    response = admin_client.get(f"{URL}gone/change/")
-
-    assert URL == response.url
-    done = act(admin_client, "pause", "gone", reason="x")
-    assert 302 == done.status_code
-    assert not Lane.objects.exists()
 
 
 def test_an_open_breaker_is_shown_and_closed(admin_client):

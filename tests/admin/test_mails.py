@@ -106,19 +106,6 @@ def test_arguments_of_a_mail_are_edited_by_those_who_may_see_its_body(staff):
     assert 200 == staff(*others, "view_mail_body").get(url).status_code
 
 
-def test_what_redact_names_is_hidden_of_a_mail_too(admin_client, settings):
-    """From those who may see bodies, on its page and as a file."""
-    settings.PGQUEUE = {"REDACT": ["^body$", "^content$", "^to$"]}
-    row = make_job(**a_mail())
-
-    html = page_of(admin_client, "job", row)
-
-    assert "Your order" in html
-    assert not any(text in html for text in (*BODIES[:2], "ann@example.org"))
-    file = f"/admin/pgqueue/job/{row.pk}/mail-file/?part=0"
-    assert 404 == admin_client.get(file).status_code
-
-
 # Sent again --------------------------------------------------------------------------
 
 

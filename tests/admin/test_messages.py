@@ -9,7 +9,6 @@ import pytest
 
 from django_pgqueue.admin import keyset_list
 from django_pgqueue.models import Message
-from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 from tests.log.rows import make_message, make_topic
 
 pytestmark = pytest.mark.django_db
@@ -120,28 +119,3 @@ def test_a_message_shows_what_it_carries_to_those_who_may_see_it(staff):
     assert "19.9" not in hidden
     assert "00-4bf9" not in hidden
     assert "needs permission pgqueue.view_payload" in hidden
-
-
-@pytest.mark.parametrize(
-    "page, make",
-    [
-        ("job", make_job),
-        ("archivedjob", make_archived_job),
-        ("deadletter", make_dead_letter),
-    ],
-)
-def test_a_job_leads_to_its_message(admin_client, page, make):
-    """Wherever its row is; after retention the link says that it has gone."""
-    message = make_message()
-    row = make(message_id=message.pk)
-    link = f"{URL}{message.pk}/change/"
-
-    html = admin_client.get(f"/admin/pgqueue/{page}/{row.pk}/change/").content.decode()
-    assert f'href="{link}"' in html
-    Message.objects.all().delete()
-    # A job of the same id is not where it leads.
-    make_job(id=message.pk + 10_000)
-    answer = admin_client.get(f"{URL}{message.pk + 10_000}/change/", follow=True)
-
-    assert [(URL, 302)] == answer.redirect_chain
-    assert "or it has been purged" in answer.content.decode()

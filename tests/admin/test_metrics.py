@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from html import unescape
 
 import pytest
 
-from django_pgqueue.pipeline import task_hours
-from tests.harness.factories import hour_ago, make_run, make_task_hour
-from tests.harness.minutes import in_minutes
+from tests.harness.factories import make_task_hour
 
 pytestmark = pytest.mark.django_db
 
@@ -101,20 +98,6 @@ def test_tasks_stand_in_a_table(admin_client):
     assert 'href="?period=7d&task=tests.noop"' in html
 
 
-def test_failures_are_bars_by_task(admin_client):
-    """Those that failed most first; the longest is as wide as there is room."""
-    make_task_hour(1, task="a", failed=10, dead=2)
-    make_task_hour(1, task="b", failed=20, dead=0)
-    make_task_hour(1, task="c", failed=0, dead=0)
-
-    _, context = page(admin_client)
-
-    assert [
-        ("b", "20", "0", "100.00%", "0.00%"),
-        ("a", "8", "2", "40.00%", "10.00%"),
-    ] == [tuple(line.values()) for line in context["failing"]]
-
-
 def test_the_queue_narrows_charts_table_and_bars(admin_client):
     """Names of all are offered still."""
     make_task_hour(1, succeeded=5)
@@ -127,31 +110,3 @@ def test_the_queue_narrows_charts_table_and_bars(admin_client):
     assert ["shop.mail"] == [line["task"] for line in context["failing"]]
     assert '<option value="default">' in html
     assert '<option value="tests.noop">' in html
-
-
-def test_when_it_was_counted_is_told_to_those_who_may_see_runs(admin_client, staff):
-    """The latest run that succeeded, and not a later one that failed."""
-    make_task_hour(1)
-    make_run()
-    make_run(state="failed", finished_at=None)
-
-    html, _ = page(admin_client)
-    other, _ = page(staff("view_taskhour"))
-
-    assert re.search(r"last <time[^>]*>1 min ago</time>", in_minutes(html))
-    assert "1 min ago" not in other
-
-
-def test_what_is_read_is_bounded_and_the_page_says_so(admin_client, monkeypatch):
-    """Whole hours from the limit on, and no part of one."""
-    monkeypatch.setattr(
-        task_hours.sums, "__kwdefaults__", {"queue": "", "task": "", "limit": 5}
-    )
-    for ago in range(1, 6):
-        for task in ("a", "b"):
-            make_task_hour(ago, task=task)
-
-    html, context = page(admin_client)
-
-    assert [20, 20] == [v for v in chart(context, "throughput").series[0].values if v]
-    assert f"Only from {hour_ago(2):%Y-%m-%d %H:00} on" in html

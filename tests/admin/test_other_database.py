@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from django_pgqueue.models import DeadLetter, Job, PipelineRun
+from django_pgqueue.models import Job, PipelineRun
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
@@ -44,17 +44,6 @@ def test_rows_come_from_the_database_of_the_queue(admin_client, page):
     assert "in.the.default" not in html
     assert 200 == admin_client.get(f"{url}{here.pk}/change/").status_code
     assert 302 == admin_client.get(f"{url}{there.pk}/change/").status_code
-
-
-def test_redrive_moves_in_that_database_and_logs_in_the_default_one(admin_client):
-    """The log of Django's admin stays where its users are."""
-    row = make_dead_letter(using="queue")
-
-    admin_client.post(f"/admin/pgqueue/deadletter/{row.pk}/redrive/")
-
-    assert Job.objects.using("queue").filter(pk=row.pk).exists()
-    assert not DeadLetter.objects.using("queue").exists()
-    assert str(row.pk) == LogEntry.objects.using("default").get().object_id
 
 
 def test_what_the_pipeline_found_is_that_of_the_queue(admin_client):

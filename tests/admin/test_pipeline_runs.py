@@ -9,12 +9,10 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
-from django_pgqueue.admin import pipeline_queue
-from django_pgqueue.models import Job, PipelineRun, Queue, Worker
+from django_pgqueue.models import Job, PipelineRun, Worker
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark.job import pipeline_job
-from tests.browser.pages import register
-from tests.harness.factories import make_job, make_live_run, make_run
+from tests.harness.factories import make_job, make_live_run, make_run, register
 
 pytestmark = pytest.mark.django_db
 
@@ -84,27 +82,6 @@ def test_a_run_whose_process_died_is_lost(admin_client):
     assert "4040" not in detail
 
 
-@pytest.mark.parametrize(
-    "query, states",
-    [
-        ("state=lost", ["lost"]),
-        ("state=running", ["running"]),
-        ("state=succeeded", ["succeeded"]),
-        ("q=metr", ["running", "succeeded"]),
-        ("q=fail&state=lost", ["lost"]),
-    ],
-)
-def test_runs_are_narrowed_by_job_and_shown_state(admin_client, query, states):
-    """Lost ones are not among those that run."""
-    make_run()
-    make_live_run(job="failures", lease_until=-timedelta(seconds=1))
-    make_live_run()
-
-    listed = admin_client.get(f"{URL}?{query}").context["cl"].result_list
-
-    assert states == [row.shown_state for row in listed]
-
-
 def test_the_page_of_a_run_has_all_that_is_known(admin_client):
     """Spark's UI and the queue's job as links, while it is live."""
     run = make_live_run(queue_job_id=4711, cancel_requested_by=None)
@@ -169,18 +146,6 @@ def test_a_queue_that_nobody_serves_is_told(admin_client):
     assert told in html_of(admin_client)
 
 
-def test_a_paused_queue_and_a_missing_pyspark_are_told(admin_client, monkeypatch):
-    """Before anybody waits for a run that cannot start."""
-    queue = Queue.objects.create(name=QUEUE, paused_by="ada", pause_reason="x")
-    Queue.objects.update(paused_at=queue.created_at)
-    monkeypatch.setattr(pipeline_queue, "find_spec", lambda name: None)
-
-    html = html_of(admin_client)
-
-    assert "The queue pgqueue_pipeline is paused" in html
-    assert 'pip install "dj-pgqueue[spark]"' in html
-
-
 def test_run_again_enqueues_the_same_options(admin_client):
     """In a job of the queue, which the message and the history name."""
     run = make_run(options={"lookback": "9d", "full": True, "keep": "400d"})
@@ -200,25 +165,6 @@ def test_run_again_enqueues_the_same_options(admin_client):
         entry.object_id,
         entry.change_message,
     )
-
-
-@pytest.mark.parametrize(
-    "columns, problem",
-    [
-        ({"job": "gone"}, "No pipeline job is called 'gone'"),
-        ({"options": {"old": "1"}}, "has no option 'old'"),
-        ({"options": {"keep": "[redacted]"}}, "its options have a secret"),
-    ],
-)
-def test_what_cannot_be_run_again_is_said(admin_client, columns, problem):
-    """And nothing is enqueued or noted."""
-    run = make_run(**columns)
-
-    response = admin_client.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
-
-    assert problem in texts(response)[0]
-    assert not Job.objects.exists()
-    assert not LogEntry.objects.exists()
 
 
 def test_stop_asks_the_live_run(admin_client):
@@ -273,30 +219,6 @@ def test_a_new_run_is_chosen_and_filled_in(admin_client, costs):
     )
 
 
-@pytest.mark.parametrize(
-    "field, value, problem",
-    [
-        ("days", "many", "must be a whole number"),
-        ("days", "", "must be a whole number"),
-        ("least", "x", "must be a number"),
-        ("folder", "x" * 10_001, "at most 10000 characters"),
-        ("folder", "a\x00b", "Null characters"),
-    ],
-)
-def test_options_are_read_as_the_job_reads_them(
-    admin_client, costs, field, value, problem
-):
-    """What is wrong is said at its field, and nothing is enqueued."""
-    data = {"option-folder": "/srv", "option-days": "7", "option-least": "0.5"}
-
-    response = admin_client.post(
-        f"{URL}run/?job=costs", {**data, f"option-{field}": value}
-    )
-
-    assert problem in str(response.context["form"].errors[f"option-{field}"])
-    assert not Job.objects.exists()
-
-
 # What the form of the export sends along.
 GIVEN = {"option-format": "parquet"}
 EXPORTER = ("view_pipelinerun", "run_pipeline", "view_archivedjob", "view_payload")
@@ -328,26 +250,6 @@ def test_rows_are_taken_out_by_those_who_may_view_them(staff, settings, missing)
     assert [{}, {"again": True}] == [job.kwargs for job in Job.objects.order_by("pk")]
 
 
-def test_rows_go_where_settings_say(admin_client, settings):
-    """Other addresses are refused at the form, and of a run that is run again."""
-    settings.PGQUEUE = {
-        "EXPORT": {"path": "/srv/export"},
-        "SPARK": {"destinations": ["s3a://bucket/log"]},
-    }
-    url = f"{URL}run/?job=export"
-    told = "may not write to '/home/eve' when the queue runs it"
-    run = make_run(job="export", options={"path": "/home/eve"})
-
-    form = admin_client.post(url, {**GIVEN, "option-path": "/home/eve"}).context["form"]
-    again = admin_client.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
-
-    assert told in form.non_field_errors()[0]
-    assert told in texts(again)[0]
-    assert not Job.objects.exists()
-    admin_client.post(url, {**GIVEN, "option-path": "s3a://bucket/log/jobs"})
-    assert {"path": "s3a://bucket/log/jobs"} == Job.objects.get().kwargs
-
-
 def test_jobs_that_run_the_pipeline_are_edited_by_those_who_may_run_it(staff):
     """Else whoever edits arguments could have everything exported."""
     row = make_job(queue=QUEUE, task="django_pgqueue.run_pipeline", args=["metrics"])
@@ -373,26 +275,3 @@ def test_a_job_that_is_not_declared_cannot_be_run(admin_client):
     assert 400 == admin_client.get(f"{URL}run/?job=os.system").status_code
     assert 400 == admin_client.post(f"{URL}run/?job=os.system").status_code
     assert not Job.objects.exists()
-
-
-@pytest.mark.parametrize(
-    "progress",
-    [
-        {},
-        [],
-        "x",
-        7,
-        {"phase": 7, "tasks": "x", "tasks_done": -1, "rows_per_second": None},
-        {"phase": "x" * 5_000, "tasks": 2, "tasks_done": 9},
-        {"tasks": 1e400, "rows_per_second": 1e300},
-    ],
-)
-def test_progress_may_be_anything(admin_client, progress):
-    """The page shows what it can read of it."""
-    text = {"tasks": 10**30} if progress == {"tasks": float("inf")} else progress
-    if isinstance(progress, dict) and progress.get("tasks") == float("inf"):
-        text = {"tasks": 10**30, "rows_per_second": 1e300}
-    run = make_live_run(progress=text)
-
-    html_of(admin_client)
-    assert "<progress" not in html_of(admin_client, f"{run.pk}/change/")

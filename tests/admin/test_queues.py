@@ -80,16 +80,6 @@ def test_a_queue_shows_how_much_waits_in_each_state(admin_client, mail):
     assert "7 min" in html
 
 
-def test_a_queue_with_a_limit_shows_how_full_it_is(admin_client, mail, settings):
-    """In the list and on its page; another queue shows nothing there."""
-    make_jobs(3, queue="mail")
-    assert "-" == cell(admin_client.get(URL).content.decode(), "held")
-
-    settings.PGQUEUE = {"QUEUES": {"mail": {"depth_max": 1_000}}}
-    assert "3 of 1,000" == cell(admin_client.get(URL).content.decode(), "held")
-    assert "3 of 1,000" in admin_client.get(f"{URL}mail/change/").content.decode()
-
-
 def test_a_queue_is_paused_with_who_when_and_why(staff, mail):
     """What the next one who looks wants to know."""
     client = staff("view_queue", "pause")
@@ -105,17 +95,6 @@ def test_a_queue_is_paused_with_who_when_and_why(staff, mail):
     html = client.get(URL).content.decode()
     assert "provider is down" in html
     assert paused.paused_by in html
-
-
-def test_the_first_reason_stays(admin_client, mail):
-    """A second pause changes nothing, and tells it."""
-    pause(admin_client, "mail", reason="first")
-
-    response = pause(admin_client, "mail", reason="second")
-
-    assert "1 was paused already; its reason stays." == texts(response)[-1]
-    assert "first" == Queue.objects.get().pause_reason
-    assert 1 == LogEntry.objects.count()
 
 
 def test_a_queue_is_resumed(staff, mail):
@@ -170,17 +149,6 @@ def test_a_limit_is_set_and_taken_back(staff, mail, settings):
     settings.PGQUEUE = {"QUEUES": {"mail": {"concurrency": 20}}}
     client.post(url, {"confirmed": 1})
     assert "0 of 20 run" == cell(client.get(URL).content.decode(), "limit")
-
-
-@pytest.mark.parametrize(
-    "said, field",
-    [({"jobs": 0}, "jobs"), ({"rate": "often"}, "rate"), ({"burst": 5}, "burst")],
-)
-def test_a_limit_that_cannot_be_is_refused(admin_client, mail, said, field):
-    """The form says why."""
-    response = admin_client.post(f"{URL}mail/limit/", {**said, "confirmed": 1})
-    assert [field] == list(response.context["form"].errors)
-    assert None is Queue.objects.get().concurrency
 
 
 @pytest.mark.django_db(transaction=True)

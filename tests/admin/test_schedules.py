@@ -9,12 +9,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
-from django_pgqueue.admin.schedule_times import preview
 from django_pgqueue.models import Job, Schedule, Tick
-from django_pgqueue.schedules import declare
-from django_pgqueue.schedules.declare import cron
-from django_pgqueue.schedules.definition import define
-from tests.app import tasks
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
@@ -167,25 +162,6 @@ def test_a_schedule_shows_its_next_ticks_by_two_clocks(admin_client):
     assert 5 == html.count("12-31 15:00 UTC</td>")
 
 
-def test_ticks_that_a_clock_moves_are_marked(admin_client):
-    """With why."""
-    definition = define(
-        name="x",
-        task="tests.app.tasks.noop",
-        expression="*/30 2 * * *",
-        tz="Europe/Berlin",
-    )
-
-    spring = preview(definition, datetime(2026, 3, 29, tzinfo=UTC))
-    autumn = preview(definition, datetime(2026, 10, 24, 22, tzinfo=UTC))
-
-    assert "The clock skips their times: 2 ticks are one." == spring.ticks[0].note
-    assert "Sun 2026-03-29 03:00 CEST" == spring.ticks[0].local
-    assert "" == spring.ticks[1].note
-    assert "The clock shows this time twice: the first one." == autumn.ticks[0].note
-    assert "Sun 2026-10-25 02:00 CEST" == autumn.ticks[0].local
-
-
 def test_a_schedule_shows_what_came_of_its_ticks(admin_client):
     """Each with its job, how long that ran, what was missed, and who asked."""
     row = make_schedule()
@@ -207,16 +183,6 @@ def test_a_schedule_shows_what_came_of_its_ticks(admin_client):
     assert ">1 h</td>" in ticks[3]
     assert ">7</td>" in ticks[3]
     assert "job 999999999, no longer kept" in ticks[4]
-
-
-def test_a_job_leads_to_its_schedule(admin_client):
-    """By a link."""
-    row = make_schedule()
-    job = make_job(schedule_id=row.pk)
-
-    html = admin_client.get(f"/admin/pgqueue/job/{job.pk}/change/").content.decode()
-
-    assert f'href="{URL}{row.pk}/change/"' in html
 
 
 def test_what_was_changed_here_stands_beside_what_code_declares(admin_client, staff):
@@ -257,17 +223,6 @@ def test_a_schedule_that_cannot_be_read_says_so(admin_client):
     assert "61 * * * *" in html_of(admin_client)
 
 
-def test_a_users_schedule_that_hides_one_of_code_says_so(admin_client, monkeypatch):
-    """Whoever looks at it wonders why the other one has no ticks."""
-    monkeypatch.setattr(declare, "_declared", {})
-    cron("@daily", name="evening")(tasks.noop)
-    row = make_schedule(name="evening")
-
-    assert "Code declares a schedule of this name" in html_of(
-        admin_client, f"{row.pk}/change/"
-    )
-
-
 # Acts --------------------------------------------------------------------------------
 
 
@@ -306,22 +261,6 @@ def test_a_pause_has_who_when_and_why(admin_client):
     assert ["Resumed; it was paused by admin: night off", "Paused: night off"] == [
         entry.change_message for entry in LogEntry.objects.all()
     ]
-
-
-def test_a_changed_schedule_is_reset_to_code(admin_client):
-    """All columns, and the badge; one that was not changed is left alone."""
-    row = make_declared({"tz": "UTC"}, overridden_at=-HOUR, overridden_by="ada")
-    other = make_declared(name="other")
-    ticked = {"action": "reset", "_selected_action": [row.pk, other.pk], "confirmed": 1}
-
-    response = admin_client.post(URL, ticked)
-
-    row.refresh_from_db()
-    assert ("UTC", None, None) == (row.tz, row.overridden_at, row.overridden_by)
-    assert ["1 schedule is as code declares it. 1 was not changed here."] == texts(
-        response
-    )
-    assert 1 == LogEntry.objects.count()
 
 
 def test_what_code_declares_is_not_deleted(admin_client):
@@ -377,49 +316,20 @@ def test_a_schedule_is_made_after_a_preview(admin_client):
     )
 
 
-def test_a_schedule_of_the_pipeline_needs_what_its_runs_need(staff):
-    """One that takes out the archive: else who may add schedules could have it."""
-    sent = {
-        **NEW,
-        "task": "django_pgqueue.run_pipeline",
-        "args": '["export"]',
-        "kwargs": "{}",
-        "save": "1",
-    }
-    adds = ("view_schedule", "add_schedule", "view_payload", "run_pipeline")
-
-    assert 403 == staff(*adds).post(f"{URL}new/", sent).status_code
-    assert not Schedule.objects.exists()
-    made = staff(*adds, "view_archivedjob").post(f"{URL}new/", sent)
-    assert 302 == made.status_code, errors_of(made)
-    assert ["export"] == Schedule.objects.get().args
-
-
 @pytest.mark.parametrize(
     "field, value, at, said",
     [
-        ("name", "", "name", "1 to 255 printable characters"),
         ("task", "tests.app.tasks.ad", "task", "Did you mean 'tests.app.tasks.add'?"),
-        ("args", "{}", "args", "left"),
-        ("args", "5", "args", "This must be a JSON object or array"),
         ("args", "{'a': 1}", "args", "Expecting property name"),
-        ("args", '{"a": 1, "a": 2}', "args", "stands twice"),
         ("expression", "0 0 30 2 *", "expression", "is never due"),
-        ("expression", "61 * * * *", "expression", "'61' for its minute"),
-        ("expression", "", "expression", "either a cron expression or a period"),
         # Two that contradict each other are told at one of them.
         ("every", "5m", "expression", "either a cron expression or a period"),
         ("every", "soon", "every", "which is no duration"),
-        ("every", "1.5s", "every", "whole seconds"),
         ("tz", "Europe/Berln", "tz", "Did you mean 'Europe/Berlin'?"),
-        ("tz", "", "tz", "A time zone is a name"),
         ("catch_up", "all(0)", "catch_up", "N from 1 to 1,000"),
         ("catch_up", "all(5)", "overlap", "contradict each other"),
-        ("overlap", "maybe", "overlap", "not one of the available choices"),
         ("jitter", "2d", "jitter", "at most a day"),
         ("queue", "a b", "queue", "queue='a b'"),
-        ("priority", "101", "priority", "-100 to 100"),
-        ("priority", "high", "priority", "Enter a whole number"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_field(admin_client, field, value, at, said):
@@ -430,21 +340,6 @@ def test_what_is_wrong_is_said_at_its_field(admin_client, field, value, at, said
     assert [at] == list(errors)
     assert said in errors[at][0]
     assert not Schedule.objects.exists()
-
-
-def test_a_name_that_is_taken_is_refused(admin_client, monkeypatch):
-    """By a schedule that is there, or by one that code declares."""
-    monkeypatch.setattr(declare, "_declared", {})
-    cron("@daily", name="declared")(tasks.noop)
-    make_schedule(name="evening")
-
-    for name in ("evening", "declared"):
-        response = admin_client.post(f"{URL}new/", {**NEW, "name": name, "save": "1"})
-        assert {"name": ["There is a schedule of this name already."]} == errors_of(
-            response
-        )
-    assert 1 == Schedule.objects.count()
-    assert not LogEntry.objects.exists()
 
 
 # Edit --------------------------------------------------------------------------------
@@ -581,11 +476,8 @@ def test_a_schedule_that_publishes_is_made_shown_and_edited(admin_client):
     "field,value,at,said",
     [
         ("message", "no name", "message", "A message cannot be called 'no name'"),
-        ("task", "tests.app.tasks.add", "task", "a message goes to its topic"),
         ("queue", "mail", "queue", "a message goes to its topic"),
-        ("jitter", "5m", "jitter", "a message is published at its tick"),
         ("message", "", "key", "A key is of a message"),
-        ("args", "x", "args", "Expecting value"),
     ],
 )
 def test_what_is_wrong_with_a_message_is_said_at_its_field(

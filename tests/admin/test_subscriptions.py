@@ -120,24 +120,6 @@ def test_a_subscription_shows_what_comes_of_it(admin_client):
     assert "clicks, not known yet" in disabled
 
 
-@pytest.mark.parametrize(
-    "said, told",
-    [
-        ({"lane_by": ["key", "name"]}, "group, by key, name"),
-        ({"lane_by": [], "lane_capacity": 5}, "limit of 5"),
-        ({}, None),
-    ],
-)
-def test_a_subscription_shows_whom_its_jobs_wait_for(admin_client, said, told):
-    """What kind of lane, and which part of a message makes the key."""
-    row = make_subscription(**said)
-
-    html = html_of(admin_client, f"{row.pk}/change/")
-
-    assert (told is not None) == (">Lane<" in html)
-    assert told is None or f">{told}<" in html
-
-
 def test_a_subscription_is_disabled_and_enabled(admin_client, admin_user):
     """With who and why, in its row and in the log; jobs are another matter."""
     row = make_subscription()

@@ -161,16 +161,6 @@ def test_a_transaction_that_holds_readers_back_is_told(admin_client, cursor):
     assert "-" == cells(html_of(admin_client))["orders"][-1]
 
 
-def test_topics_are_found_by_a_part_of_their_names(admin_client):
-    """From A to Z."""
-    for name in ("orders", "mail", "reorder"):
-        make_topic(name)
-
-    cl = admin_client.get(f"{URL}?q=order").context["cl"]
-
-    assert ["orders", "reorder"] == [row.name for row in cl.result_list]
-
-
 # Replay ------------------------------------------------------------------------------
 
 
@@ -207,29 +197,6 @@ def test_a_replay_is_counted_confirmed_and_done_in_the_background(admin_client):
         assert f"into={into}" in html
         assert "lost mails" in html
         assert "s3cret" not in html
-
-
-@pytest.mark.parametrize(
-    "data, problem",
-    [
-        ({"to": "group:none"}, "not one of the available choices"),
-        ({"where": "[1]"}, "Write a JSON object"),
-        ({"where": "{"}, "Enter a valid JSON."),
-        ({"since": "2001-01-01 00:00"}, "Retention has removed"),
-        ({"until": "2400-01-01 00:00"}, "that is over"),
-        ({"per_second": "0"}, "greater than or equal to 1"),
-    ],
-)
-def test_what_cannot_be_replayed_is_told(admin_client, data, problem):
-    """Beside its field; nothing is asked for."""
-    topic = make_topic("orders", partitions=1, removed_to=1)
-    make_subscription("orders", queue="mail", task="shop.mail")
-    said = {"to": "subscription:mail/orders/shop.mail", "typed": "orders", **data}
-
-    answer = admin_client.post(f"{URL}{topic.pk}/replay/", {**said, "replay": "1"})
-
-    assert problem in unescape(answer.content.decode())
-    assert 0 == BulkAct.objects.count()
 
 
 def test_a_topic_is_repartitioned_on_its_page(admin_client):

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.models import Worker
-from tests.browser.pages import register
-from tests.harness.factories import make_job, make_leased_job
+from tests.harness.factories import make_job, make_leased_job, register
 
 pytestmark = pytest.mark.django_db
 
@@ -42,16 +41,6 @@ def test_the_list_marks_the_silent_and_the_leader(admin_client, settings, lease)
     assert "pgqueue-dead" in silent
     assert "pgqueue-ready" in alive
     assert "alive, leads" in leads
-
-
-def test_a_worker_shows_where_it_runs_and_what(admin_client):
-    """Host, process, queues, threads, version, heartbeat."""
-    register("w-1", hostname="web-7", queues=["mail", "slow"])
-
-    html = admin_client.get(f"{URL}w-1/change/").content.decode()
-
-    for fact in ("web-7", "4711", "mail, slow", "8", "0.1.0"):
-        assert f"<td>{fact}</td>" in html
 
 
 def test_a_worker_shows_the_jobs_that_it_holds(admin_client):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
 from datetime import timedelta
 from html import unescape
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.core.management import call_command
 
-from django_pgqueue import batch, chain, chord, group
+from django_pgqueue import chain, chord, group
 from django_pgqueue.admin import workflows as pages
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
 from django_pgqueue.testing import drain
@@ -100,20 +98,6 @@ def test_the_list_is_narrowed_by_state_and_name(admin_client):
     assert [first.id] == listed(admin_client, "?name=import&state=failed")[0]
     assert [second.id] == listed(admin_client, "?state=running")[0]
     assert [] == listed(admin_client, "?state=compensated")[0]
-
-
-def test_the_list_is_searched_by_id_and_whole_key(admin_client):
-    """One that has it for its id and one that has it for its key; of every name."""
-    first = group(give.s(1)).delay(key="a")
-    second = group(give.s(1), name="other").delay(key="a")
-    third = group(give.s(1), name="third").delay(key=str(first.id))
-    group(give.s(1), name="none").delay()
-
-    assert [second.id, first.id] == listed(admin_client, "?q=a")[0]
-    assert [third.id, first.id] == listed(admin_client, f"?q={first.id}")[0]
-    assert [second.id] == listed(admin_client, "?q=a&name=other")[0]
-    assert [] == listed(admin_client, "?q=A")[0]
-    assert [] == listed(admin_client, f"?q={'9' * 30}")[0]
 
 
 def test_keys_are_for_those_who_may_see_payloads(staff):
@@ -321,21 +305,6 @@ def test_a_saga_that_needs_a_human_says_so_and_is_let_go_on(admin_client):
     assert ["1 waits for nobody."] == [str(e) for e in answer.context["messages"]]
 
 
-def test_a_workflow_that_has_failed_is_started_anew(admin_client):
-    """As another one, with the results that it has; one that runs is not offered."""
-    result = chain(give.s(1), fails_at.s(1)).delay()
-    assert f"{LIST}{result.id}/restart/" not in page_of(admin_client, result)
-    drain(raise_errors=False)
-    assert f"{LIST}{result.id}/restart/" in page_of(admin_client, result)
-
-    assert "1 workflow was started anew." in do(admin_client, result, "restart")
-
-    anew = Workflow.objects.exclude(pk=result.id).get()
-    assert result.id == anew.restarted_from
-    states = Step.objects.filter(workflow_id=anew.pk).order_by("id")
-    assert ["succeeded", "started"] == list(states.values_list("state", flat=True))
-
-
 def test_a_workflow_is_started_anew_from_a_step(admin_client):
     """A link beside each step fills in which; one of another workflow is refused."""
     result = chain(give.s(1), give.s(), give.s()).delay()
@@ -361,56 +330,3 @@ def test_a_workflow_is_started_anew_from_a_step(admin_client):
     anew = Workflow.objects.exclude(pk=result.id).get()
     states = Step.objects.filter(workflow_id=anew.pk).order_by("id")
     assert ["succeeded", "started", "waiting"] == [each.state for each in states]
-
-
-def test_a_saga_that_ended_well_needs_no_compensation(admin_client):
-    """Neither the picture nor the table says that these wait; nor does `flows`."""
-    result = order.start(order_id=1, amount=2)
-    drain(max_jobs=1)
-    assert "not needed" not in page_of(admin_client, result)
-    drain()
-
-    page = page_of(admin_client, result)
-    steps = page[page.index("pgqueue-steps") :]
-    assert 2 <= steps.count("not needed")
-    assert ("2 not needed", 2) == (
-        re.search(r"\d+ not needed", page).group(),
-        page.count("pgqueue-unneeded pgqueue-undo"),
-    )
-    assert "?state=waiting#pgqueue-steps" in page
-    assert "waiting" not in re.sub(r'"[^"]*"|<option.*?</option>', "", page)
-    out = io.StringIO()
-    call_command("pgqueue", "flows", str(result.id), stdout=out)
-    assert (2, 0) == (
-        out.getvalue().count("not needed"),
-        out.getvalue().count("waiting"),
-    )
-
-
-def test_the_dead_step_of_a_saga_that_was_undone_is_among_what_was_set_aside(
-    admin_client,
-):
-    """No dead letter is left of it: their list leads on to the archive."""
-    REJECTS.add("charge")
-    result = order.start(order_id=1, amount=2)
-    drain(raise_errors=False)
-    (dead,) = Step.objects.filter(workflow_id=result.id, state="dead")
-
-    page = admin_client.get(f"{ADMIN}/deadletter/?queue=default&q={dead.task}")
-    assert [] == list(page.context["cl"].result_list)
-    html = unescape(page.content.decode())
-    (link,) = re.findall(r'<a href="([^"]*)">Set aside or cancelled</a>', html)
-    assert f"state=cancelled&q={dead.task}&queue=default" in link
-    (row,) = admin_client.get(link).context["cl"].result_list
-    assert dead.pk == row.pk
-
-
-def test_batches_lead_to_those_in_them_and_around_them(admin_client):
-    """By the pages of both."""
-    with batch(name="outer") as outer, outer.batch(name="inner") as inner:
-        inner.add(give, 1)
-
-    page = page_of(admin_client, outer.result)
-    assert f'{LIST}{inner.result.id}/change/">{inner.result.id}</a>' in page
-    page = page_of(admin_client, inner.result)
-    assert f'{LIST}{outer.result.id}/change/">{outer.result.id}</a>' in page

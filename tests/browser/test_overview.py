@@ -6,8 +6,7 @@ from datetime import timedelta
 
 from playwright.sync_api import expect
 
-from tests.browser.pages import register
-from tests.harness.factories import make_dead_letter, make_job, make_jobs
+from tests.harness.factories import make_dead_letter, make_job, make_jobs, register
 
 URL = "/admin/pgqueue/"
 # Milliseconds until the page asks again, and as a hidden tab, ever.

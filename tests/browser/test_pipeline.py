@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from django.db.models.functions import Now
 from playwright.sync_api import expect
 
 from django_pgqueue.admin import pipeline_runs
 from django_pgqueue.models import Job, PipelineRun
-from tests.browser.pages import register
-from tests.harness.factories import make_live_run, make_run, make_task_hour
+from tests.harness.factories import make_live_run, make_run, register
 
 LIST = "/admin/pgqueue/pipelinerun/"
 
@@ -71,51 +68,3 @@ def test_a_run_is_asked_for_seen_to_go_on_and_stopped(site):
     expect(page.locator("#pgqueue-error")).to_contain_text("Stopped: by hand")
     expect(page.get_by_role("link", name="Run again")).to_be_visible()
     expect(page.locator("#pgqueue-live")).to_have_count(0)
-
-
-def test_a_hidden_tab_asks_nothing(site):
-    """And catches up at once when it is looked at again."""
-    run = make_live_run(lease_until=timedelta(hours=1))
-    site.page.clock.install()
-    page = site.open(f"{LIST}{run.pk}/change/")
-    count = """() => {
-        const real = window.fetch;
-        window.asked = 0;
-        window.fetch = (...given) => { window.asked += 1; return real(...given); };
-    }"""
-    hide = """(is_hidden) => {
-        const hidden = {value: is_hidden, configurable: true};
-        Object.defineProperty(document, "hidden", hidden);
-        document.dispatchEvent(new Event("visibilitychange"));
-    }"""
-
-    advance(run, tasks_done=5)
-    page.clock.run_for(1_000)
-    expect(page.locator("#pgqueue-facts")).to_contain_text("5 of 12 tasks")
-    page.evaluate(hide, True)
-    page.evaluate(count)
-    page.clock.run_for(60_000)
-    assert 0 == page.evaluate("window.asked")
-    advance(run, tasks_done=11)
-    page.evaluate(hide, False)
-
-    expect(page.locator("#pgqueue-facts")).to_contain_text("11 of 12 tasks")
-
-
-def test_charts_say_what_they_show(site):
-    """Each picture has a name, its parts tell their numbers, and a table has all."""
-    make_task_hour(0, succeeded=4_711, started=4_711)
-    page = site.open("/admin/pgqueue/taskhour/")
-
-    picture = page.get_by_role("img", name="Throughput, jobs an hour")
-    expect(picture).to_be_visible()
-    bar = picture.locator("rect.pgqueue-good").bounding_box()
-    area = picture.bounding_box()
-    assert bar["height"] > area["height"] / 2
-    assert area["x"] < bar["x"] < area["x"] + area["width"]
-    spot = picture.locator("rect.pgqueue-spot title").last
-    assert "succeeded: 4,711" in spot.text_content()
-    page.get_by_text("The charts as a table").click()
-    expect(page.get_by_role("cell", name="4,711").first).to_be_visible()
-    page.get_by_role("link", name="tests.noop").click()
-    expect(page.get_by_text("its percentiles are exact")).to_be_visible()

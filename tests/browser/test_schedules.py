@@ -5,7 +5,6 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from django_pgqueue.models import Job, Schedule
-from tests.harness.factories import make_declared
 
 
 def test_a_schedule_is_made_run_and_paused(site):
@@ -39,23 +38,3 @@ def test_a_schedule_is_made_run_and_paused(site):
     page.get_by_label("Reason").fill("night off")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("#result_list")).to_contain_text("by ada: night off")
-
-
-def test_a_declared_schedule_is_changed_here_and_reset(site):
-    """Both badges, both values, and back."""
-    row = make_declared(kwargs={"note": "x", "api_token": "s3cret"})
-    page = site.open(f"/admin/pgqueue/schedule/{row.pk}/change/")
-
-    page.get_by_role("link", name="Change here").click()
-    page.get_by_label("Cron expression").fill("30 4 * * *")
-    page.get_by_role("button", name="Save").click()
-    expect(page.locator("h1")).to_contain_text("changed here")
-    drift = page.get_by_role("row", name="cron expression 0 3 * * * 30 4 * * *")
-    expect(drift).to_be_visible()
-    assert "s3cret" not in page.content()
-    page.get_by_role("link", name="Reset to code").click()
-    page.get_by_role("button", name="Reset to code").click()
-
-    expect(page.locator(".messagelist")).to_contain_text("as code declares it")
-    after = Schedule.objects.get()
-    assert (row.expression, row.kwargs) == (after.expression, after.kwargs)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from django_pgqueue import chain, chord
+from django_pgqueue import chain
 from django_pgqueue.admin import workflows
 from django_pgqueue.testing import drain
-from tests.app.workflow_tasks import add, fails_at, give, total
+from tests.app.workflow_tasks import add, give
 
 LIST = "/admin/pgqueue/workflow/"
 
@@ -40,29 +40,6 @@ def test_a_workflow_is_seen_to_go_on(site):
     drain()
     expect(page.locator("#pgqueue-title")).to_contain_text("succeeded")
     expect(page.locator("#pgqueue-live")).to_have_count(0)
-
-
-def test_from_a_box_to_its_steps_and_to_a_job(site):
-    """By the number of dead members to their rows, and on to a dead letter."""
-    members = [fails_at.s(n, -1 if n % 8 else n) for n in range(20)]
-    result = chord([*members, give.s(1)], total.s()).delay()
-    drain(raise_errors=False)
-    page = site.open(f"{LIST}{result.id}/change/")
-
-    page.locator("#pgqueue-graph").get_by_text("3 dead", exact=True).click()
-
-    rows = page.locator("#result_list tbody tr")
-    expect(rows).to_have_count(3)
-    expect(page.locator("#pgqueue-steps")).to_be_in_viewport()
-    expect(rows.nth(1)).to_contain_text("is bad")
-    rows.nth(1).locator("th a").click()
-    expect(page).to_have_url(
-        f"{site.url}/admin/pgqueue/deadletter/{{}}/change/".format(
-            [step.id for step in result.steps() if step.state == "dead"][1]
-        )
-    )
-    page.get_by_role("link", name=str(result.id), exact=True).click()
-    expect(page.locator(".pgqueue-here")).to_have_count(1)
 
 
 def test_a_wide_picture_scrolls_inside_of_its_box_on_a_telephone(site):

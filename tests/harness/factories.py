@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from django.db import connections, models, router
+from django.db import DEFAULT_DB_ALIAS, connections, models, router
 from django.db.models import Value
 
 from django_pgqueue.models import (
@@ -35,6 +35,7 @@ from django_pgqueue.models import (
     Workflow,
 )
 from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.queues import workers
 from django_pgqueue.queues.task_spans import BUCKETS, COUNTS, HISTOGRAMS, SUMS
 from django_pgqueue.redaction.fingerprint import fingerprint
 from django_pgqueue.redaction.names import REDACT_DEFAULT
@@ -123,6 +124,20 @@ def make_dead_letter(*, using: str | None = None, **columns: Any) -> DeadLetter:
         "worker": "worker",
     }
     return _make(DeadLetter, using, {**defaults, **columns})
+
+
+def register(name: str, *, hostname: str = "host", queues: Any = ()) -> None:
+    """Insert a worker that beat a moment ago."""
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        workers.register(
+            cursor,
+            name=name,
+            hostname=hostname,
+            pid=4711,
+            queues=queues,
+            threads=8,
+            version="0.1.0",
+        )
 
 
 def hour_ago(hours: int) -> datetime:

@@ -11,8 +11,7 @@ from django.core.management import call_command
 
 from django_pgqueue.management.cli import workers as verb
 from django_pgqueue.models import Worker
-from tests.browser.pages import register
-from tests.harness.factories import make_job, make_leased_job
+from tests.harness.factories import make_job, make_leased_job, register
 from tests.harness.minutes import in_minutes
 from tests.management.test_pgqueue import DONE, NOTHING, run, told
 
