@@ -184,8 +184,6 @@ class JobAdminColumns(ActingAdmin):
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add what happened to the job, and how far it says it is."""
-        from django_pgqueue.admin.job_columns import emitted
-
         may_see = payload.may_see(request)
         return {
             "has_timeline": True,
