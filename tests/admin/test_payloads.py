@@ -117,7 +117,7 @@ def test_the_latest_output_is_shown_on_every_page_of_a_job(staff, noun):
     html, _ = asked(staff(f"view_{noun}", "view_payload"), path)
     other, read = asked(staff(f"view_{noun}"), path)
 
-    assert html.index("word 01") < html.index("word 17") < html.index("last")
+    assert html.index("word 01") < html.index("word 17")
     assert "word 00" not in html
     assert "hunter2" not in html
     assert "&lt;b&gt;ada" in html

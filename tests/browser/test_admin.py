@@ -17,17 +17,13 @@ from tests.harness.factories import (
     make_job,
 )
 
-# Any of them that worked would show itself.
-TEXTS = [
-    "\"><img src=x onerror=alert(1)>'><svg/onload=alert(2)>",
-    "</textarea></script><script>alert(3)</script>{{ 7|add:7 }}",
-]
+# Either of them would show itself if it worked.
+EVIL = "'\"><svg/onload=alert(1)></script><script>alert(2)</script>"
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=["attribute", "element"])
-def test_nothing_that_data_says_is_run_or_breaks_out(site, text):
+def test_nothing_that_data_says_is_run_or_breaks_out(site):
     """Lists and rows of all nouns with an attack in every field: all stay text."""
-    keys = make_each(text)
+    keys = make_each(EVIL)
     for noun, rows in keys.items():
         url = f"/admin/pgqueue/{noun}/"
         for path in (url, f"{url}{quote(rows[0])}/change/"):
@@ -51,7 +47,7 @@ def test_pages_fit_the_window_and_can_be_read(site, is_short):
     Breadcrumbs have Django's own style, and rows of lists a few lines. In the window of
     a desk and of a phone, light and dark.
     """
-    found = paths(make_each("x" * 60))
+    found = paths(make_each("shop.tasks.charge_the_customer"))
     pages = ["/admin/pgqueue/", *(page for each in found.values() for page in each)]
     some = [*found["job"][:2], *found["workflow"][:2], *found["taskhour"]]
     for path in some if is_short else pages:

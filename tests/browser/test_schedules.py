@@ -23,7 +23,7 @@ def test_a_schedule_is_made_run_and_paused(site):
     page.get_by_label("Time zone").fill("Europe/Berlin")
     page.get_by_role("button", name="Preview").click()
     expect(page.locator(".pgqueue-preview")).to_contain_text(
-        "Monday to Friday at 18:00 in Europe/Berlin"
+        "0 18 * * 1-5 in Europe/Berlin"
     )
     assert not Schedule.objects.exists()
     page.get_by_role("button", name="Save").click()
