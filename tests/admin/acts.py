@@ -72,7 +72,7 @@ ALL = {
     # Charts without pages of rows, and what has no page.
     *("view_taskhour", "view_failurehour", "view_export", "view_erasure"),
     *("view_dedupwindow", "view_tick", "view_position", "view_logday"),
-    *("view_logstate", "view_clock"),
+    "view_logstate",
     *("add_schedule", "change_schedule", "delete_schedule"),
 }
 

@@ -132,9 +132,11 @@ def test_a_form_needs_each_of_its_permissions(staff, noun, path, sent, needed):
 
     for lacking in {f"view_{noun}", *needed}:
         without = staff(*ALL - {lacking})
-        assert 403 == without.post(url, data).status_code, lacking
+        # Who may edit, but not see arguments, comes back to the row with a message.
+        refused = 302 if lacking == "view_payload" else 403
+        assert refused == without.post(url, data).status_code, lacking
         if lacking != "retry":
-            assert 403 == without.get(url).status_code, lacking
+            assert refused == without.get(url).status_code, lacking
             for page in (f"/admin/pgqueue/{noun}/", url.replace("edit", "change")):
                 html = without.get(page).content.decode()
                 assert f'"{shown}' not in html
