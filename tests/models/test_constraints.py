@@ -114,25 +114,6 @@ def test_a_row_that_a_worker_could_not_run_is_refused(cursor, columns, constrain
     assert constraint == refusal.value.diag.constraint_name
 
 
-@pytest.mark.parametrize(
-    "columns,error",
-    [
-        ({"priority": "32768"}, psycopg.errors.NumericValueOutOfRange),
-        ({"queue": f"'{'q' * 64}'"}, psycopg.errors.StringDataRightTruncation),
-        ({"task": f"'{'t' * 256}'"}, psycopg.errors.StringDataRightTruncation),
-        ({"task": "NULL"}, psycopg.errors.NotNullViolation),
-        ({"args": "NULL"}, psycopg.errors.NotNullViolation),
-        ({"errors": "NULL"}, psycopg.errors.NotNullViolation),
-        ({"args": "'[\"\\u0000\"]'"}, psycopg.errors.UntranslatableCharacter),
-    ],
-    ids=str,
-)
-def test_a_value_that_its_column_cannot_hold_is_refused(cursor, columns, error):
-    """Type, length and NOT NULL keep out what the CHECKs need not name."""
-    with pytest.raises(error):
-        insert(cursor, **columns)
-
-
 def test_an_update_is_checked_like_an_insert(cursor):
     """A row cannot become unreadable later."""
     job_id = insert(cursor)
@@ -230,17 +211,6 @@ def test_a_plain_insert_of_a_task_is_a_whole_job(cursor):
     } == filled
 
 
-def test_rows_of_one_transaction_keep_their_order(cursor):
-    """Defaults are the clock of that very moment, not the start of the transaction."""
-    with cursor.connection.transaction():
-        ids = [insert(cursor) for _ in range(5)]
-    cursor.execute("SELECT id FROM pgqueue_job ORDER BY visible_at")
-
-    assert ids == [job_id for (job_id,) in cursor.fetchall()]
-    cursor.execute("SELECT count(DISTINCT visible_at) FROM pgqueue_job")
-    assert (5,) == cursor.fetchone()
-
-
 def test_the_outermost_readable_values_are_accepted_and_read_back(cursor):
     """The limits themselves are inside; Python reads the row."""
     job_id = insert(
@@ -275,16 +245,6 @@ def test_run_after_delays_a_job_whoever_inserts_it(cursor):
     run_after, visible_at = cursor.fetchone()
 
     assert run_after == visible_at
-
-
-def test_run_after_in_the_past_means_now(cursor):
-    """A job "for 1970" does not overtake those that wait; the wish is kept."""
-    waiting = insert(cursor)
-    late = insert(cursor, run_after="'1970-01-01 00:00+00'")
-    cursor.execute("SELECT id FROM pgqueue_job ORDER BY visible_at")
-
-    assert [waiting, late] == [job_id for (job_id,) in cursor.fetchall()]
-    assert datetime(1970, 1, 1, tzinfo=UTC) == Job.objects.get(pk=late).run_after
 
 
 def test_a_lane_parks_a_job_and_keeps_its_time():
@@ -396,16 +356,6 @@ def test_pgqueue_enqueue_wakes_the_workers_at_the_commit(cursor, other_cursor):
     after = heard_until_now(other_cursor.connection, channel)
 
     assert ([], ["mail"]) == (before, after)
-
-
-def test_the_functions_find_their_tables_whatever_the_search_path_is(cursor):
-    """A caller in another schema enqueues with the qualified name."""
-    cursor.execute("SET search_path = pg_catalog")
-    cursor.execute("SELECT public.pgqueue_enqueue('x'), public.pgqueue_channel()")
-    job_id, channel = cursor.fetchone()
-
-    assert Job.objects.filter(pk=job_id).exists()
-    assert "pgqueue_public" == channel
 
 
 def test_each_installation_has_an_id_of_its_own(cursor, new_cursor):

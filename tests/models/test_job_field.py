@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
-from django.db.models import F
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, JobReference
 from django_pgqueue.queues.dead_letters import redrive
@@ -88,15 +87,3 @@ def test_what_names_no_job_is_refused_at_once(value):
     """The error comes where the mistake is, not at the save."""
     with pytest.raises((ValidationError, TypeError)):
         Order(receipt=value)
-
-
-def test_an_update_may_use_an_expression():
-    """F() and annotations work as on any other column."""
-    job = make_job()
-    order = Order.objects.create(receipt=job)
-    Order.objects.update(receipt=F("receipt"))
-
-    order.receipt = F("receipt")
-    order.save()
-
-    assert job.pk == Order.objects.get().receipt
