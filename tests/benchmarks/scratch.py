@@ -145,7 +145,7 @@ class Scratch:
             try:
                 yield worker
             except CommandError as error:
-                raise process.failed(str(error)) from error
+                raise process.failed("has ended, or hangs") from error
 
     @contextmanager
     def producer(self) -> Iterator[Producer]:
