@@ -25,8 +25,8 @@ from django_pgqueue.admin.chart import Progress, read_progress
 from django_pgqueue.admin.keyset_list import FilterForm
 from django_pgqueue.admin.read_only import Fact, column, limited
 from django_pgqueue.models import Message, Schedule, Workflow
+from django_pgqueue.operators.human import HEADER, reprocessed_at
 from django_pgqueue.operators.lanes import kind_of_job
-from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues import output
 from django_pgqueue.queues.find import tagged

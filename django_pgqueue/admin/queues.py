@@ -26,9 +26,10 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.models import DeadLetter, Job, Queue, Worker
 from django_pgqueue.operators import human, workers
+from django_pgqueue.operators.lanes import queue_taken as taken
+from django_pgqueue.operators.lanes import rate_text
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import PERMISSION, QUEUE
-from django_pgqueue.operators.queue_limits import rate_text, taken
 from django_pgqueue.options.lanes import Rate
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database

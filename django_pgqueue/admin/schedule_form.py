@@ -37,8 +37,7 @@ from django_pgqueue.schedules.definition import (
 )
 from django_pgqueue.schedules.timetables import next_ticks, timetable
 from django_pgqueue.timetable.expression import CHARACTERS_MAX as EXPRESSION_MAX
-from django_pgqueue.timetable.shifts import Shift, shift
-from django_pgqueue.timetable.ticks import Timetable
+from django_pgqueue.timetable.ticks import Shift, Timetable, shift
 from django_pgqueue.timetable.zones import find_zone
 from django_pgqueue.topics.publish import message
 

@@ -32,8 +32,8 @@ from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import SCHEDULE
 from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.declare import declared
-from django_pgqueue.schedules.states import OVERDUE, RESTS
 from django_pgqueue.schedules.ticks import TickRow
+from django_pgqueue.schedules.timetables import OVERDUE, RESTS
 from django_pgqueue.tasks import database
 from django_pgqueue.timetable.catch_up import MISSED_MAX
 

@@ -1,5 +1,4 @@
-"""
-Human: how people read times, counts, names and errors: admin, commands and doctor.
+"""Human: how people read times, counts, names and errors: admin, commands and doctor.
 
 A length of time has its two largest units, and is cut off below them: 119 s are
 "1 min 59 s", and no 2 minutes until they are over. Under a minute it has three figures.
@@ -140,3 +139,15 @@ def log_lines(log: object) -> list[str]:
             case _:  # No worker has written that.
                 lines.append(str(line))
     return lines
+
+
+# The header that queues/dead_letters.py writes.
+HEADER = "pgqueue.reprocessed_at"
+
+
+def reprocessed_at(said: object) -> datetime | None:
+    """Return the moment that the header says, in UTC; None: there is none to read."""
+    try:
+        return in_utc(datetime.fromisoformat(said)) if isinstance(said, str) else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,12 +1,23 @@
-"""Lanes: in words, why a job waits in one, and for whom."""
+"""Lanes: in words, why a job waits in one, and for whom; and the limits of queues."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
+
 from django.contrib.humanize.templatetags.humanize import ordinal
 
-from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN, PULL_TASK
+from django_pgqueue.bounds import (
+    FAIR,
+    LANE_CAPACITY_MAX,
+    LANE_SPACING_MIN,
+    PULL_TASK,
+    RATE_JOBS_MAX,
+)
+from django_pgqueue.conf import QueueLimit
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.operators.pausable import paused_for
+from django_pgqueue.options.durations import UNIT_SECONDS
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.held import is_lane_of_task
 from django_pgqueue.queues.lane_controls import Released
@@ -17,6 +28,7 @@ from django_pgqueue.queues.lane_stats import (
     Place,
     place_of,
 )
+from django_pgqueue.queues.stats import QueueStats
 
 # In which periods people say rates: the first that has a whole number of jobs.
 PERIODS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
@@ -272,3 +284,47 @@ def _ordinal(place: Place) -> str:
     # A group's first is the one that it has let through.
     ahead = before + (lane.let_through if lane.capacity is None else 0)
     return str(ordinal(ahead + 1))
+
+
+# Limits of queues ---------------------------------------------------------------------
+
+
+# In which people say rates, the first that has a whole number of jobs.
+UNITS = ("s", "m", "h", "d")
+
+
+def in_force(stats: QueueStats, said: Mapping[str, QueueLimit]) -> QueueLimit:
+    """Return what an operator has said of a queue, else what the settings say."""
+    limit = said.get(stats.name, QueueLimit())
+    spacing, burst = limit.spacing, limit.burst
+    if stats.rate_spacing is not None:
+        spacing, burst = stats.rate_spacing, stats.rate_burst or 1
+    concurrency = stats.concurrency or limit.concurrency
+    return QueueLimit(concurrency, spacing, burst)
+
+
+def rate_text(spacing: float) -> str:
+    """
+    Return a rate as people write it, such as "100/m".
+
+    It is exactly this one; "": there is none, as where SQL has written the row.
+    """
+    per = Fraction(spacing).limit_denominator(RATE_JOBS_MAX)
+    periods = [(unit, UNIT_SECONDS[unit]) for unit in UNITS]
+    periods.append((f"{per.numerator}s", per.numerator))
+    for period, seconds in periods:
+        jobs = round(seconds / spacing) if spacing > 0 else 0
+        if 1 <= jobs <= RATE_JOBS_MAX and seconds / jobs == spacing:
+            return f"{jobs}/{period}"
+    return ""
+
+
+def queue_taken(stats: QueueStats, said: Mapping[str, QueueLimit]) -> str:
+    """Return how much of its limit a queue has taken: "12 of 20 run, 100/min"."""
+    limit, parts = in_force(stats, said), []
+    if limit.concurrency is not None:
+        running = count(stats.running, is_more=stats.is_more("running"))
+        parts.append(f"{running} of {count(limit.concurrency)} run")
+    if limit.spacing is not None:
+        parts.append(rate(limit.spacing))
+    return ", ".join(parts)

@@ -19,22 +19,22 @@ from django_pgqueue.log.groups import GroupRow, find_all
 from django_pgqueue.log.ingest_lag import IngestLag, ingest_lag
 from django_pgqueue.log.lag import PartitionLag, lags
 from django_pgqueue.operators import workers
-from django_pgqueue.operators.findings import SEVERITIES, Finding
-from django_pgqueue.operators.group_findings import of_halted, of_unserved
-from django_pgqueue.operators.human import in_utc
-from django_pgqueue.operators.job_findings import (
+from django_pgqueue.operators.findings import (
+    COMPENSATING_MAX,
     DEAD_LETTERS_MAX,
     DEAD_LETTERS_PERIOD,
+    FAILURES_MAX,
+    SEVERITIES,
+    Finding,
     of_dead_letters,
+    of_halted,
     of_queues,
+    of_sagas,
+    of_schedules,
+    of_unserved,
     of_workers,
 )
-from django_pgqueue.operators.saga_findings import (
-    COMPENSATING_MAX,
-    FAILURES_MAX,
-    of_sagas,
-)
-from django_pgqueue.operators.schedule_findings import of_schedules
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.states import Behind, behind_of, has_reader
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.doctor import Died, new_dead_letters, stuck_sagas

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.operators import human
-from django_pgqueue.operators.job_findings import DEAD_LETTERS_MAX
+from django_pgqueue.operators.findings import DEAD_LETTERS_MAX
 from django_pgqueue.operators.overview import Overview
 from django_pgqueue.operators.states import Behind
 from django_pgqueue.queues.doctor import Died

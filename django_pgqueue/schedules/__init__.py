@@ -3,8 +3,7 @@ Schedules: tasks that are enqueued by themselves, as time passes.
 
     declare.py      @cron and @every: what code declares
     definition.py   what a schedule may say; what is refused
-    timetables.py   when a schedule's row is due
-    states.py       what a schedule is doing
+    timetables.py   when a schedule's row is due, and what it is doing
     sync.py         what code declares becomes rows
     issue.py        a tick becomes a job, in one transaction
     operate.py      what people do with schedules

@@ -31,8 +31,7 @@ from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.lanes import lane_in, lane_of
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.store_unique import dedup_of
-from django_pgqueue.timetable.catch_up import CatchUp, find_due
-from django_pgqueue.timetable.jitter import jitter
+from django_pgqueue.timetable.catch_up import CatchUp, find_due, jitter
 
 logger = logging.getLogger("django_pgqueue.schedules")
 

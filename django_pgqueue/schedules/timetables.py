@@ -1,4 +1,11 @@
-"""Timetables: when a schedule's row is due."""
+"""Timetables: when a schedule's row is due, and in which state it is.
+
+withdrawn   the code that was migrated last does not declare it any more
+paused      somebody has paused it
+faulty      it cannot be read, or its tick cannot be issued
+overdue     a tick has been due for a while, and no worker issues it
+active      it has ticks
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,23 @@ from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.timetable.expression import Expression
 from django_pgqueue.timetable.ticks import Cron, Every, Timetable
 from django_pgqueue.timetable.zones import find_zone
+
+STATES = ("active", "overdue", "faulty", "paused", "withdrawn")
+
+# The first of these columns that is not NULL says why a schedule rests.
+RESTS = (("withdrawn", "withdrawn_at"), ("paused", "paused_at"), ("faulty", "error"))
+
+# A worker that leads issues ticks at once, and another one steps in after seconds.
+OVERDUE = timedelta(seconds=60)
+
+
+def state_of(row: ScheduleRow, now: datetime) -> str:
+    """Return the state of a schedule at *now*, by the database's clock."""
+    for state, column in RESTS:
+        if getattr(row, column) is not None:
+            return state
+    is_late = row.next_tick is not None and row.next_tick < now - OVERDUE
+    return "overdue" if is_late else "active"
 
 
 @lru_cache(maxsize=1_000)

@@ -1,5 +1,4 @@
-"""
-Catch-up: which of the ticks that are due are issued, and which are dropped.
+"""Catch-up: which of the ticks that are due are issued, and which are dropped.
 
 In the ordinary course one tick is due at a time, and is issued. Several are due after
 nobody was there to issue them: all schedulers were down, or the database was. Then the
@@ -15,7 +14,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from itertools import islice
 from typing import Literal
 
@@ -151,3 +151,25 @@ def _last(timetable: Timetable, low: datetime, end: datetime) -> datetime:
             low = tick
     tick = timetable.next_after(low)
     return low if tick is None or tick > end else tick
+
+
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def jitter(schedule: str, tick: datetime, over: timedelta) -> timedelta:
+    """
+    Return a delay of less than *over*, made of the schedule's name and the tick.
+
+    Two schedulers that meet the same tick agree; two schedules at the same time, or
+    two ticks of one, differ.
+
+    Args:
+        schedule: Its name.
+        tick: When it is due.
+        over: The longest delay; nothing: none.
+    """
+    if over < MILLISECOND:
+        return timedelta()
+    text = f"{schedule}\x1f{tick.astimezone(UTC).isoformat()}"
+    number = int(sha256(text.encode()).hexdigest()[:15], 16)
+    return number % (over // MILLISECOND) * MILLISECOND

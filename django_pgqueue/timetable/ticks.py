@@ -1,5 +1,4 @@
-"""
-Ticks: the moments at which a schedule is due.
+"""Ticks: the moments at which a schedule is due, and what clock changes do to them.
 
 What happens when clocks are put forward or back is what Debian's cron does. An entry
 with fixed hours is due once a day: what the clock skips is due right after the gap,
@@ -15,10 +14,69 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import takewhile
-from typing import Protocol
+from typing import Literal, Protocol
 
-from django_pgqueue.timetable.changes import gap_end, next_change, offset
 from django_pgqueue.timetable.expression import Expression
+
+# No zone has changed twice within so long since 1970.
+STEP = timedelta(hours=6)
+SECOND = timedelta(seconds=1)
+
+
+def offset(zone: tzinfo, moment: datetime) -> timedelta:
+    """Return what *zone* is ahead of UTC at *moment*."""
+    ahead = moment.astimezone(zone).utcoffset()
+    assert ahead is not None
+    return ahead
+
+
+def next_change(zone: tzinfo, after: datetime, until: datetime) -> datetime | None:
+    """
+    Return the first moment after *after*, to *until*, with another offset, or None.
+
+    Args:
+        zone: Any; of a fixed offset has none.
+        after: In UTC.
+        until: In UTC. A year is looked through in ten milliseconds.
+    """
+    before = offset(zone, after)
+    moment = after
+    while moment < until:
+        moment, last = min(moment + STEP, until), moment
+        if offset(zone, moment) != before:
+            return _bisected(zone, last, moment, before)
+    return None
+
+
+def _bisected(
+    zone: tzinfo, low: datetime, high: datetime, before: timedelta
+) -> datetime:
+    """Return the first second after *low*, to *high*, that has not the offset."""
+    while high - low > SECOND:
+        middle = (low + (high - low) / 2).replace(microsecond=0)
+        if middle <= low:
+            middle = low + SECOND
+        if offset(zone, middle) == before:
+            low = middle
+        else:
+            high = middle
+    return high.replace(microsecond=0)
+
+
+def gap_end(zone: tzinfo, wall: datetime) -> datetime | None:
+    """
+    Return the moment in UTC at which the clock skipped over *wall*.
+
+    None: it did not. A whole day that a zone left out is such a gap.
+    """
+    # PEP 495: of a time that there is not, fold=0 reckons with the offset before the
+    # change, and so comes after it; fold=1 the other way round.
+    late = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if late.astimezone(zone).replace(tzinfo=None) == wall:
+        return None
+    early = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    return _bisected(zone, early, late, offset(zone, early))
+
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -117,3 +175,62 @@ class Every:
 def ticks(timetable: Timetable, after: datetime, until: datetime) -> Iterator[datetime]:
     """Return the ticks after *after* until *until*, both in UTC."""
     return takewhile(lambda tick: tick <= until, timetable.after(after))
+
+
+# No clock is put forward by more: Samoa left out a day.
+GAP_MAX = timedelta(days=1)
+SECOND = timedelta(seconds=1)
+
+# Of an entry by the second, a gap of an hour has 3,600 times.
+COUNTED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """
+    Why a tick is not simply when the clock shows its time.
+
+    Attributes:
+        kind: "moved": the clock skips its time, and it is right after the gap.
+            "first": the clock shows its time twice, and this is the first.
+            "second": this is the second, of an entry that is due at both.
+        collapsed: Of a tick that was moved: how many times of the gap it stands for,
+            its own included; COUNTED_MAX at most.
+    """
+
+    kind: Literal["moved", "first", "second"]
+    collapsed: int = 1
+
+
+def shift(timetable: Timetable, tick: datetime) -> Shift | None:
+    """
+    Return what a change of the clocks does to *tick*, or None.
+
+    Args:
+        timetable: Whose tick it is; an interval has no shifts.
+        tick: As its next_after() returned it.
+    """
+    if not isinstance(timetable, Cron):
+        return None
+    zone = timetable.zone
+    wall = tick.astimezone(zone)
+    if wall.replace(fold=0).utcoffset() != wall.replace(fold=1).utcoffset():
+        if offset(zone, tick) == wall.replace(fold=0).utcoffset():
+            return Shift("first")
+        return Shift("second")
+    if timetable.expression.follows_time:
+        return None
+    gap = offset(zone, tick) - offset(zone, tick - SECOND)
+    if not timedelta(0) < gap <= GAP_MAX:
+        return None
+    end = wall.replace(tzinfo=None)
+    count = 0
+    for time in timetable.expression.times(end - gap - SECOND):
+        if time > end or count == COUNTED_MAX:
+            break
+        # A time at the end of the gap is no skipped one, and is the same tick.
+        count += 1
+    only = next(timetable.expression.times(end - SECOND), None)
+    if count == 1 and only == end:
+        return None
+    return Shift("moved", count) if count else None

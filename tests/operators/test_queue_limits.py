@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue import Rate
-from django_pgqueue.operators.queue_limits import rate_text
+from django_pgqueue.operators.lanes import rate_text
 
 
 @pytest.mark.parametrize("text", ["100/m", "10/s", "20/h", "1/d", "5/7s", "1000000/s"])

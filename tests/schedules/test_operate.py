@@ -12,7 +12,7 @@ from django_pgqueue.admin.schedules import shown_state
 from django_pgqueue.models import Job, Schedule, Tick
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import define
-from django_pgqueue.schedules.states import STATES, state_of
+from django_pgqueue.schedules.timetables import STATES, state_of
 from tests.harness.factories import make_declared, make_schedule
 from tests.schedules.conftest import read
 

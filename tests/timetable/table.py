@@ -13,9 +13,8 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
-from django_pgqueue.timetable.changes import next_change, offset
 from django_pgqueue.timetable.expression import Expression
-from django_pgqueue.timetable.ticks import Cron, ticks
+from django_pgqueue.timetable.ticks import Cron, next_change, offset, ticks
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schedules.md"
 BEGIN, END = "<!-- clock changes: begin -->\n", "<!-- clock changes: end -->\n"

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.timetable.expression import Expression
-from django_pgqueue.timetable.shifts import shift
-from django_pgqueue.timetable.ticks import Cron, Every
+from django_pgqueue.timetable.ticks import Cron, Every, shift
 from django_pgqueue.timetable.zones import read_zone
 
 # Berlin: forward at 01:00 UTC on 29 March 2026, back at 01:00 UTC on 25 October.

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_pgqueue.timetable.changes import next_change, offset
 from django_pgqueue.timetable.expression import Expression
-from django_pgqueue.timetable.ticks import Cron, Every, ticks
+from django_pgqueue.timetable.ticks import Cron, Every, next_change, offset, ticks
 
 # A zone, the day of a change, and the day after it.
 CHANGES = {

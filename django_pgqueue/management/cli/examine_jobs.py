@@ -7,28 +7,24 @@ from collections.abc import Iterator
 from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.conf import Settings
 from django_pgqueue.operators.findings import (
+    COMPENSATING_MAX,
+    DEAD_LETTERS_MAX,
+    DEAD_LETTERS_PERIOD,
+    FAILURES_MAX,
     NAMES_MAX,
     START_FOR,
     Finding,
     finding,
     named,
-)
-from django_pgqueue.operators.human import age, duration, share
-from django_pgqueue.operators.job_findings import (
-    DEAD_LETTERS_MAX,
-    DEAD_LETTERS_PERIOD,
     of_dead_letters,
     of_queues,
+    of_sagas,
+    of_schedules,
+    of_versions,
     of_workers,
 )
+from django_pgqueue.operators.human import age, duration, share
 from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
-from django_pgqueue.operators.saga_findings import (
-    COMPENSATING_MAX,
-    FAILURES_MAX,
-    of_sagas,
-    of_versions,
-)
-from django_pgqueue.operators.schedule_findings import of_schedules
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import doctor

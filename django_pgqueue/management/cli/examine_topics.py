@@ -32,15 +32,16 @@ from django_pgqueue.operators.findings import (
     ended_by,
     finding,
     named,
+    of_halted,
+    of_unserved,
 )
-from django_pgqueue.operators.group_findings import of_halted, of_unserved
 from django_pgqueue.operators.human import age, duration, share, shown, size
 from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
 from django_pgqueue.operators.states import has_reader
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.postgres.limits import Plans, limit
-from django_pgqueue.schedules.states import OVERDUE
+from django_pgqueue.schedules.timetables import OVERDUE
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics.consume import declared
 from django_pgqueue.worker.serving import living_plans

@@ -40,9 +40,9 @@ from django_pgqueue.management.cli.words import (
 )
 from django_pgqueue.models import Lane, Queue
 from django_pgqueue.operators.human import age, count, duration, share, shown
+from django_pgqueue.operators.lanes import queue_taken as taken
 from django_pgqueue.operators.lanes import rate
 from django_pgqueue.operators.pausable import QUEUE, TASK, Pausable, paused
-from django_pgqueue.operators.queue_limits import taken
 from django_pgqueue.options.lanes import Rate
 from django_pgqueue.pull.queue import known_queue
 from django_pgqueue.queues.stats import QueueStats, queue_stats

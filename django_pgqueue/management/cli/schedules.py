@@ -17,21 +17,14 @@ from django_pgqueue.management.cli.words import (
     add_reason,
     plain_text,
 )
-from django_pgqueue.operators.human import (
-    distance,
-    duration,
-    in_utc,
-    shown,
-    timetable,
-)
+from django_pgqueue.operators.human import distance, duration, in_utc, shown, timetable
 from django_pgqueue.operators.pausable import SCHEDULE
 from django_pgqueue.schedules import operate, ticks
-from django_pgqueue.schedules.states import state_of
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.ticks import TickRow
-from django_pgqueue.schedules.timetables import next_ticks, timetable_of
+from django_pgqueue.schedules.timetables import next_ticks, state_of, timetable_of
 from django_pgqueue.tasks import database
-from django_pgqueue.timetable.shifts import shift
+from django_pgqueue.timetable.ticks import shift
 
 HELP = "List schedules; show their ticks, run, pause and resume one."
 

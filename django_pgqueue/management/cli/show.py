@@ -18,10 +18,15 @@ from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.job import LiveState, live_state
-from django_pgqueue.operators.human import exact, log_lines, shown
+from django_pgqueue.operators.human import (
+    HEADER,
+    exact,
+    log_lines,
+    reprocessed_at,
+    shown,
+)
 from django_pgqueue.operators.lanes import kind_of_job, why_it_waits
 from django_pgqueue.operators.paging import in_order
-from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.redact import redact_job
