@@ -404,7 +404,7 @@ def test_every_subcommand_is_documented_with_its_options():
 def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     examined = (PACKAGE / "management" / "cli").glob("examine_*.py")
-    said = (PACKAGE / "operators").glob("*_findings.py")
+    said = (PACKAGE / "operators").glob("findings.py")
     source = "".join(map(read, [*examined, *said]))
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 
