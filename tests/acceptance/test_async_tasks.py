@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from django.db import connection
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.tasks import operate
 from tests.app import async_tasks, crash_tasks
 from tests.app.models import Order
@@ -71,25 +71,6 @@ def test_as_many_jobs_run_at_once_as_there_are_slots(start, the_ledger, gate):
     assert 1 == len(worker.names())
 
 
-def test_no_more_run_than_there_are_slots_and_none_is_claimed_ahead(
-    start, the_ledger, gate
-):
-    """What waits for a slot waits in the queue, for any worker."""
-    ids = enqueue(async_tasks.agated, 12, gate=str(gate))
-
-    start(slots=5, threads=2)
-    wait_for_starts(the_ledger, 5)
-    held = wait_for(lambda: Job.objects.running().count(), what="leases")
-    beside = enqueue(crash_tasks.record, 3)
-    wait_until_final(beside)
-
-    assert 5 == held == Job.objects.running().count()
-    assert 5 == len(started(the_ledger) & set(ids))
-    gate.touch()
-    wait_until_final(ids)
-    assert {} == the_ledger.repeated()
-
-
 def test_async_jobs_run_while_every_thread_is_busy(start, the_ledger, gate):
     """Their queue has shown nothing else, so it is looked at for coroutines alone."""
     start(threads=1)
@@ -123,46 +104,6 @@ def test_sync_jobs_run_while_every_slot_is_taken(start, the_ledger, gate):
     assert {} == the_ledger.repeated()
 
 
-def test_a_queue_that_changes_its_kind_loses_and_repeats_nothing(start, the_ledger):
-    """Surplus jobs of the other kind are handed back, and run when there is room."""
-    start(slots=3, threads=1)
-    ids = []
-    for task in (async_tasks.arecord, crash_tasks.record) * 3:
-        ids += [result.id for result in task.using(queue="one").bulk([{}] * 40)]
-
-    final = wait_until_final(ids)
-
-    assert {("succeeded", 1)} == {(p.state, p.attempt) for p in final.values()}
-    assert {} == the_ledger.repeated()
-
-
-def test_batched_acks_free_the_slot_at_once(start, the_ledger):
-    """All of them are written all the same."""
-    ids = enqueue(async_tasks.arecord_batched, 300)
-
-    start(slots=5)
-    final = wait_until_final(ids)
-
-    assert {("archive", "succeeded")} == set(ends(final).values())
-    assert {} == the_ledger.repeated()
-
-
-def test_results_contexts_and_model_instances_are_those_of_any_task(start, the_ledger):
-    """Whoever enqueues a job need not know that its task is async."""
-    order = Order.objects.create(name="nine")
-    told = async_tasks.atells.delay()
-    (taken,) = enqueue(async_tasks.atakes_order, order=order)
-
-    start()
-    wait_until_final([told.id, taken])
-
-    assert {"id": told.id, "attempt": 1, "queue": "async"} == told.result
-    assert '"nine"' == row_text(taken, "result")
-    assert {"done": 1, "total": 2, "note": "half"} == progress(told.id)
-    # The sync form would have stopped the loop.
-    assert [] == the_ledger.entries("blocked")
-
-
 def test_context_variables_are_fresh_in_every_job(start, the_ledger):
     """What one sets is seen in its own sync calls and by no other job."""
     ids = enqueue(async_tasks.acolours, 20, name="red")
@@ -186,21 +127,6 @@ def progress(job):
 
 
 # Failures ----------------------------------------------------------------------------
-
-
-def test_a_failing_task_is_retried_and_then_dead(start, the_ledger):
-    """Its traceback begins in its own code."""
-    (job,) = enqueue(async_tasks.afails)
-
-    start()
-    final = wait_until_final([job])
-
-    assert {job: ("dead", "exhausted")} == ends(final)
-    errors = DeadLetter.objects.get(pk=job).errors
-    assert [1, 2, 3] == [entry["attempt"] for entry in errors]
-    first = errors[0]["traceback"].splitlines()[1]
-    assert "async_tasks.py" in first
-    assert "in afails" in first
 
 
 def test_no_exception_of_a_task_ends_the_event_loop(start, the_ledger, gate):
@@ -377,21 +303,6 @@ def test_any_number_of_coroutines_share_as_many_connections_as_there_are_threads
     assert 2 == len(backends)
 
 
-def test_a_transaction_lives_within_one_sync_function(start, the_ledger):
-    """Whole or not at all."""
-    bad = enqueue(async_tasks.aatomic, 5, fails=True)
-    good = enqueue(async_tasks.aatomic, 5, fails=False)
-
-    start(slots=10, threads=2)
-    final = wait_until_final([*bad, *good])
-
-    assert {"exhausted"} == {final[job].state for job in bad}
-    assert {"succeeded"} == {final[job].state for job in good}
-    assert {"first": 5, "second": 5} == Counter(
-        Order.objects.values_list("name", flat=True)
-    )
-
-
 def test_a_transaction_left_open_by_a_sync_call_reaches_nobody(start, the_ledger):
     """It is rolled back and the call raises; jobs on the same connection commit."""
     beside, bad = [], []
@@ -413,21 +324,6 @@ def test_a_transaction_left_open_by_a_sync_call_reaches_nobody(start, the_ledger
         assert "Put the whole transaction into one function" in error["message"]
 
 
-def test_a_session_that_a_sync_call_has_changed_is_replaced(start, the_ledger, gate):
-    """The next call, of this job or of another, finds a new one; the log tells once."""
-    ids = enqueue(async_tasks.asets, 3, gate=str(gate))
-
-    worker = start(threads=1)
-    wait_for_starts(the_ledger, 3)
-    gate.touch()
-    wait_until_final(ids)
-
-    results = {row_text(job, "result") for job in ids}
-    assert 1 == len(results)
-    assert "12345" not in results.pop()
-    assert 1 == len(worker.lines(r"session +a sync call .*SET statement_timeout"))
-
-
 # Ack policies ------------------------------------------------------------------------
 
 
@@ -445,30 +341,6 @@ def test_a_job_can_be_acked_by_hand_while_it_goes_on(start, the_ledger, gate):
 
     assert EXIT_CLEAN == worker.wait()
     assert [job] == [entry.job for entry in the_ledger.entries("end")]
-
-
-def test_the_sync_form_of_ack_is_refused_in_the_loop(start, the_ledger, gate):
-    """It would stop every coroutine of the process; the error names the twin."""
-    start()
-    (job,) = enqueue(async_tasks.aacks, gate=str(gate), how="sync")
-
-    assert {job: ("dead", "exhausted")} == ends(wait_until_final([job]))
-
-    (error,) = DeadLetter.objects.get(pk=job).errors
-    assert "await aack" in error["message"]
-
-
-def test_ack_first_runs_a_job_once_whatever_becomes_of_it(start, the_ledger):
-    """A failure is noted in the archived row."""
-    (good,) = enqueue(async_tasks.aonce, fails=False)
-    (bad,) = enqueue(async_tasks.aonce, fails=True)
-
-    start()
-    final = wait_until_final([good, bad])
-    wait_for(lambda: ArchivedJob.objects.get(pk=bad).errors, what="the note")
-
-    assert {("archive", "succeeded")} == set(ends(final).values())
-    assert {good: 1, bad: 1} == the_ledger.starts()
 
 
 # Crashes and stops -------------------------------------------------------------------
@@ -498,38 +370,6 @@ def test_jobs_of_a_killed_process_run_again_at_once(start, the_ledger, gate):
     assert {0} == {final[job].crashes for job in final.keys() - again}
 
 
-def test_a_coroutine_that_kills_its_process_is_found_out(start, the_ledger, gate):
-    """It runs alone from its second delivery on, and is dead after three crashes."""
-    beside = enqueue(async_tasks.agated, 3, gate=str(gate))
-    bad = async_tasks.akills.delay(gate=str(gate)).id
-    worker = start(slots=4)
-    wait_for_starts(the_ledger, 4)
-
-    gate.touch()
-    worker.wait_for_lines("rescued ", 3)
-    final = wait_until_final([bad, *beside])
-
-    assert {bad: ("dead", "worker_lost")} == ends({bad: final[bad]})
-    assert 3 == the_ledger.starts()[bad]
-    assert {"succeeded"} == {final[job].state for job in beside}
-    assert max(the_ledger.starts()[job] for job in beside) <= 2
-
-
-def test_a_stop_lets_running_coroutines_finish(start, the_ledger, gate):
-    """Within the grace; the exit status is 0 and nothing is left."""
-    worker = start()
-    ids = enqueue(async_tasks.agated, 10, gate=str(gate))
-    wait_for_starts(the_ledger, 10)
-
-    worker.signal(signal.SIGTERM)
-    worker.wait_for_lines("stopping .* running=10 ")
-    gate.touch()
-
-    assert EXIT_CLEAN == worker.wait()
-    assert {("archive", "succeeded")} == set(ends(wait_until_final(ids)).values())
-    assert {} == the_ledger.repeated()
-
-
 def test_a_coroutine_that_outlives_the_grace_tidies_up_and_is_handed_back(
     start, the_ledger, gate
 ):
@@ -551,35 +391,3 @@ def test_a_coroutine_that_outlives_the_grace_tidies_up_and_is_handed_back(
     assert {("succeeded", 1, 0)} == {
         (place.state, place.attempt, place.crashes) for place in final.values()
     }
-
-
-def test_a_stop_does_not_wait_for_a_coroutine_that_never_ends(start, the_ledger, gate):
-    """Two seconds are for tidying up; then the job is handed back all the same."""
-    worker = start("--grace=0.2")
-    (job,) = enqueue(async_tasks.acleans_up, gate=str(gate), seconds=3_600)
-    wait_for_starts(the_ledger, 1)
-
-    assert EXIT_LEFT_BEHIND == worker.stop()
-
-    assert (None, 0) == live_row(job, "leased_by", "attempt")
-    assert [] == the_ledger.entries("cleaned")
-
-
-def test_a_drained_worker_has_run_both_kinds(start, the_ledger):
-    """--drain: what is due in every queue, and then it leaves."""
-    ids = enqueue(async_tasks.arecord, 120) + enqueue(crash_tasks.record, 30)
-    future = async_tasks.arecord.using(run_after="1h").delay()
-
-    worker = start("--drain", slots=10, wait=False)
-
-    assert EXIT_CLEAN == worker.wait()
-    assert {("archive", "succeeded")} == set(ends(wait_until_final(ids)).values())
-    assert "scheduled" == future.status
-
-
-def test_the_connections_of_coroutines_are_counted(start):
-    """Only where an async task is declared."""
-    worker = start(threads=3)
-
-    # Six loops, three threads and three more for coroutines; three for the chores.
-    assert worker.lines("needs up to 15, ")

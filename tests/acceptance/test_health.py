@@ -14,9 +14,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from django_pgqueue import topic
 from django_pgqueue.postgres.connect import connection_params
-from django_pgqueue.worker.supervise.health import SILENT_SECONDS_MIN
 from tests.app import crash_tasks
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import enqueue, is_alive, wait_until_final
@@ -136,28 +134,6 @@ def test_a_worker_whose_readers_fail_is_not_ready(start_healthy, cursor):
     assert 0 == worker.stop()
 
 
-def test_a_handler_that_takes_its_time_is_no_reader_that_hangs(
-    start_healthy, the_ledger, tmp_path
-):
-    """It has its lease; what it may take is watched elsewhere."""
-    worker, port = start_healthy(
-        "--queues", "exact", pgqueue={**READS, "LEASE_SECONDS": 2}
-    )
-    gate = tmp_path / "gate"
-    started = time.monotonic()
-    topic("exact").publish({"do": "wait", "gate": str(gate)})
-    wait_for(lambda: the_ledger.entries("batch"), 20, what="it waits")
-
-    # Longer than any other loop may take for a round.
-    wait_for(lambda: time.monotonic() - started > SILENT_SECONDS_MIN + 1, 20)
-    assert (200, []) == ask(port, "/livez")
-    assert (200, []) == ask(port, "/readyz")
-
-    gate.touch()
-    wait_for(lambda: the_ledger.entries("done"), 20, what="it has ended")
-    assert 0 == worker.stop()
-
-
 def test_a_process_that_is_frozen_is_not_alive(start_healthy):
     """It is silent for half of a lease. When it goes on, all is well again."""
     worker, port = start_healthy(processes=2, pgqueue=SHORT_LEASE)
@@ -175,16 +151,6 @@ def test_a_process_that_is_frozen_is_not_alive(start_healthy):
 
     os.kill(frozen, signal.SIGCONT)
     wait_for(lambda: ask(port, "/livez")[0] == 200, 20, "it is alive again")
-    wait_for(lambda: ask(port, "/readyz")[0] == 200, 20, "it is ready again")
-
-
-def test_the_process_that_takes_the_place_of_a_dead_one_is_seen(start_healthy):
-    """Ready again once it is connected."""
-    worker, port = start_healthy()
-    (first,) = processes_of(worker)
-
-    os.kill(first, signal.SIGKILL)
-    worker.wait_for_lines("started    worker=", 2)
     wait_for(lambda: ask(port, "/readyz")[0] == 200, 20, "it is ready again")
 
 
@@ -240,16 +206,6 @@ def test_slow_clients_are_in_nobodys_way(start_healthy):
     finally:
         for client in slow:
             client.close()
-
-
-def test_what_is_no_request_is_refused(start_healthy):
-    """And the next client is answered."""
-    _, port = start_healthy()
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        client.sendall(b"\x00\xff\r\n\r\n")
-        assert client.recv(100).startswith(b"HTTP/1.1 400 ")
-
-    assert (200, []) == ask(port, "/livez")
 
 
 def test_a_port_that_is_taken_is_an_error_at_the_start(start_worker):

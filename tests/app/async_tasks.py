@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from contextvars import ContextVar
@@ -42,14 +41,6 @@ async def arecord(ctx: JobContext, note: Any = None) -> Any:
     return note
 
 
-@task(takes_context=True, queue="async", settle="batched")
-async def arecord_batched(ctx: JobContext, note: Any = None) -> None:
-    """Write a start and an end; the slot is free before the ack is committed."""
-    ledger.write("start", ctx.id, ctx.attempt, note)
-    await asyncio.sleep(0)
-    ledger.write("end", ctx.id, ctx.attempt, note)
-
-
 @task(queue="async")
 async def asleep(seconds: float) -> None:
     """Wait, as for somebody's server."""
@@ -62,13 +53,6 @@ async def agated(ctx: JobContext, gate: str) -> None:
     ledger.write("start", ctx.id, ctx.attempt)
     await _pass(gate)
     ledger.write("end", ctx.id, ctx.attempt)
-
-
-@task(takes_context=True, queue="async", retries=SOON)
-async def afails(ctx: JobContext) -> None:
-    """Write a start and fail, three times in all."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    raise ValueError(f"attempt {ctx.attempt} of a job that always fails")
 
 
 @task(takes_context=True, queue="async", retries=0)
@@ -152,20 +136,6 @@ def _backend() -> int:
 
 
 @task(takes_context=True, queue="async", retries=0)
-async def aatomic(ctx: JobContext, fails: bool) -> None:
-    """Write two rows in one transaction, in one sync function."""
-
-    def write() -> None:
-        with transaction.atomic():
-            Order.objects.create(name="first")
-            if fails:
-                raise ValueError("between the two")
-            Order.objects.create(name="second")
-
-    await sync_to_async(write)()
-
-
-@task(takes_context=True, queue="async", retries=0)
 async def aleaves_transaction(ctx: JobContext, how: str) -> None:
     """Open a transaction in one sync call, and hope for it in the next."""
 
@@ -182,25 +152,6 @@ async def aleaves_transaction(ctx: JobContext, how: str) -> None:
     ledger.write("start", ctx.id)
     await sync_to_async(begin)()
     ledger.write("went on", ctx.id)
-
-
-@task(takes_context=True, queue="async", retries=0)
-async def asets(ctx: JobContext, gate: str) -> str:
-    """Change the session in one sync call, and look at it in the next."""
-
-    def change() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SET statement_timeout = '12345ms'")
-
-    def look() -> str:
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW statement_timeout")
-            return str(cursor.fetchone()[0])
-
-    await sync_to_async(change)()
-    ledger.write("start", ctx.id)
-    await _pass(gate)
-    return await sync_to_async(look)()
 
 
 @task(takes_context=True, queue="async")
@@ -241,39 +192,6 @@ async def aacks(ctx: JobContext, gate: str, how: str) -> None:
     ledger.write("acked", ctx.id)
     await _pass(gate)
     ledger.write("end", ctx.id)
-
-
-@task(takes_context=True, queue="async", ack_policy="first")
-async def aonce(ctx: JobContext, fails: bool) -> None:
-    """At most once."""
-    ledger.write("start", ctx.id)
-    if fails:
-        raise ValueError("too late")
-
-
-@task(takes_context=True, queue="async")
-async def atells(ctx: JobContext) -> dict[str, Any]:
-    """Use everything of the context that awaits."""
-    await ctx.aprogress(1, 2, "half")
-    await ctx.aextend("2m")
-    with contextlib.suppress(Exception):
-        ctx.extend("2m")
-        ledger.write("blocked", ctx.id)
-    return {"id": ctx.id, "attempt": ctx.attempt, "queue": ctx.queue}
-
-
-@task(takes_context=True, queue="async")
-async def atakes_order(ctx: JobContext, order: Order) -> str:
-    """Take a model instance."""
-    return order.name
-
-
-@task(takes_context=True, queue="async")
-async def akills(ctx: JobContext, gate: str) -> None:
-    """Die as by the out-of-memory killer, once the test says so."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    await _pass(gate)
-    os.kill(os.getpid(), 9)
 
 
 @task(takes_context=True, queue="async")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 
 import pytest
 
 from django_pgqueue.worker.queue_plan import (
     CAP_MAX,
-    NAMES_MAX,
     WEIGHT_MAX,
-    QueuePlan,
     read_plan,
 )
 
@@ -63,17 +60,6 @@ def test_the_entry_that_fits_best_decides(text, names):
     assert names == served(plan(text), *every)
     backwards = ",".join(reversed(text.split(",")))
     assert names == served(plan(backwards), *every)
-
-
-def test_a_pattern_holds_for_each_queue_that_it_matches():
-    """Its weight and its cap too, unless another entry fits better."""
-    shops = plan("shop.*=3:4,shop.x=1,*:2")
-
-    assert (3, 4) == (shops.weight("shop.a"), shops.cap("shop.a"))
-    assert (1, None) == (shops.weight("shop.x"), shops.cap("shop.x"))
-    assert (1, 2) == (shops.weight("mail"), shops.cap("mail"))
-    assert ["shop.x"] == shops.named
-    assert [0, 1, 2] == [shops.place(name) for name in ("shop.a", "shop.x", "mail")]
 
 
 @pytest.mark.parametrize(
@@ -147,35 +133,3 @@ def test_an_order_that_the_entries_do_not_go_with_is_refused(text, order, proble
     """And one that there is not."""
     with pytest.raises(ValueError, match=problem):
         plan(text, order)
-
-
-def test_the_largest_numbers_and_the_longest_name_are_taken():
-    """At their limits."""
-    largest = plan(f"{NAME}={WEIGHT_MAX}:{CAP_MAX}")
-
-    assert (WEIGHT_MAX, CAP_MAX) == (largest.weight(NAME), largest.cap(NAME))
-
-
-def test_an_entry_that_is_said_twice_counts_once():
-    """As by --queues a --queues a."""
-    assert ["a", "b"] == plan("a,b,a").named
-
-
-def test_names_that_were_asked_for_fill_bounded_memory():
-    """A stranger may notify with made-up ones."""
-    asked = QueuePlan()
-    for number in range(NAMES_MAX + 10):
-        asked.serves(f"q{number}")
-
-    assert len(asked._names) <= NAMES_MAX
-
-
-def test_a_plan_that_has_answered_goes_to_a_spawned_process():
-    """What it remembers of names stays behind."""
-    plan = read_plan(("mail:3", "report.*"))
-    assert plan.serves("report.daily")
-
-    other = pickle.loads(pickle.dumps(plan))  # noqa: S301  # Our own.
-
-    assert plan == other
-    assert (True, False) == (other.serves("mail"), other.serves("else"))

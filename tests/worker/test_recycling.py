@@ -41,14 +41,6 @@ def test_memory_is_what_the_process_has_in_ram():
     assert there - resident_bytes() >= 60 * MEBIBYTE
 
 
-def test_limits_say_what_they_are():
-    """For the lines that a worker prints when it starts."""
-    limits = Limits(jobs=1_000, age_seconds=3_600, memory_bytes=512 * MEBIBYTE)
-
-    assert "1,000 jobs or 3600 s or 512 MiB of memory" == str(limits)
-    assert (True, False) == (bool(limits), bool(Limits()))
-
-
 def test_one_process_has_its_turn_until_it_dies():
     """However it dies: nobody has to give it back."""
     turn = Turn()

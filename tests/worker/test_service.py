@@ -8,13 +8,11 @@ import threading
 import psycopg
 import pytest
 
-from django_pgqueue.postgres import connect as connect_module
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.worker import service as module
 from django_pgqueue.worker.service import (
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
-    HOLD_SECONDS,
     LOG_INTERVAL_SECONDS,
     Portion,
     Service,
@@ -73,24 +71,6 @@ def test_the_pause_after_failures_doubles_with_jitter_up_to_five_seconds(monkeyp
     assert 5.0 == BACKOFF_SECONDS_MAX
 
 
-def test_the_jitter_is_drawn():
-    """Twenty pauses are not one."""
-    pauses = {backoff_seconds(10) for _ in range(20)}
-
-    assert len(pauses) > 10
-    assert all(0.1 <= pause <= 5 for pause in pauses)
-
-
-def test_a_tick_that_fails_asks_for_a_pause(link, caplog):
-    """Whatever it raises; the next one may succeed."""
-    service = Scripted(link, ZeroDivisionError("x"), KeyError("y"), 7.0)
-
-    assert 0.1 <= service._tick_safely() <= 0.2
-    assert 0.1 <= service._tick_safely() <= 0.4
-    assert 7.0 == service._tick_safely()
-    assert 0 == service._failures
-
-
 def test_an_outage_is_a_line_in_ten_seconds(link, clock, caplog):
     """And one when it is over, with the number of failures."""
     caplog.set_level(logging.INFO, "django_pgqueue.worker")
@@ -113,42 +93,6 @@ def test_an_outage_is_a_line_in_ten_seconds(link, clock, caplog):
     assert "recovered  loop=scripted failures=101" == caplog.messages[-1]
     service._tick_safely()
     assert "failures=1 " in caplog.messages[-1]
-
-
-def test_a_tick_without_work_does_not_end_an_outage(monkeypatch, clock, caplog):
-    """It shows nothing: the loop has recovered once it is connected."""
-    caplog.set_level(logging.INFO, "django_pgqueue.worker")
-    is_away = [True]
-    real = connect_module.connect
-
-    def connect(*args, **options):
-        if is_away:
-            raise psycopg.OperationalError("connection refused")
-        return real(*args, **options)
-
-    monkeypatch.setattr(connect_module, "connect", connect)
-    link = Link("default", name="tests: away")
-    away = psycopg.OperationalError("connection refused")
-    service = Scripted(link, away, *[1.0] * 5, 2.0)
-
-    for _ in range(6):
-        service._tick_safely()
-        clock.now += 1
-
-    assert [
-        "failed     loop=scripted failures=1 error=OperationalError: connection refused"
-    ] == caplog.messages
-    is_away.clear()
-    assert 2.0 == service._tick_safely()
-    assert "recovered  loop=scripted failures=6" == caplog.messages[-1]
-    link.drop()
-
-
-def test_an_error_of_ours_is_logged_with_its_traceback(closed_link, caplog):
-    """It is a bug, and the database's absence is none."""
-    Scripted(closed_link, ZeroDivisionError("x"))._tick_safely()
-
-    assert ZeroDivisionError is caplog.records[0].exc_info[0]
 
 
 def server_error(sqlstate):
@@ -175,38 +119,6 @@ def test_a_connection_is_replaced_when_it_is_of_no_use(link, error, expected):
     assert link.connection
 
     assert expected is is_broken(link, error)
-
-
-def test_a_connection_in_a_transaction_is_of_no_use(link):
-    """Between two ticks nobody would end it, and all that follows would be refused."""
-    link.connection.execute("BEGIN")
-
-    assert is_broken(link, server_error("57014"))
-
-
-def test_a_loop_gets_out_of_an_aborted_transaction(link):
-    """By another connection: what is refused in there is refused for ever."""
-
-    class Cancelled(Service):
-        name = "cancelled"
-        is_first = True
-
-        def tick(self):
-            if self.is_first:
-                self.is_first = False
-                self.link.connection.execute("BEGIN; SELECT 1 / 0")
-            self.link.connection.execute("SELECT 1")
-            return 7.0
-
-    service = Cancelled(link)
-
-    assert service._tick_safely() < 1
-    assert 7.0 == service._tick_safely()
-
-
-def test_a_link_that_is_closed_is_broken(closed_link):
-    """Whatever was said about it."""
-    assert is_broken(closed_link, server_error("23505"))
 
 
 def test_a_failed_tick_drops_a_broken_connection_and_keeps_a_good_one(link):
@@ -266,35 +178,6 @@ def test_a_loop_that_hangs_is_told_apart(closed_link):
     assert service.join(10)
 
 
-def test_code_of_others_does_not_count_as_the_round(closed_link, clock):
-    """Not while it runs; and what follows it is a round of its own."""
-    seen = []
-
-    class Calling(Service):
-        name = "calling"
-
-        def tick(self):
-            clock.now += 3
-            seen.append(self.busy_seconds())
-            with self.not_busy():
-                clock.now += 50
-                seen.append(self.busy_seconds())
-            clock.now += 2
-            seen.append(self.busy_seconds())
-            self.stop()
-            return 0.0
-
-    Calling(closed_link)._run()
-
-    assert [3, 0, 2] == seen
-
-
-def test_a_service_has_a_tick_of_its_own(closed_link):
-    """The base has none."""
-    with pytest.raises(NotImplementedError, match=r"Service has no tick\(\)"):
-        Service(closed_link).tick()
-
-
 def test_a_portion_is_halved_by_each_cancel_down_to_one(clock):
     """From what was asked for, where that was less."""
     portion = Portion(2_000)
@@ -306,15 +189,3 @@ def test_a_portion_is_halved_by_each_cancel_down_to_one(clock):
         seen.append(portion.rows)
 
     assert [50, 25, 12, 6, 3, 1, 1, 1] == seen
-
-
-def test_a_portion_grows_again_after_a_while(clock):
-    """Twice as many at a time, up to what it was."""
-    portion = Portion(10)
-    portion.shrink(5)
-    seen = []
-    for _ in range(5):
-        seen.append(portion.rows)
-        clock.now += HOLD_SECONDS
-
-    assert [2, 4, 8, 10, 10] == seen

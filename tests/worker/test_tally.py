@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -15,7 +14,6 @@ from django_pgqueue.worker import tally as tallies
 from django_pgqueue.worker.tally import (
     OTHERS,
     SERIES_MAX,
-    TEXT_BYTES_MAX,
     UNKNOWN,
     Tally,
     TallyBoard,
@@ -56,14 +54,6 @@ def test_an_attempt_counts_by_queue_task_and_end():
     assert pytest.approx(0.7) == series.seconds_waited
 
 
-def test_a_job_that_seems_to_be_claimed_before_it_was_due_has_not_waited():
-    """A clock of the database that is put back takes nothing from a sum."""
-    tally = Tally()
-    tally.note(job(waited=-5), "succeeded", 1.0, is_known=True)
-
-    assert 0.0 == tally.series["mail", "shop.send"].seconds_waited
-
-
 def test_names_of_tasks_that_nobody_declared_are_one():
     """Whoever may insert rows makes up any number of them."""
     tally = Tally()
@@ -82,25 +72,6 @@ def test_beyond_so_many_series_all_are_counted_as_one():
 
     assert SERIES_MAX == len(tally.series)
     assert {"succeeded": 51} == tally.series[OTHERS, OTHERS].ends
-
-
-def test_the_largest_counts_fit_their_place():
-    """With names as long as they can be, of characters as long as they can be."""
-    tally = Tally()
-    for number in range(SERIES_MAX):
-        name = f"{number:03}" + "\U0001d431" * 252
-        tally.note(job(name, queue="q" * 63), "succeeded", 1.0, is_known=True)
-    for series in tally.series.values():
-        series.ends = Counter(dict.fromkeys([f"{n}" * 10 for n in range(9)], 10**12))
-        series.runs = series.waits = [10**12] * 11
-        series.seconds_run = series.seconds_waited = 1e15 / 3
-    text = tally.encode(claimed=10**15, messages={"consumed": 10**15})
-    board = TallyBoard(1)
-    board.write(0, text)
-
-    assert text == board.read(0)
-    with pytest.raises(ValueError, match=f"the limit is {TEXT_BYTES_MAX:,}"):
-        board.write(0, b"x" * (TEXT_BYTES_MAX + 1))
 
 
 def test_who_takes_a_place_goes_on_from_its_counts():
@@ -139,13 +110,3 @@ def test_a_process_that_dies_as_it_writes_spoils_nothing():
 
     assert -signal.SIGKILL == process.exitcode
     assert b"before" == board.read(0)
-
-
-def test_a_half_that_is_not_whole_is_not_read():
-    """As a slow reader meets it, when the writer has come round to it again."""
-    board = TallyBoard(1)
-    board.write(0, b"before")
-    half = board._memory[0][0]
-    board._memory[0][1 + half * board.half_bytes + tallies.HEAD.size] = 0
-
-    assert b"" == board.read(0)

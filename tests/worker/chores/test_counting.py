@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -14,9 +12,8 @@ import pytest
 from django_pgqueue.models import TaskSpan
 from django_pgqueue.queues import task_spans
 from django_pgqueue.queues.task_spans import COUNTS
-from django_pgqueue.worker.chores import counting as module
 from django_pgqueue.worker.chores.counting import Counting
-from django_pgqueue.worker.tally import Tally, TallyBoard, TallyPlace
+from django_pgqueue.worker.tally import Tally
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -78,21 +75,6 @@ def test_what_was_added_is_not_added_again(link):
     assert {"shop.send": three, "shop.pack": one} == spans()
 
 
-def test_who_takes_a_place_adds_its_own_alone(link):
-    """What the one before has counted is in the numbers of the place still."""
-    board = TallyBoard(1)
-    first = TallyPlace(board, 0)
-    note(first.tally, "succeeded", times=5)
-    first.show(claimed=5, messages={})
-
-    second = TallyPlace(board, 0)
-    counting = Counting(second.tally)
-    note(second.tally, "succeeded", times=2)
-    counting.add(link)
-
-    assert {"shop.send": counts(succeeded=2, ran=2)} == spans()
-
-
 def test_what_cannot_be_added_is_added_later(link, monkeypatch, caplog):
     """It is told once, and the connection is kept."""
     tally = Tally()
@@ -113,51 +95,3 @@ def test_what_cannot_be_added_is_added_later(link, monkeypatch, caplog):
     counting.add(link)
 
     assert {"shop.send": counts(succeeded=2, ran=2)} == spans()
-
-
-@pytest.mark.parametrize("tasks, seconds", [(1, 1.0), (20, 2.0), (60, 5.0)])
-def test_it_is_added_every_second_or_few(link, monkeypatch, tasks, seconds):
-    """However often it is asked to; less often where there is much to add."""
-    now = 1_000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    tally = Tally()
-    counting = Counting(tally)
-
-    def added():
-        for number in range(tasks):
-            note(tally, "succeeded", task=f"shop.{number}")
-        counting.add_if_due(link)
-        return {each["succeeded"] for each in spans().values()}
-
-    assert set() == added()
-    now += 1.0
-    assert {2} == added()
-    now += seconds - 0.01
-    assert {2} == added()
-    now += 0.02
-    assert {4} == added()
-
-
-def test_two_threads_add_nothing_twice(link, monkeypatch):
-    """The heartbeat may be at it when its process stops."""
-    tally = Tally()
-    counting = Counting(tally)
-    note(tally, "succeeded", times=5)
-    begun, may_end, add = threading.Event(), threading.Event(), task_spans.add
-
-    def held(link, new):
-        begun.set()
-        assert may_end.wait(20)
-        add(link, new)
-
-    monkeypatch.setattr(task_spans, "add", held)
-    monkeypatch.setattr(module, "WAIT_SECONDS_MAX", 20)
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(counting.add, link)
-        assert begun.wait(20)
-        second = threads.submit(counting.add, link)
-        may_end.set()
-        first.result()
-        second.result()
-
-    assert {"shop.send": counts(succeeded=5, ran=5)} == spans()

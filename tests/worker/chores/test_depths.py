@@ -25,12 +25,6 @@ def test_a_queue_with_a_limit_is_counted(link):
     assert first < Queue.objects.get().depth_at
 
 
-def test_without_limits_there_is_no_chore():
-    """No statement, and nothing to wake for."""
-    assert [] == chores(parse({"QUEUES": {"mail": {"priority": 1}}}))
-    assert [] == chores(parse({}))
-
-
 def test_a_count_goes_along_the_index_though_the_link_is_shared(link):
     """For its own transaction only: other chores are planned as ever."""
     (chore,) = chores(parse({"QUEUES": {"mail": {"depth_max": 2}}}))

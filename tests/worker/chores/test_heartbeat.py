@@ -7,14 +7,11 @@ import time
 from datetime import timedelta
 from types import SimpleNamespace
 
-import psycopg
 import pytest
 from django.db.models.functions import Now
 
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.postgres.wake import listen
 from django_pgqueue.queues import workers
-from django_pgqueue.topics import consume
 from django_pgqueue.worker.chores import heartbeat as module
 from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.heartbeat import (
@@ -28,7 +25,7 @@ from django_pgqueue.worker.lease import renewal
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.tally import Tally
-from tests.harness.factories import make_group, make_job, make_jobs, make_topic
+from tests.harness.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
 
 LEASE_SECONDS = 60.0
@@ -115,17 +112,6 @@ def lease_end(job):
 # Leases ------------------------------------------------------------------------------
 
 
-def test_a_young_lease_is_left_alone(heartbeat, claim_all, clock):
-    """Most jobs are done long before a third of it."""
-    make_job()
-    (job,) = claim_all()
-    before = lease_end(job)
-    clock.now += LEASE_SECONDS / 3 - 2
-
-    assert 1.0 == heartbeat.tick()
-    assert before == lease_end(job)
-
-
 def test_a_lease_is_renewed_after_a_third_of_its_length(
     heartbeat, claim_all, clock, leases
 ):
@@ -142,44 +128,6 @@ def test_a_lease_is_renewed_after_a_third_of_its_length(
         (held.renewed_at, held.valid_until) for held in leases.all()
     }
     assert {1} == {job.deliveries for job in Job.objects.all()}
-
-
-def test_more_leases_than_one_statement_takes_are_renewed_at_once(
-    heartbeat, claim_all, clock, leases, monkeypatch
-):
-    """Thousands of coroutines may have old ones; the next tick could be too late."""
-    monkeypatch.setattr(renewal, "RENEW_ROWS_MAX", 2)
-    make_jobs(5)
-    jobs = claim_all()
-    clock.now += LEASE_SECONDS / 3
-
-    heartbeat.tick()
-
-    assert {clock.now} == {leases.get(job).renewed_at for job in jobs}
-
-
-def test_a_renewed_lease_is_young_again(heartbeat, claim_all, clock):
-    """The next renewal is a third of a lease later."""
-    make_job()
-    (job,) = claim_all()
-    clock.now += LEASE_SECONDS / 3
-    heartbeat.tick()
-    renewed = lease_end(job)
-
-    clock.now += LEASE_SECONDS / 3 - 1
-    heartbeat.tick()
-    assert renewed == lease_end(job)
-    clock.now += 1
-    heartbeat.tick()
-    assert renewed < lease_end(job)
-
-
-def test_a_short_lease_is_looked_after_more_often(link, clock, leases):
-    """A sixth of it, and at least once a second."""
-    leases.lease_seconds = 1.2
-    heartbeat = make_heartbeat(link, leases)
-
-    assert pytest.approx(0.2) == heartbeat.tick()
 
 
 def test_a_locked_row_is_asked_for_again_and_not_waited_for(
@@ -221,24 +169,6 @@ def test_a_row_that_is_locked_when_its_lease_runs_out_is_not_lost(
     assert [] == caplog.messages
 
 
-def test_a_lease_whose_outcome_is_being_written_is_not_lost(
-    heartbeat, claim_all, clock, leases, caplog
-):
-    """After an outage the row is gone before the settler has its answer."""
-    make_job()
-    (job,) = claim_all()
-    clock.now += 2 * LEASE_SECONDS
-    Job.objects.all().delete()
-
-    assert ASK_AGAIN_SECONDS == heartbeat.tick()
-    assert not leases.get(job).is_lost
-    leases.drop(job)
-    clock.now += ASK_AGAIN_SECONDS
-
-    assert 1.0 == heartbeat.tick()
-    assert [] == caplog.messages
-
-
 def test_a_lease_that_was_taken_over_is_lost_when_it_has_run_out_here_too(
     heartbeat, claim_all, clock, leases, caplog
 ):
@@ -261,26 +191,6 @@ def test_a_lease_that_was_taken_over_is_lost_when_it_has_run_out_here_too(
     assert "other" == Job.objects.get().leased_by
 
 
-def test_a_job_that_is_settled_meanwhile_is_not_lost(
-    heartbeat, claim_all, clock, leases, monkeypatch, caplog
-):
-    """Between the list of what is old and the answer."""
-    make_job()
-    (job,) = claim_all()
-    clock.now += 2 * LEASE_SECONDS
-    real = renewal.lease.renew
-
-    def renew(*args, **options):
-        Job.objects.all().delete()
-        leases.drop(job)
-        return real(*args, **options)
-
-    monkeypatch.setattr(renewal.lease, "renew", renew)
-
-    assert 1.0 == heartbeat.tick()
-    assert [] == caplog.messages
-
-
 # The row and the election ------------------------------------------------------------
 
 
@@ -296,33 +206,6 @@ def test_a_worker_says_every_ten_seconds_that_it_lives(heartbeat, clock):
     heartbeat.tick()
 
     assert before < Worker.objects.get().heartbeat_at
-
-
-def test_a_worker_says_every_hour_which_groups_its_code_has(
-    heartbeat, clock, monkeypatch
-):
-    """So that one whose worker runs for weeks is not taken for one without code."""
-    here = SimpleNamespace(topic="orders", group="stats")
-    monkeypatch.setattr(consume, "_declared", {("orders", "stats"): here})
-    group = make_group(make_topic(), last_declared_at=timedelta(days=-8))
-    clock.now += 3_590.0
-    heartbeat.tick()
-    group.refresh_from_db()
-    before = group.last_declared_at
-    # A little more: the sum of floats may fall short of an hour.
-    clock.now += 10.1
-    heartbeat.tick()
-    group.refresh_from_db()
-    assert group.last_declared_at - before > timedelta(days=7)
-
-
-def test_a_worker_whose_row_was_purged_registers_again(heartbeat, clock):
-    """As after an hour without the database."""
-    Worker.objects.all().delete()
-
-    heartbeat.tick()
-
-    assert [WORKER] == list(Worker.objects.values_list("name", flat=True))
 
 
 def test_one_worker_leads_until_its_term_is_over(link, leases, clock, new_cursor):
@@ -357,34 +240,6 @@ def listener(new_cursor):
     listener._listening_on = object()
     yield listener
     link.drop()
-
-
-def test_it_sends_the_listeners_token_on_its_own_connection(
-    link, leases, listener, cursor
-):
-    """So the way through the server is proved."""
-    listen(cursor, [listener.own_channel])
-    heartbeat = make_heartbeat(link, leases, listener=listener)
-
-    heartbeat.tick()
-
-    (heard,) = cursor.connection.notifies(timeout=10, stop_after=1)
-    assert listener._token == heard.payload
-
-
-def test_a_token_that_cannot_be_sent_is_taken_back(link, leases, listener, monkeypatch):
-    """The listener is not deaf for that."""
-
-    def prove(*args, **options):
-        raise psycopg.OperationalError("gone")
-
-    monkeypatch.setattr(module.wake, "prove", prove)
-    heartbeat = make_heartbeat(link, leases, listener=listener)
-
-    with pytest.raises(psycopg.OperationalError):
-        heartbeat.tick()
-
-    assert listener._token is None
 
 
 # Cancels -----------------------------------------------------------------------------
@@ -426,33 +281,3 @@ def test_a_hint_makes_it_look_at_once_and_a_flood_of_them_now_and_then(
     heartbeat.tick()
 
     assert leases.get(job).is_cancelled
-
-
-def test_a_job_that_somebody_else_has_is_not_told(heartbeat, claim_all, leases, clock):
-    """The request is the other one's to hear."""
-    make_job()
-    (job,) = claim_all()
-    Job.objects.update(deliveries=2, leased_by="somebody", cancel_requested_at=Now())
-    clock.now += 1.0
-
-    heartbeat.tick()
-
-    assert not leases.get(job).is_cancelled
-
-
-def test_an_extended_lease_is_left_alone_until_it_is_short(
-    heartbeat, claim_all, leases, clock
-):
-    """It lasts longer than a renewal would make it."""
-    make_job()
-    (job,) = claim_all()
-    held = leases.get(job)
-    held.valid_until = clock.now + 600
-    clock.now += LEASE_SECONDS
-    heartbeat.tick()
-    assert held.renewed_at < clock.now
-
-    clock.now += 600 - LEASE_SECONDS - LEASE_SECONDS / 2
-    heartbeat.tick()
-    assert clock.now == held.renewed_at
-    assert held.valid_until >= clock.now + LEASE_SECONDS

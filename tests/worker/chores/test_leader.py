@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -40,21 +39,6 @@ def test_who_does_not_lead_does_no_chores(link, clock):
     assert not link.is_open
 
 
-def test_who_leads_no_more_closes_what_chores_opened(link, clock):
-    """In the loop's own thread, whose connections they are."""
-    left = []
-    leader = Leader(
-        link, [chore([], "a", 10)], leave=lambda: left.append(threading.get_ident())
-    )
-    leader.set_leading(True)
-    leader.tick()
-    assert [] == left
-
-    leader.set_leading(False)
-    leader.tick()
-    assert [threading.get_ident()] == left
-
-
 def test_a_chore_that_is_hurried_while_it_runs_runs_again(link, clock):
     """What came meanwhile may be what it did not see."""
     log = []
@@ -88,26 +72,6 @@ def test_each_chore_runs_when_it_asked_to(link, clock):
     assert [10, 10, 10, 5, 10] == pauses
 
 
-def test_a_chore_that_asks_for_an_hour_leaves_a_minute(link, clock):
-    """So that the loop notices that it leads no more."""
-    leader = Leader(link, [chore([], "a", 3_600)])
-    leader.set_leading(True)
-
-    assert CHORES_INTERVAL_SECONDS == leader.tick()
-
-
-def test_who_becomes_the_leader_starts_at_once(link, clock):
-    """It is woken then, and not at each heartbeat."""
-    leader = Leader(link, [])
-    leader.set_leading(False)
-    assert not leader.wake.is_set()
-    leader.set_leading(True)
-    assert leader.wake.is_set()
-    leader.wake.clear()
-    leader.set_leading(True)
-    assert not leader.wake.is_set()
-
-
 def test_who_leads_no_more_stops(link, clock):
     """And starts again where it was when it leads again."""
     log = []
@@ -122,23 +86,6 @@ def test_who_leads_no_more_stops(link, clock):
     leader.set_leading(True)
     leader.tick()
     assert ["a", "a"] == log
-
-
-def test_a_stop_does_not_wait_for_all_chores(link, clock):
-    """The one that runs is the last."""
-    log = []
-
-    def stops(link):
-        leader.stop()
-        log.append("first")
-        return 10
-
-    leader = Leader(link, [stops, chore(log, "second", 10)])
-    leader.set_leading(True)
-
-    leader.tick()
-
-    assert ["first"] == log
 
 
 def test_a_chore_that_fails_does_not_keep_the_others_from_running(link, clock):

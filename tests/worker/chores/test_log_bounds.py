@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import signals
-from django_pgqueue.log import overview, sizes
+from django_pgqueue.log import overview
 from django_pgqueue.log.days import LOG, close_days
-from django_pgqueue.models import LogDay, Message, Position, Topic
+from django_pgqueue.models import LogDay, Message, Position
 from django_pgqueue.worker.chores.log_retention import (
     PAUSE_SECONDS,
     STEP_PAUSE_SECONDS_MAX,
@@ -91,27 +91,6 @@ def test_a_bound_of_the_log_takes_the_oldest_day_of_all_topics(link, cursor, log
     LogDay.objects.filter(day=olds[2]).delete()
     assert PAUSE_SECONDS == run_round(link, bytes_max=1)
     assert olds[2:] == [day for day in LOG.attached(cursor) if day in olds]
-
-
-def test_a_closed_day_is_measured_once(link, cursor, log_days, monkeypatch):
-    """Days that are not over are looked at again, each hour."""
-    old = log_days(3)
-    fill_day(cursor, make_topic(), old, n=10, size=1)
-    close_days(cursor)
-    asked = []
-    measure = sizes.measure
-
-    def note(cursor, day):
-        asked.append(day.day)
-        return measure(cursor, day)
-
-    monkeypatch.setattr(sizes, "measure", note)
-    run_round(link)
-    run_round(link)
-
-    assert 1 == asked.count(old)
-    assert 2 == asked.count(log_days(0))
-    assert Topic.objects.get().log_bytes > 10 * 32
 
 
 WEEK = timedelta(days=7)

@@ -15,10 +15,9 @@ from django_pgqueue.log import retain
 from django_pgqueue.log.days import LOG, close_days
 from django_pgqueue.log.publish import publish
 from django_pgqueue.log.retain import hold_topic
-from django_pgqueue.models import Job, LogDay, Message, Position, Topic
+from django_pgqueue.models import Job, LogDay, Message, Position
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.day_tables import PENDING
-from django_pgqueue.worker.chores import log_retention
 from django_pgqueue.worker.chores.log_retention import (
     HELD_PAUSE_SECONDS,
     PAUSE_SECONDS,
@@ -114,58 +113,6 @@ def test_a_round_removes_what_is_old_and_keeps_the_rest(
     ] == caplog.messages
 
 
-def test_a_group_that_has_read_it_all_is_left_alone(link, cursor, nine, lost):
-    """Its lease and its fence too."""
-    topic = make_topic()
-    message = make_message(topic, 9)
-    make_position(make_group(topic), position=message.pk, fence=5, leased_by="reader")
-    close_days(cursor)
-
-    run_round(link)
-
-    position = Position.objects.get()
-    assert (None, 5, "reader") == (
-        position.halted_for,
-        position.fence,
-        position.leased_by,
-    )
-    assert [] == lost
-    assert not Message.objects.exists()
-
-
-def test_days_without_messages_go_also_where_all_is_kept_for_ever(
-    link, cursor, nine, log_days
-):
-    """A day is a table, whether anybody publishes or not."""
-    eight = log_days(8)
-    make_message(make_topic(), 8)
-    close_days(cursor)
-
-    assert PAUSE_SECONDS == run_round(link, LogRetention(None))
-
-    assert (False, True) == (
-        nine in LOG.attached(cursor),
-        eight in LOG.attached(cursor),
-    )
-
-
-def test_what_is_held_up_is_tried_again_in_a_minute(
-    link, cursor, other_cursor, nine, monkeypatch
-):
-    """A job that refers to what goes and that somebody has locked, as an example."""
-    monkeypatch.setattr(log_retention, "PASSES_MAX", 2)
-    message = make_message(make_topic(), 9)
-    make_job(args=refer(message), message_id=message.pk)
-    close_days(cursor)
-
-    with other_cursor.connection.transaction():
-        other_cursor.execute("SELECT FROM pgqueue_job FOR UPDATE")
-        assert HELD_PAUSE_SECONDS == run_round(link)
-        assert Message.objects.exists()
-    assert PAUSE_SECONDS == run_round(link)
-    assert not Message.objects.exists()
-
-
 def test_a_job_that_dies_while_jobs_are_looked_through_gets_its_message(
     link, cursor, nine
 ):
@@ -186,20 +133,6 @@ def test_a_job_that_dies_while_jobs_are_looked_through_gets_its_message(
     assert not Message.objects.exists()
     dead.refresh_from_db()
     assert {"a": 1} == dead.args[0]["value"]["payload"]
-
-
-def test_a_round_that_was_left_begins_anew(link, cursor, nine, monkeypatch):
-    """Another worker led for a while, and what was due then may be wrong by now."""
-    topic = make_topic()
-    make_message(topic, 9)
-    close_days(cursor)
-    chore = LogRetention(WEEK)
-    assert chore(link) <= STEP_PAUSE_SECONDS_MAX
-    Topic.objects.update(retain=timedelta(days=60))
-    monkeypatch.setattr(log_retention, "ROUND_SECONDS_MAX", -1.0)
-
-    assert PAUSE_SECONDS == chore(link)
-    assert Message.objects.exists()
 
 
 # Crashes -----------------------------------------------------------------------------

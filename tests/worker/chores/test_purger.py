@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.utils import timezone
 
 from django_pgqueue.conf import parse
 from django_pgqueue.models import (
     ArchivedJob,
-    BulkAct,
     DeadLetter,
     Export,
     MailFile,
@@ -23,7 +21,6 @@ from django_pgqueue.queues import purge
 from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.worker.chores.purger import (
     BATCH_PAUSE_SECONDS_MIN,
-    PARTITIONS_PAUSE_SECONDS,
     PAUSE_SECONDS,
     Batches,
     chores,
@@ -53,17 +50,6 @@ def days(cursor):
     yield days
     for day in days() - before:
         cursor.execute(f"DROP TABLE {partition_name(day)}")
-
-
-def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
-    """Nothing is purged of what is young enough."""
-    make_archived_job(result=1)
-    make_dead_letter(finished_at=-89 * DAY)
-
-    assert {PAUSE_SECONDS, PARTITIONS_PAUSE_SECONDS} == set(run_all(link, {}))
-
-    assert (1, 1) == (ArchivedJob.objects.count(), DeadLetter.objects.count())
-    assert 1 == ArchivedJob.objects.get().result
 
 
 def test_days_are_made_two_weeks_ahead(link, days, cursor, caplog):
@@ -96,18 +82,6 @@ def test_days_past_the_retention_are_dropped_whole(link, days, cursor, caplog):
     assert {today - 7 * DAY, today - 5 * DAY} <= days()
     assert today - 8 * DAY not in days()
     assert f"dropped    archive partition day={today - 8 * DAY}" in caplog.messages
-
-
-def test_what_is_kept_for_ever_has_no_chore(link, days):
-    """Not even a look."""
-    make_dead_letter(finished_at=-1_000 * DAY)
-    make_ended_workflow(1_000 * DAY)
-
-    settings = {"RETENTION": {"archive": None, "dead_letters": None}}
-    run_all(link, settings)
-
-    assert (1, 1) == (DeadLetter.objects.count(), Workflow.objects.count())
-    assert len(chores(parse({}))) - 3 == len(chores(parse(settings)))
 
 
 def make_ended_workflow(ago):
@@ -168,26 +142,6 @@ def test_dead_letters_go_in_batches_with_pauses(link, days, monkeypatch, caplog)
 
     assert [young] == list(DeadLetter.objects.all())
     assert ["purged     dead letters=3"] == caplog.messages
-
-
-def test_what_was_locked_is_purged_by_the_next_round(link, days, monkeypatch, cursor):
-    """A round goes on from batch to batch; the next one begins with the oldest."""
-    monkeypatch.setattr(purge, "PURGE_ROWS_MAX", 2)
-    letters = [make_dead_letter(finished_at=-n * DAY) for n in (96, 95, 94, 93, 92)]
-    chore = batches({}, "dead letters")
-
-    with cursor.connection.transaction():
-        cursor.execute(
-            "SELECT FROM pgqueue_dead_letter WHERE id = %s FOR UPDATE", [letters[0].pk]
-        )
-        chore(link)
-    chore(link)
-    assert [letters[0]] == list(DeadLetter.objects.all())
-    assert PAUSE_SECONDS == chore(link)
-    assert [letters[0]] == list(DeadLetter.objects.all())
-
-    chore(link)
-    assert not DeadLetter.objects.exists()
 
 
 def test_old_results_are_dropped_and_their_jobs_stay(link, days):
@@ -360,32 +314,3 @@ def test_another_row_of_the_same_number_keeps_its_day(link, days, cursor):
     run_all(link, EXPORTING)
 
     assert day in days()
-
-
-def test_a_dropped_result_keeps_nothing(link, days, cursor):
-    """Results go before their rows do."""
-    day = datetime.now(UTC).date() - 9 * DAY
-    add_day(cursor, day)
-    cursor.execute("UPDATE pgqueue_archived_job SET result = '1'")
-    note_export(cursor, day)
-    cursor.execute("UPDATE pgqueue_archived_job SET result = NULL")
-
-    run_all(link, EXPORTING)
-
-    assert day not in days()
-
-
-def test_bulk_acts_are_kept_for_a_month_after_their_end(link):
-    """And for as long as they have not ended."""
-    for days, state in ((31, "done"), (29, "stopped"), (None, "waiting")):
-        BulkAct.objects.create(
-            verb="redrive",
-            counted=1,
-            top=1,
-            state=state,
-            ended_at=None if days is None else timezone.now() - days * DAY,
-        )
-
-    run_all(link, {})
-
-    assert {"stopped", "waiting"} == {*BulkAct.objects.values_list("state", flat=True)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-import psycopg
 import pytest
 
 from django_pgqueue.conf import parse
@@ -13,13 +12,11 @@ from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.settle import Ended, dead_letter
-from django_pgqueue.worker.chores import reprocess
 from django_pgqueue.worker.chores.reprocess import (
-    NEXT_SECONDS,
     REST_SECONDS,
     chores,
 )
-from tests.harness.factories import LEASE, make_dead_letter, make_job
+from tests.harness.factories import LEASE, make_dead_letter
 from tests.harness.notices import heard_until_now
 
 HOUR = timedelta(hours=1)
@@ -39,11 +36,6 @@ def log(caplog):
     """A function that returns the lines of the chore until now."""
     with caplog.at_level(logging.INFO, logger="django_pgqueue.worker"):
         yield lambda: caplog.messages
-
-
-def test_without_rules_there_is_no_chore():
-    """No statement, and nothing to wake for."""
-    assert [] == chores(parse({}))
 
 
 def test_letters_go_back_and_their_queues_are_woken(link, other_cursor, log):
@@ -86,58 +78,6 @@ def test_no_more_go_back_in_a_time_than_the_rate_says(link):
     assert 4 == Job.objects.count()
     assert REST_SECONDS == chore(link)
     assert 5 == Job.objects.count()
-
-
-def test_a_rate_below_one_a_minute_is_kept(link):
-    """One goes, and the next one in its time."""
-    letter()
-    letter()
-
-    assert 3_600.0 == rule(rate="1/h")(link)
-    assert 1 == Job.objects.count()
-
-
-def test_more_that_are_not_meant_are_read_soon(link, monkeypatch):
-    """A look ends somewhere, and the next one goes on there."""
-    monkeypatch.setattr(reprocess.reprocess, "LOOK_ROWS_MAX", 2)
-    letter(reason="rejected")
-    letter(reason="rejected")
-    letter()
-    chore = rule()
-
-    assert NEXT_SECONDS == chore(link)
-    assert 0 == Job.objects.count()
-    assert REST_SECONDS == chore(link)
-    assert 1 == Job.objects.count()
-
-
-def test_what_could_not_go_back_is_tried_again_in_an_hour(link, monkeypatch):
-    """Such as one whose key a live job has; what comes meanwhile goes as ever."""
-    letter(dedup_key="k")
-    monkeypatch.setattr(reprocess, "ANEW_SECONDS", 0.0)
-    chore = rule()
-    job = make_job(dedup_key="k")
-    assert REST_SECONDS == chore(link)
-    assert 1 == DeadLetter.objects.count()
-    job.delete()
-
-    assert REST_SECONDS == chore(link)
-    assert 0 == DeadLetter.objects.count()
-
-
-def test_what_the_database_was_lost_over_is_looked_at_again(link, other_cursor):
-    """By the next look, and not in an hour."""
-    letter()
-    chore = rule()
-    with link.cursor() as cursor:
-        cursor.execute("SET lock_timeout = '10ms'")
-    with other_cursor.connection.transaction():
-        other_cursor.execute("LOCK TABLE pgqueue_job IN EXCLUSIVE MODE")
-        with pytest.raises(psycopg.OperationalError, match="lock timeout"):
-            chore(link)
-
-    assert REST_SECONDS == chore(link)
-    assert 1 == Job.objects.count()
 
 
 def test_one_that_its_queue_refuses_keeps_no_other_one(link, log):

@@ -19,27 +19,20 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
 from django_pgqueue.worker.claim import floors, poller, rations, strays
 from django_pgqueue.worker.claim.capacity import (
-    MEMORY_JOBS,
-    QUEUES_MAX,
     Capacity,
     QueueMix,
 )
 from django_pgqueue.worker.claim.claimer import (
-    EXTRA_SECONDS,
     UNFLUSHED_JOBS_MAX,
     Claimer,
 )
-from django_pgqueue.worker.claim.floors import EXPECTED_MAX
 from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.poller import (
     CAP_SECONDS_MAX,
     EMPTY_WAKE_SECONDS_MAX,
-    EMPTY_WAKES_FREE,
     HELD_SECONDS_MAX,
     RECHECK_SECONDS,
-    SHARE_SECONDS,
     SLICE_QUEUES,
-    SLICES_SECONDS,
 )
 from django_pgqueue.worker.claim.rations import DEAR_LOOKS, DEAR_SECONDS, RATION
 from django_pgqueue.worker.claim.strays import Strays
@@ -52,9 +45,6 @@ from tests.worker.conftest import WORKER
 
 DAY = timedelta(days=1)
 POLL = 5.0
-
-# From one re-check to the next.
-RECHECK_PAUSES = [0.015, 0.06, 0.25]
 
 
 def moments_ahead(delta):
@@ -201,17 +191,6 @@ def test_the_first_look_is_at_all_queues(rig, leases):
     assert 2 == len(leases) == Job.objects.running().count()
 
 
-def test_without_capacity_nothing_is_asked(rig):
-    """The executor says when there is some."""
-    make_job()
-    rig.capacity = 0
-
-    assert (POLL, []) == rig.tick()
-    assert not rig.claimer.link.is_open
-    rig.capacity = 1
-    assert 1 == rig.tick()[1][0].found
-
-
 def test_a_wake_is_followed_although_enough_waits_to_start(rig):
     """What it announces may have to go first: a few are claimed beyond the capacity."""
     rig.tick()
@@ -223,34 +202,6 @@ def test_a_wake_is_followed_although_enough_waits_to_start(rig):
     rig.tick()
 
     assert 3 == len(rig.put)
-
-
-def test_wakes_are_followed_so_at_most_once_in_ten_milliseconds(rig):
-    """A stream of them costs a hundred small claims a second."""
-    rig.tick()
-    make_jobs(5)
-    rig.capacity, rig.extra_capacity = 0, 1
-    for at, claimed in [(0, 1), (0.004, 1), (0.0099, 1), (0.0101, 2), (0.011, 2)]:
-        rig.now = 2_000.0 + at
-        rig.wakes.flag("default")
-        pause, _ = rig.tick()
-        assert claimed == len(rig.put), at
-
-    assert 0 < pause < EXTRA_SECONDS == 0.01
-
-
-def test_a_wake_waits_while_nothing_flows(rig):
-    """Long jobs fill the threads: the flag is kept for when there is capacity."""
-    rig.tick()
-    make_jobs(1)
-    rig.capacity = rig.extra_capacity = 0
-    rig.wakes.flag("default")
-    assert (POLL, []) == rig.tick()
-
-    rig.capacity, rig.now = 1, rig.now + 0.02
-    rig.tick()
-
-    assert 1 == len(rig.put)
 
 
 @pytest.fixture
@@ -305,42 +256,6 @@ def test_what_cannot_be_made_safe_is_handed_back_and_not_started(late_rig):
     assert UNFLUSHED_JOBS_MAX + 1 == len(rig.handed_back)
 
 
-def test_a_look_that_claims_nothing_flushes_nothing(late_rig):
-    """An idle worker writes nothing."""
-    rig, deeds = late_rig
-
-    rig.run_dry()
-    rig.wakes.flag("default")
-    rig.tick()
-
-    assert {"put"} == set(deeds)
-
-
-def test_leases_are_on_disk_before_the_next_look_though_there_is_no_pause(late_rig):
-    """Bands that have more, or a round over many queues, keep none waiting for it."""
-    rig, deeds = late_rig
-    make_jobs(100)
-    rig.capacity = 2
-
-    pauses = [rig.tick()[0] for _ in range(3)]
-
-    assert [0, 0, 0] == pauses
-    assert ["put", "flush"] * 3 == deeds
-
-
-def test_looks_of_one_round_start_no_more_than_a_few_unflushed(late_rig):
-    """What one brings for threads counts with what the other brings for coroutines."""
-    rig, deeds = late_rig
-    rig.async_tasks.add("call")
-    rig.shown.note("a", is_async=True)
-    make_jobs(UNFLUSHED_JOBS_MAX)
-    make_job(queue="a", task="call")
-
-    rig.tick()
-
-    assert ["put", "flush", "put"] == deeds
-
-
 def test_no_more_is_claimed_than_can_start(rig):
     """The rest stays for others."""
     make_jobs(5)
@@ -349,17 +264,6 @@ def test_no_more_is_claimed_than_can_start(rig):
     rig.tick()
 
     assert 2 == len(rig.put) == Job.objects.running().count()
-
-
-def test_a_worker_of_named_queues_asks_for_those_alone(rig):
-    """In the order in which they were named."""
-    make_job(queue="other")
-    rig.serve("mail", "reports")
-
-    rig.tick()
-
-    assert ["mail", "reports"] == sorted(rig.looks[0].asked)
-    assert [] == rig.put
 
 
 def test_a_paused_queue_is_left_and_found_again_when_resumed(rig):
@@ -382,19 +286,6 @@ def test_a_paused_queue_is_left_and_found_again_when_resumed(rig):
     assert ["b", "a"] == [job.queue for job in rig.put]
 
 
-def test_queues_take_turns_at_being_first(rig):
-    """Where the limit is short, who is first is served first."""
-    for queue in "abc":
-        make_jobs(4, queue=queue)
-    rig.capacity = 1
-
-    for _ in range(6):
-        rig.claimer.look_now()
-        rig.tick()
-
-    assert sorted("abcabc") == sorted(job.queue for job in rig.put)
-
-
 # Draining ----------------------------------------------------------------------------
 
 
@@ -409,25 +300,6 @@ def test_a_drain_starts_at_floors_and_ends_with_a_full_look(rig):
     assert kinds == rig.kinds()
     assert [1, 2, 2, 1, 1] == [look.found for look in rig.looks]
     assert pytest.approx([0, 0, 0, RECHECK_SECONDS[0]]) == pauses
-
-
-def test_a_drain_after_a_wake_ends_with_a_full_look_too(rig):
-    """At once, not when the next look had been due."""
-    rig.run_dry()
-    make_jobs(5)
-    rig.capacity = 2
-    rig.wakes.flag("default")
-    rig.looks.clear()
-    for _ in range(3):
-        rig.tick()
-    assert ["claim", "see", *["claim_from_floors"] * 2] == rig.kinds()
-    assert 1 == rig.looks[-1].found
-    make_job(visible_at=-DAY)
-
-    rig.tick()
-
-    assert ["see", "claim_from_floors"] == rig.kinds()[4:]
-    assert 6 == len(rig.put)
 
 
 def test_a_floor_is_the_latest_time_that_was_claimed(rig):
@@ -456,36 +328,6 @@ def test_what_commits_below_a_floor_is_found_when_the_drain_ends(rig):
     assert late.pk in {job.id for job in rig.put}
 
 
-def test_lines_of_equal_priority_share_a_drain(rig):
-    """A second queue that fills up meanwhile is not kept waiting for the first."""
-    make_jobs(60, queue="deep")
-    rig.capacity = 1
-    rig.tick()
-    make_jobs(60, queue="second")
-    rig.wakes.flag("second")
-
-    for _ in range(40):
-        rig.now += SHARE_SECONDS / 5
-        rig.tick()
-
-    served = [job.queue for job in rig.put]
-    assert served.count("second") > 10
-    assert served.count("deep") > 10
-
-
-def test_a_wake_in_the_middle_of_a_drain_is_heard(rig):
-    """It may be for a job of higher priority."""
-    make_jobs(10)
-    rig.capacity = 2
-    rig.tick()
-    urgent = make_job(priority=50)
-    rig.wakes.flag("default")
-
-    rig.tick()
-
-    assert urgent.pk == rig.put[2].id
-
-
 # Many queues -------------------------------------------------------------------------
 
 
@@ -508,53 +350,6 @@ def test_many_queues_are_seen_slice_by_slice(rig):
     assert 3 * SLICE_QUEUES - 1 == len({name for some in slices for name in some})
 
 
-def test_a_slice_that_takes_long_is_the_last_one_of_its_tick(rig):
-    """Jobs are claimed between slices, so that nobody waits for the whole round."""
-    make_queues(3 * SLICE_QUEUES)
-    rig.takes = 2 * SLICES_SECONDS
-
-    _, looks = rig.tick()
-
-    assert ["see", "claim_from_floors"] == [look.kind for look in looks]
-    assert 10 == len(rig.put)
-
-
-def test_a_claim_takes_from_no_more_bands_than_there_is_capacity_for(rig):
-    """So its cost is that of its rows."""
-    make_queues(2 * SLICE_QUEUES)
-    rig.capacity = 10
-
-    rig.tick()
-
-    (look,) = [look for look in rig.looks if look.kind == "claim_from_floors"]
-    assert [1] * 10 == [band.limit for band in look.asked]
-
-
-def test_a_wake_beside_many_queues_is_served_in_one_look(rig):
-    """By its name: no round comes before it."""
-    make_queues(5 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
-    rig.run_dry()
-    job = make_job(queue="q0007")
-    rig.wakes.flag("q0007")
-
-    _, looks = rig.tick()
-
-    assert [("claim", ["q0007"])] == [(look.kind, look.asked) for look in looks]
-    assert [job.pk] == [claimed.id for claimed in rig.put]
-
-
-def test_the_highest_priority_of_many_queues_is_found_within_a_round(rig):
-    """Whichever slice it is in, and though others fill all capacity."""
-    make_queues(4 * SLICE_QUEUES)
-    urgent = make_job(queue="q0001", priority=9)
-    rig.capacity = 1
-
-    for _ in range(5):
-        rig.tick()
-
-    assert urgent.pk in {job.id for job in rig.put}
-
-
 # Orders and caps ---------------------------------------------------------------------
 
 
@@ -568,17 +363,6 @@ def test_in_strict_order_a_claim_is_in_the_order_of_its_queues(rig):
         rig.tick()
 
     assert [high.pk, low.pk, b.pk] == [job.id for job in rig.put]
-
-
-def test_in_strict_order_what_a_cap_lets_in_beside_comes_after(rig):
-    """One claim of two queues, though the later has the higher priority."""
-    rig.serve("a:1", "b", order="strict")
-    (b,) = make_jobs(1, queue="b", priority=50)
-    a = make_jobs(2, queue="a")
-
-    rig.tick()
-
-    assert [a[0], b] == [job.id for job in rig.put]
 
 
 def test_a_cap_counts_what_this_process_holds(rig, leases):
@@ -616,75 +400,6 @@ def test_a_cap_counts_tasks_that_go_on_after_their_settle(rig, leases):
     assert 2 == len(rig.put)
 
 
-def test_waiting_for_a_cap_asks_the_database_nothing(rig):
-    """
-    Only what this process holds is counted, ten times a second. After a claim, others
-    are looked at some times, and then no more before the poll.
-    """
-    make_jobs(3, queue="a")
-    rig.serve("a:1")
-    until = rig.now + 1
-    while rig.now < until:
-        rig.now += rig.tick()[0] + 0.001
-    rig.looks.clear()
-
-    pauses = []
-    while sum(pauses) < 2.5 * POLL:
-        pauses.append(rig.tick()[0])
-        rig.now += pauses[-1]
-
-    # The poll, for what else may have come.
-    assert ["see", "see"] == rig.kinds()
-    assert pauses[-1] == pytest.approx(CAP_SECONDS_MAX)
-
-
-def test_a_queue_beside_a_cap_is_looked_at_again_after_it_ran_dry(rig):
-    """What coalesced wakes leave out does not wait for the poll."""
-    make_jobs(3, queue="a")
-    make_job(queue="b")
-    rig.serve("a:1", "b")
-    for _ in range(10):
-        rig.tick()
-    assert ["a", "b"] == sorted(job.queue for job in rig.put)
-
-    make_job(queue="b")  # Nobody says so.
-    until = rig.now + 2 * SHARE_SECONDS
-    while rig.now < until:
-        rig.now += rig.tick()[0] + 0.001
-
-    assert ["a", "b", "b"] == sorted(job.queue for job in rig.put)
-
-
-def test_a_wake_for_a_queue_with_a_cap_brings_no_more_than_that(rig):
-    """In one statement, when it is the only one."""
-    rig.serve("a:2", "b")
-    rig.run_dry()
-    make_jobs(5, queue="a")
-    rig.wakes.flag("a")
-
-    _, looks = rig.tick()
-
-    assert [("claim", 2)] == [(look.kind, look.limit) for look in looks]
-    assert 2 == len(rig.put)
-
-
-def test_several_queues_woken_at_once_keep_to_the_order(rig):
-    """They are seen first, where priorities are not what decides."""
-    rig.serve("a", "b", order="strict")
-    rig.run_dry()
-    rig.looks.clear()
-    rig.capacity = 2
-    make_jobs(2, queue="b", priority=50)
-    make_jobs(2, queue="a")
-    rig.wakes.flag("b")
-    rig.wakes.flag("a")
-
-    rig.tick()
-
-    assert ["see", "claim_from_floors"] == rig.kinds()
-    assert ["a", "a"] == [job.queue for job in rig.put]
-
-
 def test_a_scheduled_job_is_not_put_off_by_a_stream_of_wakes(rig):
     """Its time is known, and kept."""
     make_job(queue="b", visible_at=timedelta(seconds=0.6))
@@ -703,28 +418,6 @@ def test_a_scheduled_job_is_not_put_off_by_a_stream_of_wakes(rig):
 # Running dry -------------------------------------------------------------------------
 
 
-def test_after_running_dry_it_looks_three_times_and_then_waits_for_the_poll(rig):
-    """What coalesced wakes and crashes before a NOTIFY leave out is found."""
-    pauses = rig.run_dry()
-
-    assert [*RECHECK_PAUSES, POLL] == pytest.approx(pauses, abs=0.4)
-    assert (0.015, 0.075, 0.325) == RECHECK_SECONDS
-    # A queue that nobody has named is not asked about.
-    assert [] == rig.looks
-    assert pytest.approx(RECHECK_PAUSES) == pauses[:3]
-
-
-def test_rechecks_begin_anew_after_every_job(rig):
-    """Its like may be on its way."""
-    make_job()
-    rig.run_dry()
-    make_job()
-    rig.wakes.flag("default")
-    rig.now += 1
-
-    assert pytest.approx(RECHECK_PAUSES) == rig.run_dry()[:3]
-
-
 def test_a_job_is_waited_for_to_its_time(rig):
     """Not until the poll."""
     make_job(visible_at=timedelta(seconds=2))
@@ -732,29 +425,6 @@ def test_a_job_is_waited_for_to_its_time(rig):
     pauses = rig.run_dry()
 
     assert 1.0 < pauses[-1] <= 2.001
-
-
-def test_a_job_far_away_is_not_waited_for_beyond_the_poll(rig):
-    """The poll comes first."""
-    make_job(visible_at=DAY)
-
-    assert POLL >= rig.run_dry()[-1] > POLL - 0.5
-
-
-def test_a_row_that_somebody_holds_is_looked_for_again(rig, other_cursor):
-    """A claim that rolls back gives it back, and nobody notifies."""
-    make_job()
-    with other_cursor.connection.transaction():
-        other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
-        for _ in range(10):
-            pause, _ = rig.tick()
-            assert pause <= HELD_SECONDS_MAX
-            rig.now += pause
-    assert [] == rig.put
-
-    rig.tick()
-
-    assert 1 == len(rig.put)
 
 
 def test_a_retry_of_ours_is_looked_for_when_it_is_due(rig):
@@ -768,22 +438,6 @@ def test_a_retry_of_ours_is_looked_for_when_it_is_due(rig):
     rig.claimer.retry_in(1.5)
     assert rig.claimer.wake.is_set()
     assert pytest.approx(1.5) == rig.tick()[0]
-
-
-def test_a_retry_that_is_committed_during_the_last_look_is_waited_for(rig):
-    """The look's snapshot is older than it, and no other look would come."""
-    make_job(visible_at=DAY)
-    rig.run_dry()
-    retried = []
-
-    def retry():
-        retried.append(make_job().pk)
-        rig.claimer.retry_in(0.1)
-
-    rig.now += POLL
-    rig.meanwhile = retry
-
-    assert retried == rig.live(0.2)
 
 
 # Nothing is left to the poll ---------------------------------------------------------
@@ -805,32 +459,6 @@ def test_a_queue_that_is_empty_for_a_moment_stays_known(rig):
     assert [unannounced.pk] == rig.live(0.1)
 
 
-def test_a_queue_whose_job_another_worker_took_stays_known(rig):
-    """Its wake was all that this worker has seen of it."""
-    rig.run_dry()
-    rig.wakes.flag("a")
-    rig.tick()
-    make_job(queue="brand-new")
-    rig.wakes.flag("brand-new")
-    rig.tick()
-
-    unannounced = make_job(queue="a")
-
-    assert [unannounced.pk] == rig.live(0.1)
-
-
-def test_a_queue_is_forgotten_some_time_after_its_last_job(rig):
-    """So rounds do not look at all that there has ever been."""
-    make_job(queue="a")
-    rig.run_dry()
-    assert ["a"] == rig.claimer.queues
-    Job.objects.all().delete()
-
-    rig.live(2 * POLL)
-
-    assert [] == rig.claimer.queues
-
-
 def test_made_up_names_are_known_up_to_a_limit(rig, monkeypatch):
     """Beyond it rounds ask which queues there are, instead of remembering."""
     monkeypatch.setattr(module, "EMPTY_QUEUES_MAX", 5)
@@ -849,65 +477,6 @@ def test_made_up_names_are_known_up_to_a_limit(rig, monkeypatch):
     assert [unannounced.pk] == rig.live(0.1)
 
 
-def test_a_round_over_several_ticks_is_followed_by_others(rig):
-    """Though what it found was claimed in an earlier tick than its last."""
-    make_queues(3 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
-    rig.run_dry()
-    make_job(queue=rig.claimer.queues[-1])
-    rig.takes = 1.2 * SLICES_SECONDS
-    rig.claimer.look_now()
-    while rig.claimer.found_since_requested() is None:
-        rig.tick()
-    assert 1 == rig.claimer.found_since_requested()
-
-    unannounced = make_job(queue="q0001")
-
-    assert [unannounced.pk] == rig.live(0.3)
-
-
-def test_a_reconnect_in_the_midst_of_a_round_is_followed_by_another(rig):
-    """What was notified meanwhile may be in a queue that this one has seen already."""
-    make_queues(3 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
-    rig.run_dry()
-    rig.now += POLL
-    rig.takes = 1.2 * SLICES_SECONDS
-    rig.tick()
-    missed = make_job(queue=rig.looks[-1].asked[0])
-
-    rig.wakes.flag_any()
-
-    assert [missed.pk] == rig.live(0.1)
-
-
-def test_a_look_that_failed_is_followed_by_others(rig):
-    """The wake that it has lost may have stood for jobs that come without one."""
-    make_job(queue="a", visible_at=DAY)
-    rig.run_dry()
-    rig.wakes.flag("a")
-    rig.fails = psycopg.OperationalError("cut off")
-    with pytest.raises(psycopg.OperationalError):
-        rig.tick()
-    rig.tick()
-
-    unannounced = make_job(queue="a")
-
-    assert [unannounced.pk] == rig.live(0.1)
-
-
-def test_no_stream_of_wakes_puts_off_what_was_left_out(rig):
-    """A job whose wake was left out is found while others come, and not after them."""
-    make_job(queue="b", visible_at=DAY)
-    rig.run_dry()
-    unannounced = make_job(queue="b")
-    for _ in range(20):
-        make_job(queue="a")
-        rig.wakes.flag("a")
-        rig.tick()
-        rig.now += 0.005
-
-    assert unannounced.pk in {job.id for job in rig.put}
-
-
 # Wakes and the poll ------------------------------------------------------------------
 
 
@@ -923,18 +492,6 @@ def test_a_wake_asks_for_its_queue_alone(rig):
 
     assert [["b"]] == [look.asked for look in looks]
     assert [job.pk] == [claimed.id for claimed in rig.put]
-
-
-def test_a_worker_of_all_queues_learns_a_new_one_from_its_wake(rig):
-    """And makes its row."""
-    rig.run_dry()
-    make_job(queue="brand-new")
-    rig.wakes.flag("brand-new")
-
-    rig.tick()
-
-    assert ["brand-new"] == [job.queue for job in rig.put]
-    assert Queue.objects.filter(name="brand-new").exists()
 
 
 def test_no_stream_of_wakes_starves_the_poll(rig):
@@ -955,21 +512,6 @@ def test_no_stream_of_wakes_starves_the_poll(rig):
     assert max(gaps) < POLL + 0.1
 
 
-def test_no_stream_of_jobs_starves_the_poll(rig):
-    """A queue that keeps us busy does not hide one that nobody woke us for."""
-    make_job(queue="a", visible_at=DAY)
-    make_job(queue="b", visible_at=DAY)
-    rig.run_dry()
-    unannounced = make_job(queue="b")
-    for _ in range(12):
-        make_job(queue="a")
-        rig.wakes.flag("a")
-        rig.tick()
-        rig.now += 0.5
-
-    assert unannounced.pk in {job.id for job in rig.put}
-
-
 def test_empty_wakes_back_off(rig):
     """Ten seconds of 10 000 foreign notifications a second cost few claims."""
     make_job(queue="a", visible_at=DAY)
@@ -982,57 +524,6 @@ def test_empty_wakes_back_off(rig):
         rig.now += 0.001
 
     assert 10 / EMPTY_WAKE_SECONDS_MAX <= len(rig.looks) < 150
-
-
-def test_a_flood_of_names_costs_few_looks(rig):
-    """A wake a millisecond, each with more names than one look sees, for a second."""
-    make_job(queue="a", visible_at=DAY)
-    rig.run_dry()
-    rig.looks.clear()
-
-    for flood in range(1_000):
-        for name in range(SLICE_QUEUES + 1):
-            rig.wakes.flag(f"made-up-{flood}-{name}")
-        rig.tick()
-        rig.now += 0.001
-
-    assert 1 <= len(rig.looks) < 60
-
-
-def test_a_few_empty_wakes_put_off_no_other(rig):
-    """Another worker has taken what they told of; the next job is for this one."""
-    make_job(queue="a", visible_at=DAY)
-    rig.run_dry()
-    for _ in range(EMPTY_WAKES_FREE):
-        rig.wakes.flag("a")
-        rig.tick()
-        rig.now += 0.002
-    job = make_job(queue="a")
-    rig.wakes.flag("a")
-
-    rig.tick()
-
-    assert [job.pk] == [claimed.id for claimed in rig.put]
-
-
-def test_a_wake_that_finds_a_job_ends_the_back_off(rig):
-    """The next one is served at once."""
-    make_job(queue="a", visible_at=DAY)
-    rig.run_dry()
-    for _ in range(2 * EMPTY_WAKES_FREE):
-        rig.wakes.flag("a")
-        rig.tick()
-        rig.now += EMPTY_WAKE_SECONDS_MAX
-    make_job(queue="a")
-    rig.wakes.flag("a")
-    rig.tick()
-    assert 1 == len(rig.put)
-    make_job(queue="a")
-    rig.wakes.flag("a")
-
-    rig.tick()
-
-    assert 2 == len(rig.put)
 
 
 def test_a_wake_that_was_taken_in_a_look_that_failed_is_not_lost(rig):
@@ -1079,51 +570,6 @@ def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(rig):
     assert "see" in rig.kinds()
 
 
-def test_a_dear_look_that_finds_nothing_keeps_the_floors(rig):
-    """Else the wakes of the ration would wait for its end."""
-    make_job()
-    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
-    job = make_job()
-    rig.wakes.flag("default")
-    rig.now += 0.01
-
-    rig.tick()
-
-    assert ["claim_from_floors"] == rig.kinds()
-    assert job.pk == rig.put[-1].id
-
-
-@pytest.mark.parametrize(
-    "seconds, times", [(DEAR_SECONDS / 2, 10), (10 * DEAR_SECONDS, DEAR_LOOKS - 1)]
-)
-def test_cheap_looks_and_a_few_dear_ones_are_not_rationed(rig, seconds, times):
-    """One may have waited for a lock, or for a busy processor."""
-    make_job(visible_at=DAY)
-    rig.look_dear(seconds, times)
-    make_job()
-    rig.wakes.flag("default")
-
-    rig.tick()
-
-    assert ["claim"] == rig.kinds()
-    assert 1 == len(rig.put)
-
-
-def test_a_cheap_look_ends_the_ration(rig):
-    """The next dear one is the first again."""
-    make_job(visible_at=DAY)
-    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
-    rig.now += POLL
-    rig.look_dear(0.0, 1)
-    rig.look_dear(10 * DEAR_SECONDS, 1)
-    make_job()
-    rig.wakes.flag("default")
-
-    rig.tick()
-
-    assert ["claim"] == rig.kinds()
-
-
 def test_however_dear_there_is_a_full_look_in_a_poll_interval(rig):
     """A tenth of the time would be less."""
     make_job(visible_at=DAY)
@@ -1136,76 +582,6 @@ def test_however_dear_there_is_a_full_look_in_a_poll_interval(rig):
     rig.tick()
 
     assert ["see"] == rig.kinds()
-
-
-def test_a_rationed_wake_brings_a_job_of_a_priority_that_was_never_met(rig):
-    """All bands that its queue could have are looked at, from the last look on."""
-    make_job(visible_at=DAY)
-    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
-    job = make_job(priority=77)
-    rig.wakes.flag("default")
-
-    rig.tick()
-
-    assert {"claim_from_floors"} == set(rig.kinds())
-    assert [job.pk] == [claimed.id for claimed in rig.put]
-
-
-def test_a_rationed_wake_brings_what_was_committed_a_little_late(rig):
-    """Floors are taken with a margin then."""
-    make_job()
-    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
-    late = make_job(visible_at=-timedelta(seconds=0.5))
-    rig.wakes.flag("default")
-
-    rig.tick()
-
-    assert [late.pk] == [claimed.id for claimed in rig.put[1:]]
-
-
-def test_a_wake_for_a_cheap_queue_is_not_rationed(rig):
-    """Only those that were looked at beside what is dear."""
-    make_job(visible_at=DAY)
-    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
-    job = make_job(queue="other")
-    rig.wakes.flag("other")
-
-    rig.tick()
-
-    assert ["claim"] == rig.kinds()
-    assert [job.pk] == [claimed.id for claimed in rig.put]
-
-
-def test_a_job_that_falls_due_during_a_ration_starts_at_its_time(rig):
-    """From the floor of its band, since nobody wakes us for it."""
-    job = make_job(visible_at=DAY)
-    rig.look_dear(3.0, DEAR_LOOKS)
-    retry(rig, job, 0.3)
-    rig.now += 0.31
-
-    rig.tick()
-
-    assert ["claim_from_floors"] == rig.kinds()
-    assert 1 == len(rig.put)
-
-
-def test_a_job_that_falls_due_is_not_forgotten_during_a_ration(rig):
-    """Of too many bands to try each: it is looked for as soon as a round may be."""
-    for number in range(EXPECTED_MAX):
-        make_job(priority=number, visible_at=DAY)
-    job = make_job(priority=-1, visible_at=DAY)
-    rig.look_dear(5 * DEAR_SECONDS, DEAR_LOOKS)
-    rig.now += POLL  # Else a re-check would find it.
-    rig.look_dear(5 * DEAR_SECONDS, 1)
-    retry(rig, job, 0.3)
-
-    assert [job.pk] == rig.live(5 * DEAR_SECONDS * RATION + 0.01)
-
-
-def retry(rig, job, seconds):
-    """Let a job of ours be due again, and tell of it, as the settler does."""
-    Job.objects.filter(pk=job.pk).update(visible_at=timezone.now())
-    rig.claimer.retry_in(seconds)
 
 
 # Being asked -------------------------------------------------------------------------
@@ -1222,15 +598,6 @@ def test_who_asks_for_a_look_hears_what_came_of_it(rig):
     assert rig.claimer.wake.is_set()
     rig.tick()
     assert 0 == rig.claimer.found_since_requested()
-
-
-def test_without_any_queue_a_look_finds_nothing(rig):
-    """And still answers who asked."""
-    rig.claimer.look_now()
-    rig.tick()
-
-    assert 0 == rig.claimer.found_since_requested()
-    assert [] == rig.looks
 
 
 # Two kinds of capacity ---------------------------------------------------------------
@@ -1253,15 +620,6 @@ def make_calls(count, **fields):
     return [make_job(queue="calls", task="call", **fields) for _ in range(count)]
 
 
-def test_a_worker_without_async_jobs_has_one_poller(rig):
-    """The other one is never asked, however much capacity there is for coroutines."""
-    make_jobs(30)
-    rig.capacity = 0
-
-    assert (POLL, []) == rig.tick()
-    assert not rig.claimer.link.is_open
-
-
 def test_a_queue_of_async_jobs_alone_is_claimed_for_coroutines(two):
     """As many as those have capacity for; threads do not matter."""
     calls = make_calls(30)
@@ -1275,56 +633,6 @@ def test_a_queue_of_async_jobs_alone_is_claimed_for_coroutines(two):
     asked = {tuple(look.asked): (look.limit, look.found) for look in two.looks}
     assert {("default",): (2, 2), ("calls",): (20, 20)} == asked
     assert {job.pk for job in calls[:20]} < {job.id for job in two.put}
-
-
-def test_coroutines_are_claimed_for_while_no_thread_is_idle(two):
-    """And threads while no coroutine could start."""
-    make_calls(3)
-    make_jobs(3)
-    two.capacity = 0
-    two.claimer.look_now()
-    two.tick()
-    assert [["calls"]] == [look.asked for look in two.looks if look.kind == "see"]
-
-    two.looks.clear()
-    two.capacity, two.async_capacity = 5, 0
-    two.claimer.look_now()
-    two.tick()
-    assert [["default"]] == [look.asked for look in two.looks if look.kind == "see"]
-    assert 6 == len(two.put)
-
-
-def test_each_poller_drains_from_its_own_floors(two):
-    """Nothing of a band is missed when only the other kind had capacity."""
-    make_calls(7)
-    make_jobs(7)
-    two.capacity, two.async_capacity = 2, 3
-    two.wakes.flag_any()
-
-    for _ in range(8):
-        two.tick()
-        two.now += 0.001
-
-    assert 14 == len(two.put)
-    for look in two.looks:
-        if look.kind == "claim_from_floors":
-            assert 1 == len({band.queue for band in look.asked})
-
-
-def test_what_waited_for_a_thread_is_found_when_there_is_one(two):
-    """A wake that came while no thread was idle is not lost to the other poller."""
-    job = make_job()
-    two.capacity = 0
-    two.wakes.flag("default")
-    for _ in range(3):
-        two.tick()
-        two.now += 0.01
-    assert [] == two.put
-
-    two.capacity = 1
-    two.tick()
-
-    assert [job.pk] == [claimed.id for claimed in two.put]
 
 
 def test_a_mixed_queue_is_claimed_for_what_both_kinds_can_start(two):
@@ -1364,79 +672,6 @@ def test_a_mixed_queue_waits_while_no_coroutine_could_start(two):
     two.tick()
 
     assert late.pk == two.put[-1].id
-
-
-def test_a_queue_is_taken_for_async_again_after_a_thousand_async_jobs(two):
-    """The memory of a queue is that long."""
-    for kind, expected in [(False, set()), (True, {"calls"})]:
-        for _ in range(MEMORY_JOBS):
-            two.shown.note("calls", is_async=kind)
-        assert expected == two.shown.pure
-    two.shown.note("calls", is_async=False)
-
-    assert (set(), {"calls"}) == (two.shown.pure, two.shown.mixed)
-
-
-def test_a_queue_that_changes_pollers_is_looked_at_at_once(two):
-    """Whatever the new one had found there last."""
-    two.shown.note("calls", is_async=False)
-    job = make_calls(1)[0]
-    two.tick()
-    two.now += 0.001
-
-    two.tick()
-
-    assert [job.pk] == [claimed.id for claimed in two.put]
-
-
-def test_who_asks_hears_of_both_kinds(two):
-    """A drained worker leaves when both found nothing."""
-    make_calls(1)
-    two.claimer.look_now()
-    two.capacity = 0
-    two.tick()
-    assert two.claimer.found_since_requested() is None
-
-    two.capacity = 1
-    two.tick()
-    assert 1 == two.claimer.found_since_requested()
-    two.claimer.look_now()
-    two.tick()
-    assert 0 == two.claimer.found_since_requested()
-
-
-def test_no_stream_of_async_jobs_starves_the_others(two):
-    """Each poller keeps its own poll."""
-    sync = make_job(visible_at=-DAY)
-    two.async_capacity = 1
-    for _ in range(12):
-        make_calls(2)
-        two.wakes.flag("calls")
-        two.tick()
-        two.now += 0.5
-
-    assert sync.pk in {job.id for job in two.put}
-
-
-def test_queues_remembered_have_a_limit(rig):
-    """Beyond it all are learnt anew."""
-    for number in range(QUEUES_MAX + 1):
-        rig.shown.note(f"q{number}", is_async=True)
-
-    assert {f"q{QUEUES_MAX}"} == rig.shown.pure
-
-
-def test_a_queue_that_is_paused_during_a_drain_is_left_at_once(rig):
-    """Its floor is kept, and not used."""
-    make_jobs(10, queue="a")
-    rig.capacity = 2
-    rig.tick()
-    Queue.objects.filter(name="a").update(paused_at="2026-11-20T00:00:00Z")
-    rig.claimer.refresh_queues()
-
-    rig.tick()
-
-    assert 2 == len(rig.put)
 
 
 # After an outage ---------------------------------------------------------------------
@@ -1625,16 +860,6 @@ def test_a_statement_that_commits_late_is_looked_after(rig):
     assert [0, 1, 3, 7, 15, 31, 63] == [round(at - 1_000.0) for at in looks]
     assert [1, 1] == [job.attempt for job in (*rig.put, Job.objects.get())]
     assert all(pause <= 2**n for n, pause in enumerate(pauses))
-
-
-def test_an_answer_that_says_no_has_leased_nothing(rig):
-    """Nothing has to be looked for."""
-    make_job()
-    rig.fails = psycopg.errors.QueryCanceled("canceling statement due to user request")
-    with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
-        rig.tick()
-
-    assert not rig.strays.is_pending
 
 
 def test_a_worker_that_stops_hands_back_what_it_never_heard_of(lossy, monkeypatch):

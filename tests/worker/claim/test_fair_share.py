@@ -107,33 +107,6 @@ def test_in_strict_order_the_queue_that_is_named_earlier_goes_first():
     assert [("b", 100)] == list(bench.claim(10))
 
 
-def test_queues_of_one_pattern_take_turns_in_strict_order():
-    """They stand at the same place."""
-    bench = Bench("a*", "b", order="strict").band("a1").band("a2").band("b")
-
-    assert {"a1": 50, "a2": 50} == bench.claims(1, 100)
-
-
-def test_a_queue_that_ran_dry_is_owed_nothing():
-    """When it has jobs again, it gets its share and no more."""
-    bench = Bench().band("a").band("b", jobs=1)
-    bench.claims(50, 10)
-    bench.band("b")
-
-    assert {"a": 5, "b": 5} == bench.claims(1, 10)
-
-
-def test_a_thousand_queues_have_their_turns():
-    """A claim takes from as many bands as it has capacity for, and no more."""
-    bench = Bench()
-    for number in range(1_000):
-        bench.band(f"q{number}")
-
-    assert 8 == len(bench.claim(8))
-    started = bench.claims(2 * 125 - 1, 8)
-    assert {1, 2} >= set(started.values())
-
-
 # Caps --------------------------------------------------------------------------------
 
 
@@ -143,24 +116,6 @@ def test_a_cap_leaves_the_rest_to_others():
     bench.free = {"a": 4}
 
     assert {("a", 0): 4, ("b", 0): 16} == bench.claim(20)
-
-
-def test_a_cap_leaves_the_rest_to_lower_priorities_too():
-    """A queue at its cap is nobody's better."""
-    bench = Bench("a:4", "b", "c").band("a", 9).band("b", 5, jobs=10**9).band("c", 0)
-    bench.free = {"a": 4}
-    assert {("a", 9): 4, ("b", 5): 16} == bench.claim(20)
-
-    bench.free = {"a": 0}
-    assert {("b", 5): 20} == bench.claim(20)
-
-
-def test_a_cap_counts_all_bands_of_its_queue():
-    """Two priorities of one queue, one claim."""
-    bench = Bench("a:4", order="strict").band("a", 9, jobs=10).band("a", 0)
-    bench.free = {"a": 4}
-
-    assert 4 == sum(bench.claim(20).values())
 
 
 def test_when_all_are_at_their_caps_nothing_is_claimed():
@@ -195,54 +150,8 @@ def test_one_start_of_twenty_goes_to_the_band_that_waited_longest(capacity):
     )
 
 
-def test_who_has_not_waited_long_is_passed_over():
-    """Priorities mean what they say until then."""
-    bench = aged(10, since=SECOND / 2)
-
-    assert {"high": 1_000} == bench.claims(100, 10)
-
-
 def test_without_ageing_the_low_wait_for_ever():
     """If that is what the project wants."""
     bench = Bench().band("high", 50).band("low", -50, floor=NOON - 10**6 * SECOND)
 
     assert {"high": 1_000} == bench.claims(100, 10)
-
-
-def test_the_longest_waiting_of_those_passed_over_is_let_in():
-    """By age alone, whatever its priority."""
-    bench = aged(10)
-    bench.band("older", -99, floor=NOON - 3 * SECOND)
-
-    assert ("older", -99) in bench.claim(10)
-
-
-@pytest.mark.parametrize(
-    "entries, order", [(("a", "b"), "strict"), (("a=9", "b=1"), None)]
-)
-def test_ageing_holds_in_every_order(entries, order):
-    """A later queue, or a low priority of one queue."""
-    bench = Bench(*entries, order=order, ageing_seconds=1)
-    bench.band("a", 0).band("b", 5).band("b", -5, floor=NOON - 2 * SECOND)
-
-    assert ("b", -5) in bench.claim(10)
-
-
-def test_a_queue_at_its_cap_is_not_let_in_for_its_age():
-    """A cap is a cap."""
-    bench = aged(10)
-    bench.free = {"low": 0}
-
-    assert {("high", 50): 10} == bench.claim(10)
-
-
-def test_a_cap_counts_what_was_let_in_for_its_age():
-    """Both bands of the queue together stay within it."""
-    bench = Bench("a:1", "b", ageing_seconds=1).band("a", 5).band("b", 5)
-    bench.band("a", 0, floor=NOON - 2 * SECOND)
-    bench.free = {"a": 1}
-
-    started = bench.claim(10)
-
-    assert 1 == started.get(("a", 5), 0) + started.get(("a", 0), 0)
-    assert 10 == sum(started.values())

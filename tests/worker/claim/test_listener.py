@@ -9,10 +9,8 @@ import pytest
 
 from django_pgqueue.postgres.wake import prove, wake
 from django_pgqueue.postgres.wakeup import Wakeup
-from django_pgqueue.queues.watch import HINT as ALERT
 from django_pgqueue.worker.claim import listener as module
 from django_pgqueue.worker.claim.listener import (
-    CANCEL,
     LOOK_SECONDS,
     NAMES_MAX,
     PROOF_INTERVAL_SECONDS,
@@ -99,54 +97,6 @@ def test_who_waits_is_woken_by_a_notification(
     assert {"mail"} == wakes.take()
 
 
-def test_who_waits_is_woken_by_the_wakeup(listener, wakes, wakeup, in_thread):
-    """Also while there is no connection to wait on."""
-    for tick in (lambda: None, listener.tick):
-        tick()
-        wakes.take()
-        wakeup.clear()
-        waiter = in_thread(listener.wait, 60, wakeup)
-        wait_for(lambda: wakeup._sleeps, what="the thread waits")
-        wakeup.set()
-
-        waiter.join(10)
-        assert not wakes.pending
-
-
-def test_what_nobody_waits_for_is_read_by_the_tick(listener, wakes, cursor):
-    """A claimer that hangs does not fill the server's queue of notifications."""
-    listener.tick()
-    wakes.take()
-    wake(cursor, ["mail"])
-
-    wait_for(
-        lambda: listener.tick() and wakes.take() == {"mail"}, what="the tick reads it"
-    )
-
-
-def test_a_look_does_not_wait_for_who_waits(listener, wakes, wakeup, in_thread):
-    """He reads what comes; the looking thread has other things to do."""
-    listener.tick()
-    wakeup.clear()
-    waiter = in_thread(listener.wait, 60, wakeup)
-    wait_for(lambda: wakeup._sleeps, what="the thread waits")
-
-    listener.hear()
-    assert LOOK_SECONDS == listener.tick()
-
-    wakeup.set()
-    waiter.join(10)
-
-
-def test_other_channels_are_not_heard(listener, wakes, cursor, hear):
-    """Another schema's queue has a channel of its own."""
-    listener.tick()
-    wakes.take()
-    prove(cursor, channel="pgqueue_elsewhere", token="mail")
-
-    assert set() == hear()
-
-
 def test_after_a_reconnect_everything_is_flagged(
     listener, wakes, link, wakeup, cursor, hear
 ):
@@ -168,20 +118,6 @@ def test_after_a_reconnect_everything_is_flagged(
     assert wakes.take() is None
     wake(cursor, ["mail"])
     assert {"mail"} == hear()
-
-
-def test_a_connection_that_broke_unseen_is_replaced(listener, wakes, link, cursor):
-    """Nobody waits; the tick meets it."""
-    listener.tick()
-    wakes.take()
-    pid = link.connection.info.backend_pid
-    cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
-
-    wait_for(lambda: listener.tick() and listener.wake.is_set(), what="it is lost")
-    assert 0.1 <= listener._tick_safely() <= 0.2
-    listener.tick()
-    assert wakes.take() is None
-    assert pid != link.connection.info.backend_pid
 
 
 def test_a_connection_is_not_closed_under_who_waits(
@@ -226,22 +162,6 @@ def test_a_token_is_due_every_fifteen_seconds(listener, clock, cursor, hear):
     assert 15.0 == PROOF_INTERVAL_SECONDS
 
 
-def test_a_listener_that_hears_its_token_keeps_its_connection(
-    listener, wakes, clock, cursor, link, hear
-):
-    """And a token is no wake."""
-    listener.tick()
-    wakes.take()
-    connection = link.connection
-    prove(cursor, channel=listener.own_channel, token=listener.next_token())
-    assert set() == hear()
-    clock.now += PROOF_PATIENCE_SECONDS + 1
-    listener.tick()
-
-    assert connection is link.connection
-    assert not wakes.pending
-
-
 def test_a_listener_that_does_not_hear_its_token_reconnects(
     listener, wakes, clock, link, cursor, caplog, hear
 ):
@@ -266,36 +186,6 @@ def test_a_listener_that_does_not_hear_its_token_reconnects(
     assert {"mail"} == hear()
 
 
-def test_a_strangers_token_proves_nothing(listener, clock, cursor, link, hear):
-    """Nor does one of an earlier connection."""
-    listener.tick()
-    deaf = link.connection
-    assert listener.next_token()
-    prove(cursor, channel=listener.own_channel, token="not the one")
-    hear()
-    clock.now += PROOF_PATIENCE_SECONDS + 0.1
-    listener.tick()
-
-    assert deaf is not link.connection
-
-
-def test_a_token_that_could_not_be_sent_is_not_waited_for(listener, clock, link):
-    """The fault was the sender's."""
-    listener.tick()
-    connection = link.connection
-    assert listener.next_token()
-    listener.forget_token()
-    clock.now += PROOF_PATIENCE_SECONDS + 1
-    listener.tick()
-
-    assert connection is link.connection
-
-
-def test_two_listeners_have_channels_of_their_own(link, wakes):
-    """One's token must not prove the other."""
-    assert Listener(link, wakes).own_channel != Listener(link, wakes).own_channel
-
-
 # Flags -------------------------------------------------------------------------------
 
 
@@ -308,29 +198,6 @@ def taken(wakes):
     """Wakes whose first flag, for everything, is already taken."""
     assert wakes.take() is None
     return wakes
-
-
-def test_the_first_look_is_at_everything(signal):
-    """Jobs may have come before this worker listened."""
-    wakes = Wakes(QueuePlan(), signal)
-
-    assert wakes.pending
-    assert wakes.take() is None
-    assert not wakes.pending
-    assert set() == wakes.take()
-
-
-def test_many_wakes_of_one_queue_are_one_flag(signal):
-    """Taking it lowers it."""
-    wakes = taken(Wakes(QueuePlan(), signal))
-    for _ in range(10_000):
-        wakes.flag("mail")
-    wakes.flag("reports")
-
-    assert signal.is_set()
-    assert wakes.pending
-    assert {"mail", "reports"} == wakes.take()
-    assert not wakes.pending
 
 
 def test_wakes_of_other_queues_are_nothing_to_a_worker(signal):
@@ -346,18 +213,6 @@ def test_wakes_of_other_queues_are_nothing_to_a_worker(signal):
     assert {"mail"} == wakes.take()
 
 
-def test_wakes_of_queues_that_match_a_pattern_are_heard(signal):
-    """Also of one that nobody has heard of; not of one that is left out."""
-    wakes = taken(Wakes(read_plan(("shop.*", "-shop.old")), signal))
-
-    for queue in ("shop.old", "shop", "mail"):
-        wakes.flag(queue)
-    assert not signal.is_set()
-
-    wakes.flag("shop.new")
-    assert {"shop.new"} == wakes.take()
-
-
 def test_a_stranger_with_made_up_names_fills_bounded_memory(signal):
     """Beyond it, the flag is for any queue."""
     wakes = taken(Wakes(QueuePlan(), signal))
@@ -367,26 +222,6 @@ def test_a_stranger_with_made_up_names_fills_bounded_memory(signal):
     assert NAMES_MAX == len(wakes._names)
     assert wakes.take() is None
     assert set() == wakes.take()
-
-
-def test_as_many_queues_as_fit_are_named(signal):
-    """One more is not."""
-    wakes = taken(Wakes(QueuePlan(), signal))
-    for number in range(NAMES_MAX):
-        wakes.flag(f"q{number}")
-
-    assert NAMES_MAX == len(wakes.take())
-
-
-def test_a_reconnect_flags_everything(signal):
-    """Whatever was notified meanwhile was not heard."""
-    wakes = taken(Wakes(read_plan(("mail",)), signal))
-    wakes.flag("mail")
-    wakes.flag_any()
-
-    assert signal.is_set()
-    assert wakes.take() is None
-    assert not wakes.pending
 
 
 def test_after_a_reconnect_all_are_told(signal):
@@ -404,57 +239,3 @@ def test_after_a_reconnect_all_are_told(signal):
     wakes.flag_any()
 
     assert ["cancel", "schedules", "alert", None] == heard
-
-
-def test_an_alert_is_no_queue(signal):
-    """Whoever leads hears of it, and no claimer is woken."""
-    heard = []
-    wakes = taken(Wakes(QueuePlan(), signal, on_alert=lambda: heard.append(1)))
-    signal.clear()
-
-    wakes.flag(ALERT)
-
-    assert [1] == heard
-    assert not wakes.pending
-    assert not signal.is_set()
-
-
-@pytest.mark.parametrize("served", [(), ("mail",)])
-def test_that_somebody_waits_is_no_queue(signal, served):
-    """The settler is told of the jobs, and no claimer is woken."""
-    heard = []
-    wakes = taken(Wakes(read_plan(served), signal, on_waited=heard.append))
-    signal.clear()
-
-    wakes.flag("!wait:1,2")
-    taken(Wakes(QueuePlan(), signal)).flag("!wait:1,2")
-
-    assert ["!wait:1,2"] == heard
-    assert not wakes.pending
-    assert not signal.is_set()
-
-
-@pytest.mark.parametrize("served", [(), ("mail",)])
-def test_a_cancel_is_no_queue(signal, served):
-    """It reaches the heartbeat, whatever queues are served, and wakes no claimer."""
-    heard = []
-    wakes = taken(Wakes(read_plan(served), signal, lambda: heard.append(1)))
-    signal.clear()
-
-    wakes.flag(CANCEL)
-
-    assert [1] == heard
-    assert not wakes.pending
-    assert not signal.is_set()
-
-
-def test_a_wake_of_a_topic_is_for_its_readers(signal):
-    """The claimer is not woken; what may be anything is for readers, too."""
-    heard = []
-    wakes = taken(Wakes(QueuePlan(), signal, on_topic=heard.append))
-
-    wakes.flag("!topic clicks")
-    assert not signal.is_set()
-    wakes.flag_any()
-    assert ["clicks", None] == heard
-    taken(Wakes(QueuePlan(), signal)).flag("!topic clicks")

@@ -1,7 +1,7 @@
 """
 No job waits for the poll whose producer has announced it, or left that to another wake.
 
-The claimer lives in virtual time, where the poll is ten minutes away, through hundreds
+The claimer lives in virtual time, where the poll is ten minutes away, through dozens
 of stories that seeds tell. PGQUEUE_POLLER_SEEDS asks for more.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from tests.harness import seeds
 from tests.worker.claim.poller_world import Scene, Story, play
 
-SEEDS = int(os.environ.get("PGQUEUE_POLLER_SEEDS", "240"))
+SEEDS = int(os.environ.get("PGQUEUE_POLLER_SEEDS", "48"))
 FIRST = seeds.seed(seeds.POLLER)
 
 # A re-check and some rounds; and a look at what somebody held.

@@ -17,7 +17,6 @@ from django_pgqueue.worker.claim.poller import RECHECK_SECONDS
 from django_pgqueue.worker.claim.queue_limits import (
     FULL_SECONDS_MAX,
     FULL_SECONDS_MIN,
-    WOKEN_SECONDS,
     QueueLimits,
 )
 from tests.harness.factories import make_job, make_jobs
@@ -101,24 +100,6 @@ def test_a_queue_without_room_is_not_asked_for_a_while(rig, asked):
     assert ticks < 20
 
 
-def test_who_frees_a_place_takes_it_again(rig, settle, asked):
-    """At once, from where it was: the band was not taken for empty."""
-    limit(rig, TWO)
-    first, _, third, *_ = make_jobs(9, queue="mail")
-    rig.tick()
-    rig.run_dry()
-    before = len(asked)
-    rig.tick()
-    assert before == len(asked)
-
-    settle(next(job for job in rig.put if job.id == first))
-
-    assert rig.claimer.wake.is_set()
-    _, looks = rig.tick()
-    assert "claim_from_floors" in [look.kind for look in looks]
-    assert third == rig.put[-1].id
-
-
 def test_a_place_that_is_freed_during_the_claim_is_not_missed(rig, settle, monkeypatch):
     """The count was older than the settle: the queue is asked again."""
     limit(rig, TWO)
@@ -144,26 +125,6 @@ def test_a_place_that_is_freed_during_the_claim_is_not_missed(rig, settle, monke
     assert 3 == len(rig.put)
 
 
-def test_a_wake_opens_a_queue_but_not_each(rig, asked):
-    """It may be for a limit that was raised; of a stream of new jobs, few are asked."""
-    limit(rig, TWO)
-    make_jobs(9, queue="mail")
-    rig.tick()
-    rig.run_dry()
-    rig.now += FULL_SECONDS_MAX
-    rig.tick()
-    Queue.objects.filter(name="mail").update(concurrency=3)
-
-    asked.clear()
-    for _ in range(50):
-        rig.wakes.flag("mail")
-        rig.tick()
-        rig.now += WOKEN_SECONDS / 40
-
-    assert 3 == len(rig.put)
-    assert 1 <= len(asked) <= 2
-
-
 def test_a_rate_is_asked_when_it_lets_the_next_one_go(rig):
     """The claimer sleeps until then, and is not in a hurry before."""
     limit(rig, {"mail": QueueLimit(spacing=2.0, burst=3)})
@@ -180,20 +141,6 @@ def test_a_rate_is_asked_when_it_lets_the_next_one_go(rig):
     assert 4 == len(rig.put)
 
 
-def test_a_settle_does_not_open_what_waits_for_its_rate(rig, settle, asked):
-    """Its next job goes when it may."""
-    limit(rig, {"mail": QueueLimit(concurrency=2, spacing=60.0, burst=2)})
-    make_jobs(9, queue="mail")
-    rig.tick()
-    rig.run_dry()
-
-    before = len(asked)
-    settle(rig.put[0])
-    rig.tick()
-
-    assert before == len(asked)
-
-
 def test_a_rate_that_was_raised_holds_from_the_next_poll_on(rig):
     """Though nobody wakes the worker, as without LISTEN."""
     limit(rig, {"mail": QueueLimit(spacing=3600.0)})
@@ -204,36 +151,6 @@ def test_a_rate_that_was_raised_holds_from_the_next_poll_on(rig):
     Queue.objects.update(rate_spacing=0.001, rate_burst=9, full_at=None)
     rig.live(2 * POLL)
 
-    assert 3 == len(rig.put)
-
-
-def test_another_queue_goes_on_while_one_has_no_room(rig):
-    """And is drained, as if it were alone."""
-    limit(rig, {"mail": QueueLimit(concurrency=1)})
-    make_jobs(5, queue="mail", priority=9)
-    make_jobs(30, queue="other")
-    rig.capacity = 5
-
-    for _ in range(12):
-        rig.tick()
-
-    assert 30 == queues(rig.put).count("other")
-    assert 1 == queues(rig.put).count("mail")
-
-
-def test_what_an_operator_says_is_known_when_queues_are_asked_for(rig):
-    """Also of a queue that has no job yet: its first is claimed within its limit."""
-    Queue.objects.create(name="mail", concurrency=1)
-    rig.tick()
-    make_jobs(3, queue="mail")
-    rig.wakes.flag("mail")
-    rig.tick()
-    assert 1 == len(rig.put)
-
-    Queue.objects.update(concurrency=None)
-    rig.claimer.refresh_queues()
-    rig.claimer.look_now()
-    rig.tick()
     assert 3 == len(rig.put)
 
 
@@ -248,34 +165,3 @@ def test_coroutines_keep_to_the_limits_as_well(rig):
     rig.live(0.2)
     assert {"mail"} == set(rig.shown.pure)
     assert 2 == len(rig.put) == Job.objects.exclude(leased_by=None).count()
-
-
-def test_queues_without_a_limit_are_not_asked_of(rig):
-    """One that has a limit changes nothing for a look at others."""
-    limit(rig, TWO)
-    rig.tick()
-    make_job(queue="other")
-    rig.wakes.flag("other")
-
-    _, looks = rig.tick()
-
-    assert ["claim"] == [look.kind for look in looks]
-    assert POLL >= rig.run_dry()[-1]
-
-
-def test_jobs_without_a_key_have_half_of_the_places(rig, settle):
-    """Also where one is free at a time, and lanes that take turns could fill it."""
-    limit(rig, {"mail": QueueLimit(concurrency=1)})
-    make_jobs(20, queue="mail", lane="a", lane_policy="fair")
-    make_jobs(20, queue="mail")
-
-    settled = set()
-    for _ in range(40):
-        pause, _ = rig.tick()
-        rig.now += pause
-        if rig.put and rig.put[-1].id not in settled:
-            settled.add(rig.put[-1].id)
-            settle(rig.put[-1])
-
-    lanes = [job.lane for job in rig.put[:16]]
-    assert 6 <= lanes.count(None) <= 10

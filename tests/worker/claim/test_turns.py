@@ -7,16 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_pgqueue.bounds import PRIORITY_DEFAULT, TIME_MAX, TIME_MIN
-from django_pgqueue.queues.claim import Band, SeenBand, Sight
+from django_pgqueue.bounds import PRIORITY_DEFAULT, TIME_MIN
+from django_pgqueue.queues.claim import Band
 from django_pgqueue.worker.claim.turns import (
     NAMES_MAX,
     PASSED_SECONDS,
     StartOrder,
     Turn,
     Turns,
-    limits_of,
-    part_of,
     stand_ins,
 )
 
@@ -67,20 +65,6 @@ def test_a_job_of_another_lane_starts_after_the_first_that_waits(order):
     assert "abab" == lanes_of(waiting)[:4]
 
 
-def test_it_is_so_after_many_have_started(order):
-    """What a lane has had before is no debt, and no credit."""
-    waiting = []
-    for _ in range(20):
-        put(order, waiting, jobs("a", 500))
-        del waiting[:500]
-        put(order, waiting, jobs("a", 500))
-        del waiting[:450]
-    put(order, waiting, jobs("b", 1))
-    first = lanes_of(waiting).index("b")
-
-    assert first <= 1
-
-
 def test_lanes_that_come_one_by_one_do_not_keep_one_from_starting(order):
     """Each has its turn after those before it."""
     waiting, started = [], []
@@ -100,38 +84,6 @@ def test_a_higher_rank_goes_first_all_the_same(order):
     put(order, waiting, jobs("b", 1) + jobs("c", 1, priority=9))
 
     assert "c" == lanes_of(waiting)[0]
-
-
-def test_what_is_over_is_forgotten(order, monkeypatch):
-    """Turns of jobs that have started, and of lanes that are gone."""
-    monkeypatch.setattr("django_pgqueue.worker.claim.turns.TURNS_MAX", 100)
-    waiting = []
-    for number in range(50):
-        put(order, waiting, jobs(f"lane {number}", 10))
-        del waiting[:9]
-
-    assert len(order._turns) <= 100 + 20 + len(waiting)
-
-
-def test_what_started_while_nothing_waited_is_no_debt(order):
-    """And nothing is kept of it."""
-    for _ in range(500):
-        put(order, [], jobs("a", 1))
-    assert 1 == len(order._turns)
-
-    waiting = []
-    put(order, waiting, jobs("a", 3) + jobs("b", 3))
-    assert "ababab" == lanes_of(waiting)
-
-
-def test_turns_are_forgotten_though_a_job_without_one_waits_first(order, monkeypatch):
-    """It does not tell which turn it is."""
-    monkeypatch.setattr("django_pgqueue.worker.claim.turns.TURNS_MAX", 100)
-    (plain,) = jobs(None, 1, policy=None)
-    for number in range(50):
-        put(order, [plain], jobs(f"lane {number}", 10))
-
-    assert len(order._turns) <= 100 + 20
 
 
 # Of a queue --------------------------------------------------------------------------
@@ -165,29 +117,6 @@ def test_what_was_passed_by_is_asked_for_again(monkeypatch):
     assert [] == turn.to_pass()
 
 
-def test_queues_that_are_known_stay():
-    """Others go, unless something may be there."""
-    turns = Turns()
-    for queue in ("known", "flagged", "over", "scheduled"):
-        turns.flag(queue)
-    turns["over"].has_more = turns["known"].has_more = False
-    turns["scheduled"].has_more, turns["scheduled"].due_at = False, 1e12
-
-    turns.known({"known", "new"})
-
-    assert ["flagged", "known", "new", "scheduled"] == sorted(turns)
-    assert turns["known"].has_more
-
-
-def test_made_up_names_fill_so_much():
-    """Whoever notifies them."""
-    turns = Turns()
-    for number in range(NAMES_MAX + 5):
-        turns.flag(f"q{number}")
-
-    assert NAMES_MAX == len(turns)
-
-
 def test_made_up_names_keep_no_flag_from_a_queue_that_is_there():
     """It may be known already; and what no queue has is forgotten."""
     turns = Turns()
@@ -202,42 +131,6 @@ def test_made_up_names_keep_no_flag_from_a_queue_that_is_there():
     turns.flag("q7")
     turns.known({"known"})
     assert ["known", "q7"] == sorted(turns)
-
-
-@pytest.mark.parametrize("limit, parts", [(10, [5, 5]), (1, [1, 0]), (3, [2, 1])])
-def test_others_of_the_queue_have_half(limit, parts):
-    """What does not come out even, in turn; all of it where there are none."""
-    turn = Turn(has_others=True)
-
-    assert parts == [part_of(turn, limit), part_of(turn, limit)]
-    assert limit == part_of(Turn(has_others=False), limit)
-
-
-def test_a_look_says_whether_a_queue_has_others():
-    """And has a band for lanes that may have something, before those that were seen."""
-    turns = Turns()
-    for queue in ("both", "alone", "over"):
-        turns.flag(queue)
-    turns["over"].has_more = False
-    now = TIME_MIN
-    bands = [SeenBand("both", 0, now), SeenBand("alone", 0, TIME_MAX)]
-
-    seen = turns.seen(["both", "alone", "over"], Sight(now, bands))
-    ours = [SeenBand(queue, PRIORITY_DEFAULT, now) for queue in ("both", "alone")]
-    assert [*ours, *bands] == seen.bands
-    assert (True, False) == (turns["both"].has_others, turns["alone"].has_others)
-
-
-def test_limits_of_bands_are_those_of_their_queues():
-    """Together, and no more than the claim's."""
-    bands = [
-        Band("a", 1, TIME_MIN, 3),
-        Band("a", 0, TIME_MIN, 9),
-        Band("b", 0, TIME_MIN, 2),
-    ]
-
-    assert {"a": 10, "b": 2} == limits_of(bands, 10)
-    assert limits_of(None, 10) is None
 
 
 def test_the_poller_is_told_of_a_band_that_begins_where_it_began():

@@ -11,12 +11,11 @@ from django_pgqueue.models import Job, Lane
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues import edit, lanes
 from django_pgqueue.queues.claim import claim, park
-from django_pgqueue.queues.dead_letters import redrive, retry_now
+from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.enqueue import OF_LANE
-from django_pgqueue.queues.lane_controls import release
 from django_pgqueue.queues.settle import Ended, dead_letter, retry
 from django_pgqueue.worker.lanes import floors as module
-from django_pgqueue.worker.lanes.floors import LANES_MAX, LaneFloors
+from django_pgqueue.worker.lanes.floors import LaneFloors
 from tests.harness.factories import LEASE, make_job, make_jobs
 from tests.harness.plans import Explaining
 
@@ -107,20 +106,6 @@ def test_a_promotion_reads_no_more_for_what_has_left(
     assert pages(cursor, []) > few + 20
 
 
-def test_a_plan_of_an_empty_table_reads_no_more_when_it_is_full(cursor, promote):
-    """It is kept while the table grows: once, it made a hash of all jobs."""
-    cursor.execute("SET plan_cache_mode = force_generic_plan")
-    assert [] == promote()
-    make_jobs(1, **GROUP)
-    few = pages(cursor, [])
-    cursor.execute(
-        "INSERT INTO pgqueue_job (task, lane) SELECT 'x', 'a' || n / 10"
-        " FROM generate_series(1, 5000) n"
-    )
-
-    assert pages(cursor, []) <= few + 10
-
-
 @BOTH
 @pytest.mark.parametrize("analysed", ["never", "when empty", "when full"])
 @pytest.mark.parametrize("left", ["due", "later", "none"])
@@ -193,21 +178,6 @@ def test_what_commits_late_has_been_due_for_longest_in_its_limit(
     assert [late] == promote()
 
 
-@BOTH
-def test_a_reader_keeps_no_floor_down(cursor, other_cursor, promote, kind):
-    """A snapshot that is held for long is just when floors are needed."""
-    other_cursor.execute(HOLD)
-    last = make_jobs(5, **kind)[-1]
-    run(cursor, promote, 4)
-    promote()
-    (floor,) = promote.floors.of(cursor, ["a"])
-
-    # By number, it is of the one that is through; by id or time, of the last look.
-    cursor.execute("SELECT promotion FROM pgqueue_job WHERE id = %s", [last])
-    assert (floor.promotion,) == cursor.fetchone()
-    assert floor.id >= last or floor.due_at is not None
-
-
 def test_a_failed_job_of_a_limit_is_found_again(cursor, promote):
     """It was parked for its next attempt, and is due for it."""
     first = make_jobs(4, **LIMIT)[0]
@@ -218,28 +188,6 @@ def test_a_failed_job_of_a_limit_is_found_again(cursor, promote):
 
     assert promote.floors.of(cursor, ["a"]) != floors
     assert [first] == promote()
-
-
-def test_a_failed_job_that_its_group_skips_comes_first_when_it_is_due(cursor, promote):
-    """Before those that were stored later."""
-    first, *_ = make_jobs(4, lane_policy="skip", **GROUP)
-    assert [first] == promote()
-    set_aside(cursor, leased(cursor, first))
-    run(cursor, promote, 2)
-    assert [first] == [job.id for job in retry_now(cursor, [first])]
-
-    assert [first] == promote()
-
-
-def test_a_failed_job_of_a_rate_holds_its_group_up(cursor, promote):
-    """It waits for its next turn, and is still the first."""
-    spaced = {"lane_spacing": 0.000001, "lane_burst": 1}
-    run(cursor, promote, len(make_jobs(3, **GROUP)))
-    first, _ = make_jobs(2, **GROUP, **spaced)
-    assert [first] == promote()
-    set_aside(cursor, leased(cursor, first))
-
-    assert [] == promote()
 
 
 def test_a_redriven_job_comes_first(cursor, promote):
@@ -280,21 +228,6 @@ def test_a_job_that_a_pause_has_parked_is_found_when_it_ends(cursor, promote):
     assert [held.pk] == promote(TASK)
 
 
-def test_a_job_that_made_way_for_another_is_found_again(cursor, promote):
-    """By a release, which lets the one behind it through."""
-    run(cursor, promote, len(make_jobs(2, **GROUP)))
-    first, second = make_jobs(2, **GROUP)
-    assert [first] == promote()
-    set_aside(cursor, leased(cursor, first))
-    with cursor.connection.transaction():
-        assert second == release(cursor, "a").job
-    assert [] == promote()
-    Job.objects.filter(pk=second).delete()
-    retry_now(cursor, [first])
-
-    assert [first] == promote()
-
-
 @BOTH
 def test_what_others_have_let_through_counts(cursor, other_cursor, promote, kind):
     """Though its id is below the floor."""
@@ -309,19 +242,6 @@ def test_what_others_have_let_through_counts(cursor, other_cursor, promote, kind
     (last,) = through()
     assert last == first or kind is LIMIT
 
-    assert [] == promote()
-
-
-def test_what_was_released_counts(cursor, promote):
-    """A limit has one more then than it takes, and lets no other one through."""
-    make_jobs(5, **LIMIT)
-    run(cursor, promote, 2)
-    (running,) = promote()
-    with cursor.connection.transaction():
-        released = release(cursor, "a").job
-    Job.objects.filter(pk=running).delete()
-
-    assert [released] == through()
     assert [] == promote()
 
 
@@ -343,15 +263,6 @@ def test_what_somebody_stores_below_a_floor_is_found_once_it_has_lasted(
     assert [first] == promote()
 
 
-def test_another_connection_begins_without_floors(cursor, other_cursor, promote):
-    """Its server may be another one, with fewer promotions."""
-    make_jobs(3, **GROUP)
-    run(cursor, promote, 2)
-    assert [lanes.NO_FLOOR] != promote.floors.of(cursor, ["a"])
-
-    assert [lanes.NO_FLOOR] == promote.floors.of(other_cursor, ["a"])
-
-
 def test_numbers_from_before_a_failover_say_nothing(cursor, promote):
     """Behind a pooler, the connection may outlive the server."""
     make_jobs(3, **GROUP)
@@ -361,20 +272,6 @@ def test_numbers_from_before_a_failover_say_nothing(cursor, promote):
     cursor.execute("UPDATE pgqueue_job SET promotion = 0 WHERE id = %s", [running])
 
     assert [] == promote()
-
-
-def test_no_more_lanes_are_remembered_than_were_promoted_last(cursor):
-    """A worker may meet millions."""
-    floors = LaneFloors()
-    names = [f"lane-{number}" for number in range(LANES_MAX + 50)]
-    for name in names:
-        make_job(lane=name)
-    for chunk in lanes.in_chunks(names):
-        done = lanes.promote(cursor, chunk, floors=floors.of(cursor, chunk))
-        floors.learn(cursor, chunk, done)
-
-    kept = [floor != lanes.NO_FLOOR for floor in floors.of(cursor, sorted(names))]
-    assert [False] * 50 + [True] * LANES_MAX == kept
 
 
 def test_a_floor_never_falls(cursor, promote):

@@ -10,7 +10,7 @@ import pytest
 
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.queues import lane_controls, lanes
+from django_pgqueue.queues import lanes
 from django_pgqueue.worker.lanes import promoter as module
 from django_pgqueue.worker.lanes.promoter import Promoter
 from tests.harness.factories import make_job, make_jobs
@@ -98,21 +98,6 @@ def test_a_hint_finds_what_was_stored_a_while_ago(promoter):
     assert [job.pk] == let_through()
 
 
-def test_a_look_that_fails_is_made_again_after_a_pause(promoter, monkeypatch):
-    """The loop is not told to go on at once, while the database is away."""
-    job = make_job(lane="a")
-    promoter.hint(1)
-    promoter.wake.clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(lanes, "NEWLY_DUE", "SELECT 1/0")
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            promoter.tick()
-    assert not promoter.wake.is_set()
-    promoter.tick()
-
-    assert [job.pk] == let_through()
-
-
 def test_the_leader_finds_what_is_older(promoter):
     """It goes through all lanes."""
     job = make_job(lane="a")
@@ -152,25 +137,6 @@ def test_who_does_not_lead_leaves_the_lanes_of_a_task_to_who_does(promoter):
     assert [] == let_through()
 
 
-def test_the_leader_wakes_up_for_the_next_job_by_the_clock(promoter):
-    """It rests until then, and five seconds at most."""
-    promoter.set_leading(True)
-    assert 4 < promoter.tick() <= 5
-
-    make_job(lane="a", run_after=2 * SECOND)
-    promoter.hint()
-    promoter._free_at = 0.0
-    assert 0 < promoter.tick() <= 2
-
-
-def test_who_does_not_lead_rests_until_somebody_asks(promoter):
-    """It asks the database nothing."""
-    make_job(lane="a")
-
-    assert 50 < promoter.tick()
-    assert [] == let_through()
-
-
 def test_a_locked_head_is_asked_for_again(promoter, cursor):
     """Soon, and without a word from anybody."""
     first, _ = make_jobs(2, lane="a")
@@ -198,42 +164,3 @@ def test_a_look_that_was_asked_for_says_what_it_let_through(promoter):
     assert promoter.found_since_requested() is None
     promoter.tick()
     assert 0 == promoter.found_since_requested()
-
-
-def test_what_is_let_through_before_the_walk_counts_too(promoter):
-    """A claim that looked before that has not found it."""
-    first, _ = make_jobs(2, lane="a")
-    promoter.freed(["a"])
-    promoter.look_now()
-    promoter.tick()
-
-    assert [first] == let_through()
-    assert 1 == promoter.found_since_requested()
-
-
-def paused(cursor):
-    lane_controls.pause(cursor, "a")
-
-
-def running(cursor):
-    lanes.promote(cursor, ["a"])
-    cursor.execute("UPDATE pgqueue_job SET leased_by = 'w' WHERE visible_at <= now()")
-    cursor.execute("UPDATE pgqueue_lane SET full_at = now() - interval '1 h'")
-    cursor.execute("UPDATE pgqueue_lane SET unclaimed = 0")
-
-
-def due_later(cursor):
-    cursor.execute("UPDATE pgqueue_job SET lane_due_at = now() + interval '1 h'")
-
-
-@pytest.mark.parametrize("hold_back", [paused, running, due_later])
-def test_a_lane_that_its_rate_does_not_hold_back_is_not_asked_again(
-    promoter, cursor, hold_back
-):
-    """It waits for something else, of which the promoter is told."""
-    make_jobs(3, lane="a", lane_spacing=1.0, lane_burst=1)
-    hold_back(cursor)
-
-    promoter.freed(["a"])
-    promoter.tick()
-    assert 1 < promoter.tick()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_pgqueue.worker.lanes.window import PARTS, Window
+from django_pgqueue.worker.lanes.window import Window
 
 
 def test_it_counts_what_ended_and_what_failed():
@@ -23,22 +23,3 @@ def test_what_is_older_does_not_count():
     assert (2, 1) == window.counts(56.9)
     assert (1, 0) == window.counts(60.0)
     assert (0, 0) == window.counts(90.0)
-
-
-def test_it_keeps_a_few_numbers_whatever_comes():
-    """Not one for each attempt."""
-    window = Window(1)
-    for number in range(10_000):
-        window.note(number / 1_000, has_failed=True)
-
-    assert len(window._parts) <= PARTS
-    assert 951 <= window.counts(9.999)[0] <= 1_000
-
-
-def test_a_cleared_one_knows_nothing():
-    """As after a pause."""
-    window = Window(60)
-    window.note(0.0, has_failed=True)
-    window.clear()
-
-    assert (0, 0) == window.counts(0.0)

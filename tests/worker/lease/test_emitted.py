@@ -63,29 +63,6 @@ def test_all_jobs_share_a_write(monkeypatch, emitted, values, link):
     assert 1 == len(sent)
 
 
-def test_a_row_that_somebody_locks_holds_up_its_own_values_alone(
-    emitted, values, link, other_cursor
-):
-    """They are written when it is free; those of a job that ends are handed back."""
-    one, two = values
-    with other_cursor.connection.transaction():
-        other_cursor.execute(
-            "SELECT 1 FROM pgqueue_job WHERE id = %s FOR UPDATE", [one.lease[0]]
-        )
-        emitted.add(one, [(1, "1")])
-        emitted.add(two, [(1, "2")])
-        emitted.write(link)
-
-        assert [(two.lease[0], 2)] == stored()
-        assert 0.0 == emitted.seconds()
-    emitted.write(link)
-    assert 2 == len(stored())
-
-    emitted.add(one, [(2, "3")])
-    assert [(2, "3")] == emitted.take(one)
-    assert None is emitted.seconds()
-
-
 def test_a_delivery_that_is_lost_is_told_so(emitted, values, link):
     """By its next value; nothing of it is written."""
     one, two = values
@@ -122,21 +99,6 @@ def test_a_write_without_an_answer_is_sent_again(
     emitted.write(link)
 
     assert [1, 2, 3] == [value for _, value in stored()]
-
-
-@pytest.mark.parametrize("name", ["ROWS_MAX", "WRITE_BYTES_MAX"])
-def test_much_is_written_in_parts(monkeypatch, emitted, values, link, name):
-    """In order, and none is left out."""
-    monkeypatch.setattr(module, name, 3)
-    one, two = values
-    emitted.add(one, [(number, str(number)) for number in range(1, 6)])
-    emitted.add(two, [(1, "6")])
-
-    for _ in range(3):
-        emitted.write(link)
-
-    assert [1, 2, 3, 4, 5, 6] == [value for _, value in stored()]
-    assert None is emitted.seconds()
 
 
 def test_only_readers_are_told(emitted, values, link, streamed, cursor):

@@ -29,17 +29,6 @@ def test_a_lease_ends_no_later_than_the_databases(leases):
     assert [held] == leases.all()
 
 
-def test_a_settled_lease_is_forgotten_once(leases):
-    """The second one to settle hears that it was not held."""
-    job = claimed(id=1)
-    leases.add([job], 0.0)
-
-    assert leases.drop(job)
-    assert not leases.drop(job)
-    assert leases.get(job) is None
-    assert 0 == len(leases)
-
-
 def test_a_later_delivery_of_a_job_is_another_lease(leases):
     """The late settle of the first one does not end the second one's lease."""
     first, second = claimed(id=1, delivery=1), claimed(id=1, delivery=2)
@@ -81,26 +70,6 @@ def test_a_lease_has_run_out_when_it_ends_and_is_not_lost(leases):
     leases.lose(leases.get(late))
     assert [] == leases.lapsed(100.0)
     assert [early] == [held.job for held in leases.lapsed(200.0)]
-
-
-def test_leases_that_are_added_after_a_look_run_out_too(leases):
-    """Also when there was none to look at."""
-    assert [] == leases.lapsed(1_000.0)
-    job = claimed(id=1)
-    leases.add([job], 1_000.0)
-
-    assert [job] == [held.job for held in leases.lapsed(1_060.0)]
-
-
-def test_what_is_returned_can_be_walked_while_others_settle(leases):
-    """It is a copy."""
-    jobs = [claimed(id=number) for number in range(10)]
-    leases.add(jobs, 0.0)
-
-    for held in leases.all():
-        leases.drop(held.job)
-
-    assert 0 == len(leases)
 
 
 def test_a_cancel_is_told_once_whoever_comes_first():

@@ -34,12 +34,6 @@ def progress():
     return Job.objects.get().progress
 
 
-def test_nothing_runs_before_a_task_says_something(reporter, link):
-    """No thread and no connection for jobs that do not ask for it."""
-    assert not link.is_open
-    assert reporter.join(0)
-
-
 def test_the_first_report_is_written_at_once(reporter, held):
     """So that people see that something happens."""
     reporter.report(Report(held), {"done": 1})
@@ -60,17 +54,6 @@ def test_later_ones_are_written_once_a_second_and_the_last_is_handed_back(
     assert {"done": 999} == json.loads(reporter.take(report))
     assert None is reporter.take(report)
     assert {"done": 1} == progress()
-
-
-def test_a_later_one_is_written_without_another_word(reporter, held):
-    """Within a second or so."""
-    report = Report(held)
-    reporter.report(report, {"done": 1})
-    wait_for(lambda: progress() == {"done": 1})
-    reporter.report(report, {"done": 2})
-
-    wait_for(lambda: progress() == {"done": 2})
-    assert None is reporter.take(report)
 
 
 def test_a_report_of_a_lost_job_is_not_written(reporter, held):
@@ -95,15 +78,6 @@ def test_a_lease_is_extended_by_the_clock_of_the_database(reporter, held):
     assert 500 < held.valid_until - ours < 601
 
 
-def test_a_lease_never_ends_sooner(reporter, held):
-    """An extension that is shorter changes nothing."""
-    before = Job.objects.get().visible_at
-
-    reporter.extend(held, 1.0)
-
-    assert before == Job.objects.get().visible_at
-
-
 def test_a_lost_lease_is_not_extended(reporter, held):
     """The task is told."""
     Job.objects.update(deliveries=2, leased_by="somebody")
@@ -125,12 +99,3 @@ def test_a_row_that_somebody_keeps_locked_is_asked_for_again(
         assert not done.is_set()
 
     assert done.wait(10)
-
-
-def test_whoever_waits_is_told_when_the_lease_has_run_out(reporter, held, other_cursor):
-    """By our own clock: somebody else may have the job."""
-    held.valid_until = 0.0
-    with other_cursor.connection.transaction():
-        other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
-        with pytest.raises(LeaseLost, match="has lost its lease"):
-            reporter.extend(held, 600.0)

@@ -29,31 +29,6 @@ def test_a_slot_holds_the_job_of_its_thread():
     assert [(11, 2)] == slots.running()
 
 
-def test_a_slot_never_shows_a_job_with_the_delivery_of_another():
-    """Whoever reads between two writes sees an idle thread."""
-    slots = Slots(FORK, 1)
-    seen = []
-
-    class Spy:
-        """The cells, read after every write."""
-
-        def __init__(self, cells):
-            self.cells = cells
-
-        def __setitem__(self, place, value):
-            self.cells[place] = value
-            seen.extend(slots.running())
-
-        def __iter__(self):
-            return iter(self.cells)
-
-    slots._cells = Spy(slots._cells)
-    slots.enter(0, 1, 100)
-    slots.enter(0, 2, 200)
-
-    assert {(1, 100), (2, 200)} == set(seen)
-
-
 def die_running(slots):
     """Enter two jobs, settle one, and be killed."""
     slots.enter(0, 5, 1)

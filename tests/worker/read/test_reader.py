@@ -6,7 +6,6 @@ from itertools import groupby
 
 import psycopg
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import OperationalError, connections
 
 from django_pgqueue import Retry
@@ -18,12 +17,10 @@ from django_pgqueue.models import DeadLetter, Message, Position
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics import consume, run_batch
-from django_pgqueue.topics.acked import NotAcked, acking
 from django_pgqueue.topics.sync import declaration_of
 from django_pgqueue.worker.read import bounds as bounds_module
 from django_pgqueue.worker.read import reader as reader_module
 from django_pgqueue.worker.read.bounds import Bounds
-from django_pgqueue.worker.read.positions import LOOK_SECONDS
 from django_pgqueue.worker.read.reader import Reader
 from django_pgqueue.worker.run.watchdog import Watchdog
 from tests.harness.waiting import wait_for
@@ -156,29 +153,6 @@ def test_a_handler_is_not_called_after_its_lease(
     assert ([[each] for each in ids], ids[1]) == (seen, Position.objects.get().position)
 
 
-def test_what_is_acked_first_is_not_called_after_its_lease(
-    cursor, make_reader, freeze, caplog
-):
-    """Its position has moved, so it comes to nobody: at most once, and it is told."""
-    make_topic()
-    (first,) = put(cursor, 1)
-    seen = []
-
-    def note(messages):
-        seen.append(messages)
-
-    reader = make_reader(note, ack_policy="first")
-    freeze(reader_module.positions, "advance")
-    reader.tick()
-
-    assert ([], first, 0) == (
-        seen,
-        Position.objects.get().position,
-        DeadLetter.objects.count(),
-    )
-    assert "after its position was moved" in caplog.text
-
-
 def test_a_reader_whose_log_fell_behind_says_so(cursor, make_reader):
     """It does not rest as if everything were read."""
     make_topic()
@@ -237,22 +211,6 @@ def test_what_was_acked_before_it_raised_stays_done(cursor, make_reader):
     assert (1, 1, "later") == (came.count("good"), came.count("later"), came[-1])
     letter = DeadLetter.objects.get()
     assert ("exhausted", "tests.handler") == (letter.reason, letter.task)
-
-
-@pytest.mark.parametrize("says_so", [True, False])
-def test_a_job_of_one_that_acks_by_hand_fails_unless_it_does(says_so):
-    """As that of a dead letter which is redriven: it gets a list of one."""
-
-    async def note(messages):
-        if says_so:
-            messages.ack()
-
-    job = async_to_sync(acking(note))
-    if says_so:
-        job([Message(id=1)])
-    else:
-        with pytest.raises(NotAcked, match="without an ack of the first message"):
-            job([Message(id=1)])
 
 
 def nothing(messages):
@@ -360,24 +318,6 @@ def test_what_is_too_much_for_the_server_is_asked_for_in_parts(
     }[error] == (seen, dead)
 
 
-def test_a_hint_for_nothing_is_followed_by_two_more_looks(make_reader):
-    """
-    Another reader was quicker, and may be busy with what it got.
-
-    The next message is perhaps in another partition, and its wake was left out.
-    """
-    make_topic("clicks")
-    reader = make_reader(lambda messages: None)
-    while reader.tick() < 1:
-        pass
-
-    reader.hint()
-
-    assert list(reader_module.DRY_SECONDS) == [reader.tick(), reader.tick()]
-    # Then it rests, until it looks at what others have done.
-    assert reader.tick() not in reader_module.DRY_SECONDS
-
-
 @pytest.fixture
 def count(monkeypatch):
     """A function that counts calls of one of positions'."""
@@ -417,46 +357,6 @@ def test_a_partition_is_read_for_a_turn(cursor, make_reader, count, monkeypatch,
     assert [(first, 10), (second, 10)] * 2 == turns[:4]
     assert len(claims) <= 9
     assert {(None, 0)} == set(Position.objects.values_list("leased_by", "failures"))
-
-
-def test_a_turn_is_short(cursor, make_reader, monkeypatch):
-    """After its time no other batch of the partition begins, nor when it is to stop."""
-    monkeypatch.setattr(reader_module, "TURN_SECONDS", 0.0)
-    make_topic()
-    put(cursor, *range(6))
-    seen = []
-
-    def note(messages):
-        seen.append(len(messages))
-
-    reader = make_reader(note, batch=2)
-    reader.tick()
-    assert [2] == seen
-    monkeypatch.setattr(reader_module, "TURN_SECONDS", 60.0)
-    reader.stop()
-    reader.tick()
-    assert ([2, 2], None) == (seen, Position.objects.get().leased_by)
-
-
-def test_a_reader_looks_at_all_positions_now_and_then(cursor, make_reader, count):
-    """In between it goes by what it remembers, also where there is nothing to read."""
-    make_topic(partitions=4)
-    seen = []
-
-    def note(messages):
-        seen.append(messages[0].payload)
-
-    reader = make_reader(note)
-    read_all(reader)
-    looks, started = count("look"), time.monotonic()
-    for n in range(30):
-        put(cursor, n, key=f"k{n}")
-        reader.hint()
-        reader.tick()
-        reader.tick()
-    seconds = time.monotonic() - started
-    assert list(range(30)) == seen
-    assert len(looks) <= 1 + seconds / LOOK_SECONDS
 
 
 @pytest.mark.parametrize("name", ["claim_known", "advance"])
@@ -518,49 +418,6 @@ def test_a_commit_without_an_answer_is_not_taken_for_a_failure(
         Position.objects.get().retry_at,
         Position.objects.get().failures,
     )
-
-
-def test_a_bound_is_asked_anew_after_an_error(link, monkeypatch):
-    """By another connection: that one may be to a server that is a standby by now."""
-    bounds = Bounds(link)
-    first = link.connection
-    with monkeypatch.context() as broken:
-        broken.setattr(bounds_module, "horizons", fails)
-        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            bounds.now()
-    assert first.closed
-    assert bounds.now().highest >= 0
-
-
-def test_days_are_asked_for_again_once_something_was_published(
-    cursor, link, monkeypatch
-):
-    """While nothing is, a day that is reopened has nothing new for a reader."""
-    asked = []
-    real = bounds_module.closed_days
-    monkeypatch.setattr(
-        bounds_module, "closed_days", lambda cursor: asked.append(1) or real(cursor)
-    )
-    monkeypatch.setattr(bounds_module, "DAYS_SECONDS", 0.0)
-    monkeypatch.setattr(bounds_module, "BOUND_SECONDS", 0.0)
-    bounds = Bounds(link)
-
-    for _ in range(3):
-        bounds.now()
-        bounds.days()
-    assert [1] == asked
-    bounds.days(anew=True)
-    assert [1, 1] == asked
-    make_topic()
-    put(cursor, 1)
-    bounds.now()
-    bounds.days()
-    assert [1, 1, 1] == asked
-
-
-def fails(cursor):
-    """Answer as a standby does."""
-    raise psycopg.errors.ReadOnlySqlTransaction("not here")
 
 
 def test_a_turn_reads_nothing_that_came_after_a_change_of_the_count(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import multiprocessing
 import threading
 import time
-import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -21,20 +19,17 @@ from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
 from django_pgqueue.worker.claim.capacity import (
-    HELD_MAX,
-    Capacity,
     Dispatcher,
     QueueMix,
 )
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run import coroutine as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module
-from django_pgqueue.worker.run import loop_watch, sync_calls
+from django_pgqueue.worker.run import loop_watch
 from django_pgqueue.worker.run.async_runner import LoopControl
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutine import Coroutine
 from django_pgqueue.worker.run.coroutines import Coroutines
-from django_pgqueue.worker.run.isolation import watch_connections
 from django_pgqueue.worker.run.loop_watch import LoopWatch
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.settle.settler import Settlement
@@ -191,18 +186,6 @@ async def nothing():
 # Slots and capacity ------------------------------------------------------------------
 
 
-def test_no_thread_runs_before_the_first_job(rig):
-    """A worker without async tasks does not pay for them."""
-    before = set(threading.enumerate())
-
-    made = rig()
-
-    # Threads of earlier tests may end meanwhile.
-    assert set() == set(threading.enumerate()) - before
-    assert made.coroutines.is_idle
-    assert 3 == made.coroutines.capacity()
-
-
 def test_a_running_job_has_a_slot_that_outlives_the_process(rig, gated):
     """Marked before it runs, with its delivery; free when it is settled."""
     made = rig(3)
@@ -234,17 +217,6 @@ def test_with_settle_immediate_a_slot_is_held_until_the_ack_is_committed(rig, de
     made.wait()
 
 
-def test_with_settle_batched_it_is_free_at_once(rig, declare):
-    """The ack is on its way."""
-    made = rig(1)
-    made.settled.holds = True
-
-    made.put(declare(nothing, settle="batched"), 3)
-
-    made.wait()
-    assert {None} == {settlement.done for settlement in made.settled.all}
-
-
 def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated):
     """As far as they can start within a tenth of a second."""
     made = rig(2)
@@ -258,47 +230,6 @@ def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated)
     made.put(gated.name)
     assert 1 == made.coroutines.capacity()
     gated.open()
-
-
-def test_with_settle_immediate_the_wait_for_the_ack_counts_as_slot_time(rig, declare):
-    """Claimed ahead is what finds a slot soon, and those are taken until the ack."""
-    made = rig(1)
-    made.settled.holds = True
-    made.put(declare(nothing))
-    wait_for(lambda: made.settled.all, what="it has ended")
-    (running,) = made.coroutines.running()
-    running.taken_at -= 3.0
-    made.settled.commit_all()
-    made.wait()
-
-    assert 3.0 <= made.coroutines._mean_seconds
-    assert 1 == made.coroutines.capacity()
-
-
-def test_what_waits_behind_long_jobs_is_handed_back(rig, gated, monkeypatch):
-    """Other workers may have capacity for it; what runs goes on."""
-    monkeypatch.setattr(coroutines_module, "SPOT_SECONDS", 0.01)
-    made = rig(2)
-    jobs = made.put(gated.name, 5)
-    wait_for(lambda: len(made.settled.all) == 3, what="three are back")
-
-    assert {job.id: None for job in jobs[2:]} == made.outcomes()
-    assert 2 == len(made.coroutines.running())
-    gated.open()
-
-
-def test_no_more_is_claimed_ahead_while_all_slots_are_stuck(rig, gated):
-    """Though jobs were short before; a slot that is free is still capacity."""
-    made = rig(2)
-    made.coroutines._learn(0.001)
-    made.put(gated.name, 2)
-    wait_for(lambda: len(gated.started) == 2, what="two run")
-    made.coroutines._taken_at -= 1.0
-
-    assert 0 == made.coroutines.capacity()
-    gated.open()
-    made.wait()
-    assert 2 < made.coroutines.capacity()
 
 
 def test_jobs_of_higher_priority_start_before_others_that_wait(rig, declare):
@@ -323,38 +254,6 @@ def test_jobs_of_higher_priority_start_before_others_that_wait(rig, declare):
     assert "cdeabf" == "".join(ran)
 
 
-def test_what_ends_in_one_turn_of_the_loop_is_seen_to_at_once(rig, declare):
-    """One wakeup for the settler."""
-    made = rig(50)
-
-    made.put(declare(nothing), 50)
-    made.wait()
-
-    assert 50 == len(made.outcomes())
-    assert 1 == made.settled.wakeups
-
-
-def test_a_job_leaves_nothing_for_the_garbage_collector(rig, declare):
-    """Which would walk over all that is alive to find it, thousands of times a day."""
-    left = []
-
-    async def notes():
-        left.append(weakref.ref(asyncio.current_task()))
-        await asyncio.sleep(0)
-
-    made = rig()
-    name = declare(notes, timeout=60)
-    gc.disable()
-    try:
-        made.put(name, 20)
-        made.wait()
-        wait_for(lambda: not any(ref() for ref in left), what="all are gone")
-    finally:
-        gc.enable()
-
-    assert 20 == len(left)
-
-
 def test_the_sync_calls_of_a_job_have_one_thread_and_two_jobs_have_two(rig, declare):
     """Whoever calls: the job itself, or an asyncio task that it has started."""
     threads = []
@@ -375,34 +274,6 @@ def test_the_sync_calls_of_a_job_have_one_thread_and_two_jobs_have_two(rig, decl
     assert 2 == len(threads[0] | threads[1])
 
 
-def test_a_job_that_calls_no_sync_code_needs_nothing_for_it(rig, gated):
-    """Most of thousands do not."""
-    made = rig()
-    made.put(gated.name)
-    wait_for(lambda: gated.started, what="it runs")
-
-    assert [None] == [running.calls for running in made.coroutines.running()]
-    gated.open()
-
-
-def test_thousands_run_at_once(rig, declare):
-    """Each in a slot of its own."""
-    started, everyone = [], asyncio.Event()
-
-    async def waits():
-        started.append(1)
-        if len(started) == 3_000:
-            everyone.set()
-        await everyone.wait()
-
-    made = rig(3_000)
-    jobs = made.put(declare(waits), 3_000)
-    made.wait()
-
-    assert {job.id: Succeeded() for job in jobs} == made.outcomes()
-    assert [] == made.slots.running()
-
-
 def test_a_stop_hands_back_what_has_not_started(rig, gated):
     """What runs may finish."""
     made = rig(2)
@@ -416,73 +287,6 @@ def test_a_stop_hands_back_what_has_not_started(rig, gated):
     gated.open()
     made.wait()
     assert {Succeeded()} == {made.outcomes()[job.id] for job in jobs[:2]}
-
-
-def test_a_job_whose_lease_has_run_out_is_not_started(rig, declare):
-    """Somebody else may be running it by now."""
-    made = rig()
-    job = claimed(declare(nothing))
-    made.leases.add([job], time.monotonic() - 61)
-    made.coroutines.put([job])
-
-    made.wait()
-
-    assert {job.id: None} == made.outcomes()
-
-
-def test_a_job_that_was_cancelled_while_it_waited_is_not_started(rig, gated):
-    """It ends as cancelled, without an attempt's time."""
-    made = rig(1)
-    _, waiting = made.put(gated.name, 2)
-    wait_for(lambda: gated.started, what="the first one runs")
-
-    made.leases.get(waiting).cancel()
-    gated.open()
-    made.wait()
-
-    assert "Cancelled()" == repr(made.outcomes()[waiting.id])
-    assert 1 == len(gated.started)
-
-
-def test_a_job_of_an_undeclared_task_is_held(rig):
-    """As a thread would have said."""
-    made = rig()
-    (job,) = made.put("nobody.knows")
-
-    made.wait()
-
-    assert made.outcomes()[job.id].unknown_task
-
-
-def test_a_sync_task_is_left_to_the_threads(rig):
-    """It was declared after the dispatcher had asked."""
-    made = rig()
-    (job,) = made.put("tests.app.tasks.noop")
-
-    made.wait()
-
-    assert {job.id: None} == made.outcomes()
-
-
-def test_an_error_of_our_own_is_told_and_costs_no_slot(rig, monkeypatch, caplog):
-    """Though the job's settle, which would have freed it, comes later."""
-
-    async def end_calls(self):
-        raise RuntimeError("ours")
-
-    monkeypatch.setattr(Coroutine, "end_calls", end_calls)
-    made = rig(2)
-    made.settled.holds = True
-    (job,) = made.put("nobody.knows")
-    made.wait()
-    made.settled.commit_all()
-    made.put("nobody.knows")
-    made.wait()
-
-    told = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    assert f"failed     loop=coroutines job={job.id}" == told[0]
-    assert 2 == len(told)
-    assert 2 == made.coroutines.capacity()
 
 
 # Alone -------------------------------------------------------------------------------
@@ -509,41 +313,6 @@ def test_a_job_that_is_to_run_alone_is_handed_back_and_told(rig, declare):
 
 
 # Interrupts --------------------------------------------------------------------------
-
-
-def test_a_cancel_that_a_task_sends_to_itself_stays_its_own(rig, declare, caplog):
-    """It does not reach the settle of its job."""
-
-    async def cancels_itself():
-        asyncio.current_task().cancel()
-
-    made = rig()
-    made.settled.holds = True
-    (job,) = made.put(declare(cancels_itself))
-    wait_for(lambda: made.settled.all, what="it has ended")
-
-    made.settled.commit_all()
-    made.wait()
-
-    assert {job.id: Succeeded()} == made.outcomes()
-    assert [] == [line for line in caplog.messages if line.startswith("failed ")]
-
-
-def test_a_task_that_swallows_a_timeout_and_returns_has_succeeded(rig, declare):
-    """As with asyncio.timeout()."""
-
-    async def swallows():
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            return
-
-    made = rig()
-    (job,) = made.put(declare(swallows, timeout=0.05))
-
-    made.wait()
-
-    assert {job.id: Succeeded()} == made.outcomes()
 
 
 def test_an_interrupt_gives_the_attempt_back(rig, gated):
@@ -640,12 +409,6 @@ def test_a_job_stays_on_its_thread_and_jobs_are_spread(transactional_db):
     assert first[0] != first[1]
 
 
-def test_a_thread_is_taken_at_the_first_call(transactional_db):
-    """A job without a sync call keeps none from others."""
-    with lent(2, 4) as jobs:
-        assert 2 == len({ident(jobs[0]), ident(jobs[3])})
-
-
 def test_the_last_job_of_a_thread_closes_what_is_stale(transactional_db):
     """Not before: others may be reading from a cursor of it."""
 
@@ -666,23 +429,6 @@ def test_the_last_job_of_a_thread_closes_what_is_stale(transactional_db):
         closed = thread.executor.submit(lambda: connection.connection is None)
         assert closed.result()
         assert pid != later.submit(backend).result()
-
-
-def test_a_changed_session_is_told_once(transactional_db, caplog, monkeypatch):
-    """Not at every call of a task that everybody enqueues."""
-    monkeypatch.setattr(sync_calls, "_logged", set())
-    watch_connections()  # As the threads' executor does, which starts first.
-
-    def change():
-        with connection.cursor() as cursor:
-            cursor.execute("SET work_mem = '9MB'")
-
-    with lent(1, 1) as (calls,):
-        for _ in range(3):
-            calls.submit(change).result()
-
-    told = [r for r in caplog.messages if "SET work_mem" in r]
-    assert 1 == len(told)
 
 
 # The context in the loop -------------------------------------------------------------
@@ -742,53 +488,6 @@ class Watched:
 @pytest.fixture
 def watched(monkeypatch):
     return Watched(monkeypatch)
-
-
-def test_the_watch_is_woken_when_there_is_something_to_see(rig, gated, monkeypatch):
-    """It sleeps again if it sees no coroutine, and is not woken for the next ones."""
-    made = rig()
-    seen = []
-    monkeypatch.setattr(
-        made.coroutines._watch, "look", lambda: seen.append(made.coroutines.running())
-    )
-
-    (job,) = made.put(gated.name)
-    wait_for(lambda: gated.started, what="it runs")
-    made.put(gated.name)
-    gated.open()
-    made.wait()
-
-    assert [[job.id]] == [[each.job.id for each in running] for running in seen]
-
-
-def test_the_watch_stays_awake_for_what_comes_as_it_goes_to_sleep(watched, monkeypatch):
-    """look() was called between its two looks."""
-    monkeypatch.undo()
-    told = threading.Event()
-    late = watched.coroutine(1, hard_at=0.0)
-    looks = iter([[]])
-    watch = LoopWatch(
-        SimpleNamespace(call_soon_threadsafe=lambda answer: answer()),
-        lambda: next(looks, [late]),
-        lambda job, error: told.set(),
-    )
-    watch._wanted.set()
-    watch.start()
-    try:
-        assert told.wait(10)
-    finally:
-        watch.stop()
-        watch.join()
-
-
-def test_a_loop_that_answers_is_asked_again(watched):
-    """And nothing is said."""
-    for _ in range(3):
-        watched.look()
-        watched.answer()
-        watched.now += 0.25
-
-    assert not watched.watch._is_logged
 
 
 def test_a_block_is_told_once_and_the_next_one_again(watched, caplog):
@@ -903,33 +602,3 @@ def test_surprises_beyond_the_capacity_are_handed_back(
     taken = dispatched.threads if for_coroutines else dispatched.coroutines
     assert jobs[:2] == taken.jobs
     assert {2: None, 3: None, 4: None} == dispatched.settled.outcomes()
-
-
-@pytest.mark.parametrize("for_coroutines", [True, False])
-def test_an_undeclared_task_is_settled_by_whoever_was_claimed_for(
-    dispatched, for_coroutines
-):
-    """It says nothing about its queue."""
-    job = claimed("nobody.knows", queue="calls")
-
-    dispatched.put([job], for_coroutines=for_coroutines)
-
-    taken = dispatched.coroutines if for_coroutines else dispatched.threads
-    assert [job] == taken.jobs
-    assert (set(), set()) == (dispatched.mix.pure, dispatched.mix.mixed)
-
-
-def test_no_more_is_claimed_than_a_process_may_hold(dispatched):
-    """What has run and is not written counts; a write tells the claimer of capacity."""
-    threads = dispatched.threads.count
-    held = [claimed("a", id=number) for number in range(HELD_MAX + threads)]
-    dispatched.leases.add(held, 0.0)
-
-    assert Capacity(0, 0) == dispatched.capacity()
-    dispatched.settled.on_written()
-    assert ["capacity"] == dispatched.told
-
-    for each in held[:3]:
-        dispatched.leases.drop(each)
-    assert Capacity(3, 3) == dispatched.capacity()
-    assert None is dispatched.settled.on_written

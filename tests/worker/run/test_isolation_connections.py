@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
@@ -37,17 +37,6 @@ def test_a_good_connection_is_kept():
     clean_connections()
 
     assert before == backend()
-
-
-def test_a_connection_past_its_age_is_closed():
-    """CONN_MAX_AGE holds for a worker's threads too."""
-    before = backend()
-    connection.close_at = 0
-
-    clean_connections()
-
-    assert connection.connection is None
-    assert before != backend()
 
 
 def test_a_connection_that_the_server_has_ended_is_replaced(cursor):
@@ -112,20 +101,6 @@ def test_a_transaction_that_was_left_open_is_rolled_back(leave):
     )
 
 
-@pytest.mark.django_db(databases=["default", "queue"], transaction=True)
-def test_every_database_is_cleaned():
-    """Not the default one alone."""
-    connections["queue"].ensure_connection()
-    connections["queue"].close_at = 0
-    connection.close_at = 0
-    connection.ensure_connection()
-
-    clean_connections()
-
-    assert connections["queue"].connection is None
-    assert connection.connection is None or connection.close_at is None
-
-
 def test_it_never_raises(monkeypatch, caplog):
     """The outcome of the job before is still to be settled; the rest is cleaned."""
 
@@ -141,17 +116,6 @@ def test_it_never_raises(monkeypatch, caplog):
     assert connection.connection is None
     assert "closing    alias=default error=ZeroDivisionError()" in caplog.messages
     raw.close()
-
-
-def test_queries_kept_for_debugging_do_not_pile_up(settings):
-    """DEBUG = True keeps each one; a worker would never forget them."""
-    settings.DEBUG = True
-    Order.objects.create(name="x")
-    assert connection.queries
-
-    clean_connections()
-
-    assert [] == connection.queries
 
 
 # Sessions ----------------------------------------------------------------------------

@@ -52,18 +52,6 @@ def bench(in_thread):
         each.token.over()
 
 
-def test_short_work_is_done_by_one_thread_in_order(bench):
-    """Nobody else is woken for it."""
-    one = bench(8)
-
-    for n in range(100):
-        one.add(n)
-    wait_for(lambda: len(one.done) == 100, what="all is done")
-
-    assert list(range(100)) == [item for _, item in one.done]
-    assert 1 == len({thread for thread, _ in one.done})
-
-
 def test_who_passes_it_on_lets_others_work_beside_it(bench):
     """As many as there are threads, each on one item."""
     inside, gate = threading.Semaphore(0), threading.Event()
@@ -102,49 +90,6 @@ def test_work_that_comes_while_nobody_has_it_wakes_a_thread(bench):
     gate.set()
 
 
-def test_it_can_be_taken_from_who_keeps_it_for_too_long(bench):
-    """The other thread takes what waits; the first one parks after its item."""
-    gate, begun = threading.Event(), threading.Event()
-
-    def surprise(token, thread, item):
-        if item == "long":
-            begun.set()
-            assert gate.wait(10)
-
-    two = bench(2, surprise)
-    two.add("long", "short")
-    assert begun.wait(10)
-    first = two.token.holder
-
-    two.token.take_away(first)
-
-    wait_for(lambda: two.done, what="the other thread has done it")
-    assert "short" == two.done[0][1]
-    assert two.token.holder != first
-    gate.set()
-    wait_for(lambda: len(two.done) == 2, what="all is done")
-
-
-def test_taking_it_away_from_who_lost_it_already_changes_nothing(bench):
-    """The watching thread's look is old by the time it acts."""
-    gate = threading.Event()
-
-    def long(token, thread, item):
-        token.pass_on(thread)
-        assert gate.wait(10)
-
-    three = bench(3, long)
-    three.add("a")
-    wait_for(lambda: three.token.holder == NOBODY, what="it was let go")
-
-    three.token.take_away(0)
-    three.token.take_away(1)
-    three.token.take_away(2)
-
-    assert NOBODY == three.token.holder
-    gate.set()
-
-
 def test_no_work_is_left_behind_whoever_passes_on_takes_away_and_adds(bench):
     """Four threads, two that add, one that takes it away: 20 000 items, each once."""
     chance = random.Random(7)
@@ -178,13 +123,5 @@ def test_no_work_is_left_behind_whoever_passes_on_takes_away_and_adds(bench):
         disturber.join()
 
     assert set(range(20_000)) == {item for _, item in four.done}
-
-
-def test_all_threads_end_when_it_is_over(bench):
-    """Those that are parked, the one that waits for work, and none is left."""
-    eight = bench(8)
-    wait_for(lambda: eight.token.holder != NOBODY, what="somebody has it")
-
-    eight.token.over()
 
     # The fixture of the threads joins them.

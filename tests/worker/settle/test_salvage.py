@@ -13,7 +13,7 @@ from django_pgqueue.worker.run.executor import Executor
 from django_pgqueue.worker.settle.salvage import salvage
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_job
 from tests.worker.conftest import WORKER
 
 BUG = RuntimeError("a bug of ours")
@@ -51,38 +51,6 @@ def test_the_attempt_has_failed_by_the_policy_of_its_task(cut_off, claim_all, le
     assert 0 == len(leases)
 
 
-def test_a_job_whose_task_is_gone_is_tried_again(cut_off, claim_all, leases):
-    """Nobody can be asked for its policy."""
-    make_job(task="shop.gone")
-    (job,) = claim_all()
-
-    cut_off(job)
-
-    assert (None, 0) == (Job.objects.get().leased_by, len(leases))
-
-
-def test_an_outcome_that_is_on_its_way_stays(cut_off, claim_all, settler, caplog):
-    """The bug came after it was handed over, or even written."""
-    make_jobs(2, task=noop.name)
-    waiting, written = claim_all()
-    settler.put(Settlement(written, Performed(Succeeded(), None, 0.1)))
-    settler.tick()
-    settler.put(Settlement(waiting, Performed(Succeeded(), None, 0.1)))
-
-    cut_off(waiting)
-    settler.put(Settlement(make_claim(claim_all), None))
-    cut_off(written)
-
-    assert 2 == ArchivedJob.objects.filter(state="succeeded").count()
-    assert 0 == settler.counts["stale"]
-
-
-def make_claim(claim_all):
-    make_job(task=noop.name)
-    (job,) = claim_all()
-    return job
-
-
 def test_a_job_that_was_acked_first_gets_a_note(cut_off, claim_all, leases, settler):
     """Its task went on after that, so a stop would wait for it."""
     make_job(task=noop.name)
@@ -95,18 +63,6 @@ def test_a_job_that_was_acked_first_gets_a_note(cut_off, claim_all, leases, sett
 
     assert 0 == len(leases)
     assert "a bug of ours" == ArchivedJob.objects.get().errors[-1]["message"]
-
-
-def test_all_jobs_of_a_run_are_settled(cut_off, claim_all, leases):
-    """Those that its job leads are held like any other."""
-    make_jobs(3, task=noop.name)
-    lead, *others = claim_all()
-    leases.lead(lead, [leases.get(other) for other in others])
-
-    cut_off(lead)
-
-    assert 0 == len(leases)
-    assert not Job.objects.running().exists()
 
 
 def test_a_thread_goes_on_after_a_bug_and_its_job_is_settled(

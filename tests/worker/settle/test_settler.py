@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from datetime import timedelta
 
 import psycopg
@@ -15,7 +14,6 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Output
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.partitions import partition_name
 from django_pgqueue.queues.waited import channel as waited_channel
-from django_pgqueue.queues.waited import ids_of
 from django_pgqueue.tasks.outcome import (
     Cancelled,
     Expired,
@@ -26,11 +24,9 @@ from django_pgqueue.tasks.outcome import (
 )
 from django_pgqueue.worker.settle import settler as module
 from django_pgqueue.worker.settle.settler import Settlement, Settler
-from django_pgqueue.worker.tally import Tally
 from tests.app.tasks import noop
 from tests.harness.factories import make_dead_letter, make_job, make_jobs
 from tests.harness.notices import heard_until_now
-from tests.harness.waiting import wait_for, wait_until_blocked
 from tests.worker.conftest import WORKER
 
 NOOP = noop.name
@@ -132,59 +128,6 @@ def test_what_is_waiting_is_one_statement_per_kind(
     assert 0 == len(leases)
 
 
-@pytest.mark.parametrize("is_heard", [True, False], ids=["heard", "unheard"])
-def test_each_outcome_is_counted_whether_anybody_hears_of_it_or_not(
-    link, leases, claim_all, caplog, monkeypatch, is_heard
-):
-    """Those that are done as they should be, too, of which nothing is told."""
-    tally = Tally()
-    settler = Settler(
-        link, worker=WORKER, leases=leases, on_retry=lambda delay: None, tally=tally
-    )
-    make_jobs(5, task=NOOP)
-    *done, failed = claim_all()
-    # Whoever else listens in this process.
-    monkeypatch.setattr(signals.job_succeeded, "receivers", [])
-    caplog.set_level(
-        logging.DEBUG if is_heard else logging.INFO, "django_pgqueue.worker"
-    )
-    assert is_heard == module.tells_success()
-    settle(settler, done)
-    settle(settler, [failed], Performed(GaveUp("rejected"), None, 0.5))
-    settler.tick()
-
-    (series,) = tally.series.values()
-    assert {"succeeded": 4, "dead": 1} == series.ends
-    assert 5 == sum(series.runs)
-
-
-def test_a_thread_that_waits_is_let_go_when_its_ack_is_committed(settler, claim_all):
-    """Not before."""
-    make_job()
-    (job,) = claim_all()
-    done = threading.Lock()
-    done.acquire()
-    settler.put(Settlement(job, DONE, done))
-    assert done.locked()
-
-    settler.tick()
-
-    assert not done.locked()
-    assert 1 == ArchivedJob.objects.count()
-
-
-def test_a_batch_is_bounded(settler, writes, claim_all, monkeypatch):
-    """The rest comes with the next tick."""
-    monkeypatch.setattr(module, "BATCH_ROWS_MAX", 4)
-    make_jobs(6)
-    settle(settler, claim_all())
-
-    settler.tick()
-    assert [("ack", 4)] == writes
-    settler.tick()
-    assert [("ack", 4), ("ack", 2)] == writes
-
-
 def test_an_error_is_dated_by_the_clock_of_the_database(settler, claim_all, cursor):
     """The claim's time, plus what passed since by our own clock."""
     make_job()
@@ -198,36 +141,6 @@ def test_an_error_is_dated_by_the_clock_of_the_database(settler, claim_all, curs
     )
     assert (True,) == cursor.fetchone()
     assert (WORKER, "x") == (entry["worker"], entry["message"])
-
-
-def test_a_job_handed_back_wakes_other_workers(settler, claim_all, other_cursor):
-    """This one is stopping."""
-    name = channel(other_cursor)
-    listen(other_cursor, [name])
-    make_job(queue="mail")
-    settler.put(Settlement(claim_all(queues=["mail"])[0], None))
-
-    settler.tick()
-
-    (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
-    assert "mail" == heard.payload
-    job = Job.objects.get()
-    assert (0, 1, None) == (job.attempt, job.deliveries, job.leased_by)
-
-
-def test_a_retry_that_is_due_at_once_wakes_other_workers(
-    settler, claim_all, other_cursor
-):
-    """As a stop gives running jobs back."""
-    listen(other_cursor, [channel(other_cursor)])
-    make_job(queue="mail")
-    performed = Performed(Retried(timedelta(0), gives_attempt_back=True))
-    settle(settler, claim_all(queues=["mail"]), performed)
-
-    settler.tick()
-
-    (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
-    assert "mail" == heard.payload
 
 
 @pytest.fixture
@@ -268,21 +181,6 @@ def test_others_are_woken_although_the_connection_dies_before(
 def cut(cursor, queues):
     cursor.connection.close()
     raise psycopg.OperationalError("server closed the connection unexpectedly")
-
-
-def test_others_are_woken_for_an_outcome_without_an_answer(
-    settler, claim_all, woken, monkeypatch
-):
-    """It had been applied, and only the answer was lost."""
-    make_job(queue="mail")
-    settle(settler, claim_all(queues=["mail"]), AT_ONCE)
-    Cut(monkeypatch, "retry", "after")
-    assert settler._tick_safely() > 0
-
-    settler._tick_safely()
-
-    assert "mail" == woken()
-    assert (1, 0) == (settler.counts["retry"], settler.counts["stale"])
 
 
 def test_a_wake_that_the_server_refuses_keeps_no_outcome(
@@ -346,62 +244,6 @@ def test_who_waits_for_a_job_is_told_of_its_end(
     assert settler.wait_until_idle(0)
 
 
-def test_who_waits_is_told_of_many_at_once(settler, claim_all, waited, told):
-    """Of one batch, by one statement."""
-    make_jobs(20, task=NOOP)
-    jobs = claim_all()
-    wait_for_jobs(waited, jobs)
-    settle(settler, jobs)
-
-    settler.tick()
-
-    (payload,) = told()
-    assert {job.id for job in jobs} == ids_of(payload)
-    assert not waited
-
-
-def test_nobody_is_told_where_nobody_waits(settler, claim_all, told, monkeypatch):
-    """Nothing is sent, and nothing is looked up."""
-    monkeypatch.setattr(module.Waited, "take", None)
-    make_jobs(3, task=NOOP)
-    settle(settler, claim_all())
-
-    settler.tick()
-
-    assert [] == told()
-    assert {"ack": 3} == settler.counts
-
-
-@pytest.mark.parametrize("performed", [None, Performed(Retried(AGAIN), ValueError())])
-def test_a_job_that_will_run_again_has_not_ended(
-    settler, claim_all, waited, told, performed
-):
-    """Who waits for it goes on."""
-    make_job(task=NOOP)
-    jobs = claim_all()
-    wait_for_jobs(waited, jobs)
-    settle(settler, jobs, performed)
-
-    settler.tick()
-
-    assert [] == told()
-    assert waited
-
-
-def test_a_stale_settle_is_no_end(settler, claim_all, waited, told):
-    """The job is somebody else's, who tells of it."""
-    make_job(task=NOOP)
-    jobs = claim_all()
-    wait_for_jobs(waited, jobs)
-    Job.objects.update(leased_by="other", deliveries=2)
-    settle(settler, jobs)
-
-    settler.tick()
-
-    assert [] == told()
-    assert waited
-
-
 @pytest.mark.parametrize("committed", [True, False])
 def test_an_atomic_job_has_ended_if_its_transaction_was_committed(
     settler, claim_all, waited, told, committed
@@ -415,36 +257,6 @@ def test_an_atomic_job_has_ended_if_its_transaction_was_committed(
     settler.tick()
 
     assert ([str(jobs[0].id)] if committed else []) == told()
-
-
-def test_a_job_that_makes_way_for_another_has_ended(settler, claim_all, waited, told):
-    """It was to be tried again, and another one has its dedup key by now."""
-    make_job(task=NOOP, queued_key="key")
-    jobs = claim_all()
-    make_job(task=NOOP, dedup_key="key")
-    wait_for_jobs(waited, jobs)
-    settle(settler, jobs, Performed(Retried(AGAIN), ValueError()))
-
-    settler.tick()
-
-    assert "cancelled" == ArchivedJob.objects.get(pk=jobs[0].id).state
-    assert [str(jobs[0].id)] == told()
-
-
-def test_each_job_of_a_batch_that_is_written_one_by_one_is_told_of(
-    settler, claim_all, waited, told
-):
-    """One of them could not be written."""
-    make_jobs(3, task=NOOP)
-    jobs = claim_all()
-    make_dead_letter(id=jobs[0].id)
-    wait_for_jobs(waited, jobs)
-    settle(settler, jobs, Performed(GaveUp("rejected")))
-
-    settler.tick()
-
-    (payload,) = told()
-    assert {jobs[1].id, jobs[2].id} == ids_of(payload)
 
 
 def test_who_waits_is_told_although_the_connection_dies_before(
@@ -504,20 +316,6 @@ def test_a_lease_that_was_taken_over_is_told_and_not_written(
     assert settler.wait_until_idle(0)
 
 
-def test_a_job_settled_twice_is_stale_the_second_time(settler, claim_all, stale):
-    """The hard timeout settles it while its thread still runs."""
-    make_job(task=NOOP)
-    (job,) = claim_all()
-    settle(settler, [job])
-    settler.tick()
-    settle(settler, [job])
-    settler.tick()
-
-    assert 1 == ArchivedJob.objects.count()
-    assert (1, 1) == (settler.counts["ack"], settler.counts["stale"])
-    assert 1 == len(stale)
-
-
 # What the database refuses -----------------------------------------------------------
 
 
@@ -556,20 +354,6 @@ def test_a_row_that_the_database_refuses_is_settled_alone(settler, claim_all, ca
     assert f"refused    job={jobs[1].id}" in record.getMessage()
 
 
-def test_a_single_row_that_is_refused_is_settled_without_it(settler, claim_all):
-    """There is nobody to separate it from."""
-    make_job()
-    (job,) = claim_all()
-    settle(settler, [job], Performed(Succeeded(), None, 0.5, POISON))
-
-    settler.tick()
-
-    assert ("succeeded", None) == ArchivedJob.objects.values_list(
-        "state", "result"
-    ).get()
-    assert 1 == settler.counts["ack"]
-
-
 def test_a_row_that_cannot_be_written_at_all_is_left_to_its_lease(
     settler, claim_all, leases, caplog
 ):
@@ -587,68 +371,6 @@ def test_a_row_that_cannot_be_written_at_all_is_left_to_its_lease(
     assert f"unsettled  job={dead.pk} " in caplog.text
     assert 0 == len(leases)
     assert (1, 1) == (settler.counts["dead"], settler.counts["unsettled"])
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_hand_back_that_is_refused_keeps_no_other_one(
-    settler, claim_all, leases, monkeypatch, count
-):
-    """That one is handed back by another statement, with its attempt."""
-    real = module.lease.release
-
-    def release(cursor, *, worker, leases):
-        if any(job_id == bad.id for job_id, _, _ in leases):
-            raise psycopg.errors.CheckViolation("refused")
-        return real(cursor, worker=worker, leases=leases)
-
-    make_jobs(count)
-    jobs = claim_all()
-    bad = jobs[0]
-    monkeypatch.setattr(module.lease, "release", release)
-    for job in jobs:
-        settler.put(Settlement(job, None))
-
-    assert 0.0 == settler._tick_safely()
-
-    assert (True, 0, 1) == (
-        settler.wait_until_idle(0),
-        len(leases),
-        settler.counts["retry"],
-    )
-    assert {(None, 0)} == set(Job.objects.values_list("leased_by", "attempt"))
-
-
-class Odd(type):
-    """A metaclass whose classes cannot even be named."""
-
-    def __getattribute__(cls, name):
-        if name in ("__qualname__", "__name__"):
-            raise SystemExit("no name")
-        return super().__getattribute__(name)
-
-
-class Unnamed(Exception, metaclass=Odd):
-    def __str__(self):
-        raise SystemExit("no words")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        Unnamed(),
-        type("\udc80", (Exception,), {"__module__": "\x00"}) if False else None,
-    ],
-)
-def test_an_error_of_any_class_is_written(settler, claim_all, error):
-    """Its code is run as it is told, and may raise whatever it likes."""
-    make_jobs(2)
-    odd, plain = claim_all()
-    settle(settler, [odd], Performed(GaveUp("rejected"), Unnamed(), 0.5))
-    settle(settler, [plain])
-
-    assert 0.0 == settler._tick_safely()
-
-    assert (1, 1) == (DeadLetter.objects.count(), ArchivedJob.objects.count())
 
 
 def test_an_outcome_that_cannot_be_put_into_words_is_written_without_them(
@@ -672,43 +394,6 @@ def test_an_outcome_that_cannot_be_put_into_words_is_written_without_them(
 
     assert 2 == DeadLetter.objects.count()
     assert f"failed     loop=settler job={odd.id}: its error" in caplog.messages
-
-
-def test_a_receiver_that_ends_the_thread_does_not(settler, claim_all, caplog):
-    """The outcome is written, and told to the others of its batch."""
-
-    def receiver(sender, signal, **fields):
-        raise SystemExit
-
-    signals.job_dead.connect(receiver)
-    try:
-        make_jobs(2)
-        settle(settler, claim_all(), Performed(GaveUp("rejected"), None, 0.5))
-        assert 0.0 == settler._tick_safely()
-    finally:
-        signals.job_dead.disconnect(receiver)
-
-    assert (2, True) == (DeadLetter.objects.count(), settler.wait_until_idle(0))
-    assert 0 == settler.counts["stale"]
-
-
-def test_a_wake_that_cannot_be_sent_keeps_no_outcome(
-    settler, claim_all, monkeypatch, caplog
-):
-    """The queue of notifications is full: it is a hint, and the poll finds the jobs."""
-
-    def wake(cursor, queues):
-        raise psycopg.errors.ProgramLimitExceeded("too many notifications")
-
-    monkeypatch.setattr(module.wake, "wake", wake)
-    make_jobs(2)
-    handed_back, again = claim_all()
-    settler.put(Settlement(handed_back, None))
-    settle(settler, [again], Performed(Retried(timedelta(0))))
-
-    assert 0.0 == settler._tick_safely()
-
-    assert (True, 0) == (settler.wait_until_idle(0), Job.objects.running().count())
 
 
 def test_a_batch_that_takes_too_long_is_written_in_parts(
@@ -808,80 +493,6 @@ def test_a_job_that_was_taken_over_during_an_outage_is_stale(
     assert 0 == ArchivedJob.objects.count()
 
 
-def test_a_connection_that_the_server_ends_costs_nothing(settler, claim_all, cursor):
-    """As a restart of the server does."""
-    make_jobs(3)
-    settle(settler, claim_all())
-    pid = settler.link.connection.info.backend_pid
-    cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
-
-    assert settler._tick_safely() > 0
-    settler._tick_safely()
-
-    assert 3 == ArchivedJob.objects.count()
-    assert 3 == settler.counts["ack"]
-
-
-def test_what_is_put_during_a_write_comes_with_the_next_one(
-    settler, writes, claim_all, cursor, in_thread
-):
-    """Batching is natural: no timer, and nothing waits for company."""
-    make_jobs(5)
-    jobs = claim_all()
-    with cursor.connection.transaction():
-        cursor.execute(
-            "SELECT id FROM pgqueue_job WHERE id = %s FOR UPDATE", [jobs[0].id]
-        )
-        connection = settler.link.connection
-        settle(settler, jobs[:1])
-        thread = in_thread(settler.tick)
-        with psycopg.connect(cursor.connection.info.dsn, autocommit=True) as third:
-            wait_until_blocked(third.cursor(), connection)
-        settle(settler, jobs[1:])
-    thread.join(10)
-    settler.tick()
-
-    assert [("ack", 1), ("ack", 4)] == writes
-
-
-def test_the_loop_ends_when_it_is_told(settler, claim_all):
-    """At once, although it waits for outcomes; what it was given is written."""
-    make_job()
-    settler.start()
-    settle(settler, claim_all())
-    assert settler.wait_until_idle(10)
-
-    settler.stop()
-
-    assert settler.join(5)
-    wait_for(lambda: not settler.link.is_open)
-    assert 1 == ArchivedJob.objects.count()
-
-
-def test_waiting_for_it_gives_up_after_a_time(settler, claim_all):
-    """A database that is away must not keep a worker from stopping."""
-    make_job()
-    settle(settler, claim_all())
-
-    assert not settler.wait_until_idle(0.01)
-    assert not settler.wait_until_idle(-1)
-
-
-def test_a_failed_attempt_keeps_its_entry_through_an_outage(
-    settler, claim_all, monkeypatch
-):
-    """Dated when it failed, not when the database was back."""
-    make_job(task=NOOP)
-    (job,) = claim_all()
-    settle(settler, [job], Performed(GaveUp("exhausted"), ValueError("x"), 0.5))
-    Cut(monkeypatch, "dead", "before")
-    settler._tick_safely()
-    written = settler._batch[0].written
-    settler._tick_safely()
-
-    assert [json.loads(written.error)] == DeadLetter.objects.get().errors
-
-
 # Cancels, words and transactions -----------------------------------------------------
 
 
@@ -949,21 +560,6 @@ def test_a_word_leaves_its_task_to_be_waited_for(settler, claim_all, leases):
     )
     assert 0 == len(leases)
     assert {"ack": 1} == settler.counts
-
-
-def test_a_word_about_a_lost_job_is_stale(settler, claim_all, leases, stale):
-    """Whoever said it is told, and nothing goes on."""
-    make_job()
-    (job,) = claim_all()
-    Job.objects.update(deliveries=2, leased_by="somebody")
-    word = Settlement(job, Performed(Succeeded()), goes_on=True)
-    settler.put(word)
-    settler.tick()
-
-    assert word.is_done
-    assert False is word.is_written
-    assert 0 == len(leases)
-    assert ["ack"] == [fields["kind"] for fields in stale]
 
 
 @pytest.mark.parametrize("told, counts", [(True, {"ack": 1}), (False, {"stale": 1})])

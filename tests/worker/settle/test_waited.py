@@ -26,15 +26,6 @@ def waited(clock):
     return Waited(clock)
 
 
-def test_it_is_false_until_somebody_waits(waited):
-    """As it is nearly always; what a stranger announces changes nothing."""
-    waited.note("!wait:nothing")
-    assert not waited
-
-    waited.note("!wait:1,2")
-    assert waited
-
-
 def test_what_has_ended_is_taken_once(waited):
     """The others stay; with the last one it is false again."""
     waited.note("!wait:1,2")
@@ -56,24 +47,6 @@ def test_what_is_not_announced_again_is_forgotten(waited, clock, later, found):
     clock.now += KEPT_SECONDS * (later - 1.0)
 
     assert found == waited.take({1})
-    assert not waited
-
-
-def test_what_is_announced_again_stays(waited, clock):
-    """For as long as somebody waits."""
-    for _ in range(5):
-        waited.note("!wait:1")
-        clock.now += KEPT_SECONDS
-
-    assert {1} == waited.take({1})
-
-
-def test_after_a_long_time_nothing_is_known(waited, clock):
-    """Not even what was announced last."""
-    waited.note("!wait:1")
-    clock.now += 2 * KEPT_SECONDS
-
-    assert set() == waited.take({1})
     assert not waited
 
 

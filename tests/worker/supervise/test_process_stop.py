@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +14,7 @@ from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.settle.settler import Settlement, Settler
-from django_pgqueue.worker.supervise.process import LOOK_SECONDS, Process
+from django_pgqueue.worker.supervise.process import Process
 from tests.app.tasks import noop
 from tests.harness.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
@@ -41,30 +40,6 @@ def process(leases, settler):
     )
     yield process
     process._woken.close()
-
-
-def test_a_stop_waits_for_outcomes_without_looking_all_the_time(
-    process, settler, claim_all
-):
-    """The database is away: nothing runs any more, and nothing can be written."""
-    make_job()
-    settler.put(Settlement(*claim_all(), Performed(Succeeded(), None, 0.1)))
-    burnt = time.thread_time()
-
-    assert not process._wait_for_jobs(time.monotonic() + 0.5)
-
-    assert len(process.joins) <= 0.5 / LOOK_SECONDS + 1
-    assert time.thread_time() - burnt < 0.1
-
-
-def test_a_stop_does_not_spin_for_what_nobody_has(process, claim_all):
-    """Neither a thread nor the settler: for the moment between the two."""
-    make_job()
-    claim_all()
-
-    assert not process._wait_for_jobs(time.monotonic() + 0.2)
-
-    assert len(process.joins) <= 0.2 / (LOOK_SECONDS / 10) + 1
 
 
 def test_a_job_that_ignores_its_timeout_is_settled_last(

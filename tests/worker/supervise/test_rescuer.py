@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import Job, Worker
+from django_pgqueue.models import Job
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues import lease
 from django_pgqueue.worker.supervise import rescuer as module
@@ -19,7 +19,7 @@ from django_pgqueue.worker.supervise.rescuer import (
     Lost,
     Rescuer,
 )
-from tests.harness.factories import LEASE, make_leased_job
+from tests.harness.factories import make_leased_job
 from tests.log.log import make_group, make_topic, put, take
 
 
@@ -37,13 +37,6 @@ def rescuer(link, clock):
 
 def lost(worker="dead", running=(), *, died_at=1_000.0):
     return Lost(worker, list(running), "killed by SIGKILL", died_at=died_at)
-
-
-def test_without_a_dead_child_there_is_nothing_to_do(rescuer, link):
-    """And nothing is connected."""
-    assert rescuer.is_done
-    assert rescuer.seconds_until_due() is None
-    assert not link.is_open
 
 
 def test_what_ran_crashed_and_what_was_only_claimed_goes_back(rescuer, link, caplog):
@@ -81,18 +74,6 @@ def test_what_ran_crashed_and_what_was_only_claimed_goes_back(rescuer, link, cap
     assert not link.is_open
 
 
-def test_workers_are_woken_for_what_is_due_again(rescuer, other_cursor):
-    """They do not wait for their poll."""
-    listen(other_cursor, [channel(other_cursor)])
-    make_leased_job("dead", queue="mail")
-    rescuer.add(lost())
-
-    rescuer.run()
-
-    (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
-    assert "mail" == heard.payload
-
-
 def test_workers_are_woken_although_the_connection_dies_before(
     rescuer, other_cursor, clock, monkeypatch
 ):
@@ -115,18 +96,6 @@ def test_workers_are_woken_although_the_connection_dies_before(
 def cut(cursor, queues):
     cursor.connection.close()
     raise psycopg.OperationalError("server closed the connection unexpectedly")
-
-
-def test_the_row_of_the_dead_worker_goes(rescuer):
-    """The admin shows workers that live."""
-    Worker.objects.create(
-        name="dead", hostname="h", pid=1, queues=[], threads=1, version="0"
-    )
-    rescuer.add(lost())
-
-    rescuer.run()
-
-    assert 0 == Worker.objects.count()
 
 
 def test_a_second_look_a_second_later_finds_what_committed_late(rescuer, clock):
@@ -168,25 +137,6 @@ def test_a_database_that_is_away_is_asked_again(rescuer, clock, monkeypatch, cap
     clock.now += RETRY_SECONDS
     rescuer.run()
     assert Job.objects.get(pk=job.pk).leased_by is None
-
-
-def test_after_a_lease_nothing_is_left_to_rescue(rescuer, clock, monkeypatch):
-    """However long the database was away."""
-
-    def rescue(*args, **options):
-        raise psycopg.OperationalError("connection refused")
-
-    monkeypatch.setattr(lease, "rescue", rescue)
-    rescuer.add(lost())
-    while clock.now < 1_000 + LEASE.total_seconds():
-        rescuer.run()
-        assert not rescuer.is_done
-        clock.now += 10
-
-    clock.now += 10
-    rescuer.run()
-
-    assert rescuer.is_done
 
 
 def test_a_row_that_somebody_locks_is_asked_for_again(rescuer, clock, other_cursor):
