@@ -51,7 +51,7 @@ from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database, operate
-from django_pgqueue.worker.queue_names import unknown_queue
+from django_pgqueue.worker.serving import unknown_queue
 
 GONE = gettext_lazy(
     "%(count)d had already gone: redriven, purged, or being moved just now."

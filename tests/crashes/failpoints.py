@@ -138,7 +138,7 @@ class FailpointsConfig(AppConfig):
         from django_pgqueue.queues import claim, lease
         from django_pgqueue.worker.run import executor
         from django_pgqueue.worker.settle import settler
-        from django_pgqueue.worker.settle.waited import Waited
+        from django_pgqueue.worker.settle.settler import Waited
 
         for verb in ("claim", "claim_from_floors"):
             setattr(claim, verb, _counted(getattr(claim, verb)))

@@ -10,10 +10,10 @@ from django_pgqueue.conf import parse
 from django_pgqueue.models import Message
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.rights import rights
-from django_pgqueue.worker.chores import depths, purger
+from django_pgqueue.worker.chores import backlogs, purger
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.due_messages import DueMessages
-from django_pgqueue.worker.chores.repeats import repeat
+from django_pgqueue.worker.chores.overdue import repeat
 from django_pgqueue.worker.chores.watch import Watch
 from tests.log.rows import make_scheduled
 from tests.places import core
@@ -85,7 +85,7 @@ def test_its_leader_does_every_chore_and_keeps_days_that_are_over(log_in, caplog
         found = rights(link.cursor())
         for chore in [
             repeat,
-            *depths.chores(settings),
+            *backlogs.chores(settings),
             *purger.chores(settings),
             Backfills(),
             Watch(),

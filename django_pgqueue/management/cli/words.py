@@ -30,7 +30,7 @@ from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks.registry import declared_names
-from django_pgqueue.worker.queue_names import unknown_queue
+from django_pgqueue.worker.serving import unknown_queue
 
 # In place of a number or a rate: what the jobs or the settings say.
 DEFAULT = "default"

@@ -34,7 +34,6 @@ from django_pgqueue.worker.options import (
     THREADS_MAX,
     WorkerOptions,
 )
-from django_pgqueue.worker.queue_names import mistaken_queue
 from django_pgqueue.worker.queue_plan import ORDERS, read_entry, read_plan
 from django_pgqueue.worker.read.consumers import served
 from django_pgqueue.worker.readiness import (
@@ -44,6 +43,7 @@ from django_pgqueue.worker.readiness import (
     close_connections,
 )
 from django_pgqueue.worker.recycling import Limits, resident_bytes
+from django_pgqueue.worker.serving import mistaken_queue
 from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 PORT_MAX = 65_535

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping
 
 from django_pgqueue import telemetry
+from django_pgqueue.conf import Settings
 from django_pgqueue.log import backlogs
 from django_pgqueue.log.backlogs import Bounded
 from django_pgqueue.postgres.connect import Link
@@ -13,8 +15,37 @@ from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import depth
 from django_pgqueue.queues.cancel import CANCEL_ROWS_MAX, cancel
+from django_pgqueue.queues.claim import remember_queues
 from django_pgqueue.queues.lanes import HINT
 from django_pgqueue.tasks import registry
+
+
+def chores(settings: Settings) -> list[Callable[[Link], float]]:
+    """Return what counts the queues of these settings; nothing, if none has a limit."""
+    limits = settings.depths_max
+    return [Depths(limits)] if limits else []
+
+
+class Depths:
+    """Writes down how many jobs each queue with a limit holds."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self._limits = limits
+        self._has_rows = False
+
+    def __call__(self, link: Link) -> float:
+        """Count; return how many seconds until the next time."""
+        connection = link.connection
+        if not self._has_rows:
+            with link.cursor() as cursor:
+                remember_queues(cursor, [*self._limits])
+            self._has_rows = True
+        began = time.monotonic()
+        with connection.transaction(), connection.cursor() as cursor:
+            limit(cursor, seconds=depth.COUNT_SECONDS_MAX, plans=Plans.IN_ORDER)
+            depth.note(cursor, self._limits)
+        return depth.pause_after(time.monotonic() - began)
+
 
 logger = logging.getLogger("django_pgqueue.worker")
 

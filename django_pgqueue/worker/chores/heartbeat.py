@@ -27,10 +27,9 @@ from django_pgqueue.worker.chores.counting import Counting
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.claim.listener import Listener
-from django_pgqueue.worker.claim.summons import SuspectWatch
+from django_pgqueue.worker.claim.quarantine import SuspectWatch
 from django_pgqueue.worker.lanes.promoter import Promoter
-from django_pgqueue.worker.lease.leases import Leases
-from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases, Renewal
 from django_pgqueue.worker.service import Service
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -24,8 +24,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.schedules import ticks
 from django_pgqueue.schedules.issue import issue, reckon, tell, wake_for
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
-from django_pgqueue.worker.chores.backoff import Backoff
-from django_pgqueue.worker.chores.due_messages import DueMessages
+from django_pgqueue.worker.chores.due_messages import Backoff, DueMessages
 from django_pgqueue.worker.service import Service, has_lost_link
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -43,8 +43,7 @@ from django_pgqueue.worker.claim.turns import (
     part_of,
     stand_ins,
 )
-from django_pgqueue.worker.lease.leases import Leases
-from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases, Renewal
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
 from django_pgqueue.worker.service import Portion, Service

@@ -14,20 +14,111 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
-from django_pgqueue.queues.claim import Band, Claimed
-from django_pgqueue.worker.claim.fair_share import FairShare
+from django_pgqueue.queues.claim import Band, Claimed, Sight
+from django_pgqueue.worker.claim.fair_share import FairShare, Key
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.listener import NAMES_MAX
-from django_pgqueue.worker.claim.rations import (
-    DEAR_SECONDS,
-    RATION,
-    ROW_SECONDS,
-    QueueRations,
-    Ration,
-)
-from django_pgqueue.worker.claim.source import Source
+
+
+class Source(Protocol):
+    """
+    The claimer, to a poller.
+
+    *for_coroutines* says for which kind of capacity the poller looks.
+    """
+
+    def queues_for(self, *, for_coroutines: bool) -> list[str]:
+        """Return the queues to look at when all are meant."""
+
+    def learn(self, names: set[str] | None) -> bool:
+        """
+        Get to know *names*; None: ask which queues there are.
+
+        Returns:
+            Whether all that are meant will be among queues_for() for a while.
+        """
+
+    def renew(self, *, anyway: bool) -> None:
+        """Ask which queues there are, if that was long ago or *anyway*."""
+
+    def served(self, names: set[str], *, for_coroutines: bool) -> list[str]:
+        """Return those of *names* that may be claimed from; unheard ones too."""
+
+    def limit(self, queues: Sequence[str], capacity: int) -> int:
+        """Return how many a claim from all bands of *queues* may take; 0: see them."""
+
+    def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
+        """Return how many more jobs each queue of *bands* may have that has a cap."""
+
+    def short(self) -> Collection[str]:
+        """Return the queues of the last claim that may have more than their limits."""
+
+    def room_in(self, bands: Iterable[Key], seconds: float) -> float:
+        """Return how long to wait for room in *bands*; *seconds* where nobody knows."""
+
+    def see(self, queues: Sequence[str]) -> Sight:
+        """Return the bands of *queues*, and what stands first in each."""
+
+    def claim(
+        self, queues: Sequence[str], limit: int, *, for_coroutines: bool
+    ) -> list[Claimed]:
+        """Lease what is due, without floors, and hand it over."""
+
+    def claim_from_floors(
+        self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
+    ) -> list[Claimed]:
+        """Lease what is due in known bands, and hand it over."""
+
+
+# A look that takes longer than this is dear, besides what its rows took.
+DEAR_SECONDS = 0.01
+ROW_SECONDS = 0.00005
+DEAR_LOOKS = 3
+RATION = 9.0
+
+
+class Ration:
+    """Of rounds, which are looks at all queues."""
+
+    def __init__(self) -> None:
+        self.not_before = 0.0
+        # How many in a row were dear.
+        self.dear = 0
+
+    def note(self, is_dear: bool, took_seconds: float, poll_seconds: float) -> None:
+        """Note a look."""
+        self.dear = self.dear + 1 if is_dear else 0
+        if self.dear >= DEAR_LOOKS:
+            ration = min(took_seconds * RATION, poll_seconds)
+            self.not_before = time.monotonic() + ration
+
+
+class QueueRations(dict[str, Ration]):
+    """Of queues that are dear to look at, as far as one can tell: of a dear look."""
+
+    def note(
+        self,
+        queues: Sequence[str],
+        is_dear: bool,
+        took_seconds: float,
+        poll_seconds: float,
+    ) -> None:
+        """Note a look at *queues*."""
+        for queue in queues:
+            if not is_dear:
+                self.pop(queue, None)
+            elif len(self) < NAMES_MAX:
+                ration = self.setdefault(queue, Ration())
+                ration.note(True, took_seconds, poll_seconds)
+
+    def not_before(self, queue: str) -> float:
+        """Return until when a look at *queue* has to wait; in the past: it has not."""
+        ration = self.get(queue)
+        return -math.inf if ration is None else ration.not_before
+
 
 # A round begins so long after a sign, if none comes after it: soon, for what came with
 # it; when no producer is quiet any more (WAKE_INTERVAL_SECONDS_MAX); and for a crash

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -25,8 +26,45 @@ from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.errors import message_of, type_of
 from django_pgqueue.tasks.outcome import Performed, has_failed
-from django_pgqueue.worker.lanes.window import Window
 from django_pgqueue.worker.service import Service
+
+# A window is counted in so many parts; the oldest goes as a whole.
+PARTS = 20
+
+
+class Window:
+    """Counts of the last seconds, by monotonic time; a few numbers, whatever came."""
+
+    def __init__(self, seconds: float) -> None:
+        self._part_seconds = seconds / PARTS
+        # Of each part its number, how many ended in it, and how many of these failed.
+        self._parts: deque[list[int]] = deque()
+
+    def note(self, now: float, *, has_failed: bool) -> None:
+        """Count an attempt that ended."""
+        number = int(now / self._part_seconds)
+        if not self._parts or self._parts[-1][0] < number:
+            self._parts.append([number, 0, 0])
+        self._parts[-1][1] += 1
+        self._parts[-1][2] += has_failed
+        self._drop(number)
+
+    def counts(self, now: float) -> tuple[int, int]:
+        """Return how many ended in the window, and how many of these failed."""
+        self._drop(int(now / self._part_seconds))
+        return (
+            sum(ended for _, ended, _ in self._parts),
+            sum(failed for _, _, failed in self._parts),
+        )
+
+    def clear(self) -> None:
+        """Forget what came."""
+        self._parts.clear()
+
+    def _drop(self, number: int) -> None:
+        while self._parts and self._parts[0][0] <= number - PARTS:
+            self._parts.popleft()
+
 
 logger = logging.getLogger("django_pgqueue.worker")
 

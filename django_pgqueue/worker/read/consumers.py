@@ -15,7 +15,7 @@ from django_pgqueue.log import positions
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.topics.consume import Consumer, declared
 from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.read.bounds import Bounds
+from django_pgqueue.worker.read.positions import Bounds
 from django_pgqueue.worker.read.reader import Reader, timeout_words
 from django_pgqueue.worker.run.watchdog import Watchdog
 

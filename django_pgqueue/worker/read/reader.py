@@ -51,8 +51,7 @@ from django_pgqueue.topics.run_batch import (
     run_batch,
 )
 from django_pgqueue.topics.write_after import write_after
-from django_pgqueue.worker.read.bounds import Bounds
-from django_pgqueue.worker.read.positions import KnownPositions
+from django_pgqueue.worker.read.positions import Bounds, KnownPositions
 from django_pgqueue.worker.run.isolation import (
     clean_after_job,
     clean_connections,

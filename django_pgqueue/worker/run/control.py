@@ -24,16 +24,40 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
-from django_pgqueue.tasks.outcome import Performed
+from django_pgqueue.tasks.outcome import Performed, Retried
 from django_pgqueue.tasks.perform import after_word
 from django_pgqueue.tasks.prepare import Prepared
 from django_pgqueue.tasks.settlement import ack_within, is_noted
-from django_pgqueue.worker.lease.emitted import Values
 from django_pgqueue.worker.lease.leases import Held, Leases
-from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter
+from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter, Values
 from django_pgqueue.worker.run.call_collector import CallCollector, Run
 from django_pgqueue.worker.service import backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement, Settler
+
+
+class Interrupted(Exception):
+    """The worker stopped, and its grace was over, while the job ran."""
+
+
+def interrupted(
+    job: Claimed,
+    grace_seconds: float,
+    ran_seconds: float | None = None,
+    cause: BaseException | None = None,
+) -> Performed:
+    """Return the end of a job that is handed back: at once, with its attempt."""
+    logger.warning(
+        "interrupted job=%d task=%s: the grace of %g s is over; handed back",
+        job.id,
+        job.task,
+        grace_seconds,
+    )
+    error = Interrupted(
+        f"The worker stopped and its grace of {grace_seconds:g} s was over."
+    )
+    error.__cause__ = cause
+    return Performed(Retried(timedelta(0), gives_attempt_back=True), error, ran_seconds)
+
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -18,13 +18,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 
 from django_pgqueue.bounds import FAIR
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
-from django_pgqueue.tasks.outcome import Performed
+from django_pgqueue.tasks.outcome import Performed, Retried, outcome_after
 from django_pgqueue.tasks.perform import attempt, unguarded
 from django_pgqueue.tasks.prepare import Prepared, prepare
+from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.claim.capacity import Prefetch
 from django_pgqueue.worker.claim.turns import StartOrder
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
@@ -40,8 +42,37 @@ from django_pgqueue.worker.run.isolation import (
 )
 from django_pgqueue.worker.run.run_token import RunToken
 from django_pgqueue.worker.run.watchdog import Watchdog
-from django_pgqueue.worker.settle.salvage import salvage
 from django_pgqueue.worker.settle.settler import Settlement, Settler
+
+# Where not even the policy of its task can be asked.
+AGAIN = timedelta(minutes=1)
+
+
+def salvage(
+    job: Claimed,
+    error: BaseException,
+    *,
+    leases: Leases,
+    settler: Settler,
+    settings: Settings,
+) -> None:
+    """Settle a job, and those of its run, as failed with *error*, unless they are."""
+    for each in (job, *(held.job for held in leases.others(job))):
+        # In this order: what leaves the settler is no longer held.
+        if settler.has(each):
+            continue
+        if leases.get(each) is None and not leases.is_settled(each):
+            continue
+        settler.put(Settlement(each, _failed(each, error, settings)))
+
+
+def _failed(job: Claimed, error: BaseException, settings: Settings) -> Performed:
+    try:
+        options = find_task(job.task).resolve(job.queue, settings)
+        return Performed(outcome_after(job, options, error), error)
+    except Exception:
+        return Performed(Retried(AGAIN), error)
+
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -15,30 +15,26 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.waited import OUTPUT_HINT
-from django_pgqueue.worker.chores import depths, purger, reprocess
+from django_pgqueue.worker.chores import backlogs, purger, reprocess
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.backlogs import Backlogs
 from django_pgqueue.worker.chores.counting import Counting
-from django_pgqueue.worker.chores.generations import end_generations
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
-from django_pgqueue.worker.chores.overdue import cancel_overdue
+from django_pgqueue.worker.chores.overdue import cancel_overdue, end_generations, repeat
 from django_pgqueue.worker.chores.pull_ends import PullEnds
-from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.chores.watch import Watch
 from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, Dispatcher, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.fair_share import run_order
 from django_pgqueue.worker.claim.listener import Listener, SharedListener, Wakes
-from django_pgqueue.worker.claim.quarantine import Quarantine
+from django_pgqueue.worker.claim.quarantine import Quarantine, SuspectWatch
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.claim.summons import SuspectWatch
 from django_pgqueue.worker.claim.turns import StartOrder, Turns
 from django_pgqueue.worker.lanes.breakers import Breakers, declared_breakers
 from django_pgqueue.worker.lanes.promoter import Promoter
-from django_pgqueue.worker.lease.leases import Leases, Slots
-from django_pgqueue.worker.lease.renewal import Renewal
+from django_pgqueue.worker.lease.leases import Leases, Renewal, Slots
 from django_pgqueue.worker.lease.reporter import Reporter
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.read.consumers import Consumers
@@ -48,8 +44,7 @@ from django_pgqueue.worker.run.coroutines import Coroutines
 from django_pgqueue.worker.run.executor import Executor
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service
-from django_pgqueue.worker.settle.settler import Settlement, Settler
-from django_pgqueue.worker.settle.waited import Waited
+from django_pgqueue.worker.settle.settler import Settlement, Settler, Waited
 from django_pgqueue.worker.tally import Tally
 
 
@@ -226,7 +221,7 @@ class Loops:
             self._own_link("leader"),
             [
                 repeat,
-                *depths.chores(settings),
+                *backlogs.chores(settings),
                 *purger.chores(settings),
                 *reprocess.chores(settings),
                 cancel_overdue,

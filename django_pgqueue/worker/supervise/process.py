@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from django_pgqueue import __version__, signals, telemetry
@@ -25,18 +26,66 @@ from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.perform import timed_out
-from django_pgqueue.worker.claim.summons import Summons, SuspectWatch
+from django_pgqueue.worker.claim.quarantine import Summons, SuspectWatch
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Turn
-from django_pgqueue.worker.run.interruption import interrupted
+from django_pgqueue.worker.run.control import interrupted
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement
 from django_pgqueue.worker.supervise.declare import declare
 from django_pgqueue.worker.supervise.health import HealthPlace, State
 from django_pgqueue.worker.supervise.loops import Loops
-from django_pgqueue.worker.supervise.summary import Summary
 from django_pgqueue.worker.tally import Tally, TallyPlace
+
+SUMMARY_INTERVAL_SECONDS = 60.0
+
+# What readers of groups count.
+CONSUMED_KINDS = ("consumed", "failed", "dead", "halted", "stale")
+
+
+class Summary:
+    """A line or two a minute, if there is something to say."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._due_at = time.monotonic() + SUMMARY_INTERVAL_SECONDS
+        self._settled: dict[str, int] = {}
+        self._consumed: dict[str, int] = {}
+
+    def log_if_due(
+        self,
+        now: float,
+        settled: Mapping[str, int],
+        consumed: Mapping[str, int],
+        running: int,
+    ) -> None:
+        """Log what has been added to these counts, by kind."""
+        if now < self._due_at:
+            return
+        self._due_at = now + SUMMARY_INTERVAL_SECONDS
+        before, self._settled = self._settled, dict(settled)
+        fresh = {name: settled[name] - before.get(name, 0) for name in settled}
+        if any(fresh.values()):
+            logger.info(
+                "summary    worker=%s succeeded=%d retried=%d dead=%d stale=%d "
+                "running=%d",
+                self._worker,
+                fresh.get("ack", 0),
+                fresh.get("retry", 0),
+                fresh.get("dead", 0),
+                fresh.get("stale", 0),
+                running,
+            )
+        before, self._consumed = self._consumed, dict(consumed)
+        read = {name: consumed[name] - before.get(name, 0) for name in consumed}
+        if any(read.values()):
+            logger.info(
+                "summary    worker=%s consumed=%d failed=%d dead=%d halted=%d stale=%d",
+                self._worker,
+                *(read.get(name, 0) for name in CONSUMED_KINDS),
+            )
+
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -25,7 +25,7 @@ from typing import Any
 import psycopg
 
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.worker.claim.summons import Summons, served_suspects
+from django_pgqueue.worker.claim.quarantine import Summons, served_suspects
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Limits, Turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django_pgqueue.conf import parse
 from django_pgqueue.models import Queue
 from django_pgqueue.queues import depth
-from django_pgqueue.worker.chores.depths import chores
+from django_pgqueue.worker.chores.backlogs import chores
 from tests.harness.factories import make_jobs
 
 

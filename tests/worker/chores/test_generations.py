@@ -6,7 +6,7 @@ from django_pgqueue.log.generations import repartition
 from django_pgqueue.log.positions import advance
 from django_pgqueue.models import Generation, Position
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.worker.chores.generations import (
+from django_pgqueue.worker.chores.overdue import (
     PAUSE_SECONDS,
     SOON_SECONDS,
     end_generations,

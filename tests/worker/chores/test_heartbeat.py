@@ -21,8 +21,8 @@ from django_pgqueue.worker.chores.heartbeat import (
 )
 from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.claim.listener import Listener, Wakes
-from django_pgqueue.worker.lease import renewal
-from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
+from django_pgqueue.worker.lease import leases as leases_module
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.tally import Tally
 from tests.harness.factories import make_job, make_jobs
@@ -47,7 +47,7 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(renewal, "time", clock)
+    monkeypatch.setattr(leases_module, "time", clock)
     return clock
 
 

@@ -10,7 +10,7 @@ from django.db import transaction
 from django_pgqueue import Unique
 from django_pgqueue.models import DedupCall, Job
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.worker.chores.repeats import LOOK_SECONDS, repeat
+from django_pgqueue.worker.chores.overdue import LOOK_SECONDS, repeat
 from tests.app.tasks import add
 from tests.harness.factories import LEASE
 from tests.harness.waiting import wait_for

@@ -27,13 +27,12 @@ from django_pgqueue.postgres.wake import Pace
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Claimed, Known, KnownQueue, SeenBand, Sight
 from django_pgqueue.worker.claim import claimer as claimer_module
-from django_pgqueue.worker.claim import floors, poller, rations
+from django_pgqueue.worker.claim import floors, poller
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.lease.leases import Leases
-from django_pgqueue.worker.lease.renewal import Renewal
+from django_pgqueue.worker.lease.leases import Leases, Renewal
 from django_pgqueue.worker.options import WorkerOptions
 
 POLL = 600.0
@@ -510,7 +509,7 @@ def play(monkeypatch: Any, seed: int, scene: Scene, limit_seconds: float) -> Sto
     world = World(seed, scene, limit_seconds)
     clock = SimpleNamespace(monotonic=lambda: world.now)
     with monkeypatch.context() as patched:
-        for module in (claimer_module, poller, floors, rations):
+        for module in (claimer_module, poller, floors):
             patched.setattr(module, "time", clock)
         for name in ("see", "claim", "claim_from_floors", "remember_queues"):
             patched.setattr(claims, name, getattr(world, name))

@@ -17,7 +17,7 @@ from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
-from django_pgqueue.worker.claim import floors, poller, rations, strays
+from django_pgqueue.worker.claim import floors, poller, strays
 from django_pgqueue.worker.claim.capacity import (
     Capacity,
     QueueMix,
@@ -29,15 +29,17 @@ from django_pgqueue.worker.claim.claimer import (
 from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.poller import (
     CAP_SECONDS_MAX,
+    DEAR_LOOKS,
+    DEAR_SECONDS,
     EMPTY_WAKE_SECONDS_MAX,
     HELD_SECONDS_MAX,
+    RATION,
     RECHECK_SECONDS,
     SLICE_QUEUES,
 )
-from django_pgqueue.worker.claim.rations import DEAR_LOOKS, DEAR_SECONDS, RATION
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.lease import renewal
-from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
+from django_pgqueue.worker.lease import leases as leases_module
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
 from tests.harness.factories import make_job, make_jobs
 from tests.harness.waiting import wait_for
@@ -76,7 +78,7 @@ class Rig:
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(poller, "time", clock)
-        for other in (floors, rations, renewal, strays):
+        for other in (floors, leases_module, strays):
             monkeypatch.setattr(other, "time", clock)
         for name in ("see", "claim", "claim_from_floors"):
             monkeypatch.setattr(

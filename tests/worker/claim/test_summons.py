@@ -7,7 +7,11 @@ import multiprocessing
 import pytest
 
 from django_pgqueue.queues.suspects import Waiting
-from django_pgqueue.worker.claim.summons import Summons, SuspectWatch, served_suspects
+from django_pgqueue.worker.claim.quarantine import (
+    Summons,
+    SuspectWatch,
+    served_suspects,
+)
 from django_pgqueue.worker.queue_plan import read_plan
 from tests.harness.factories import make_job
 

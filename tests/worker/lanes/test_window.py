@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_pgqueue.worker.lanes.window import Window
+from django_pgqueue.worker.lanes.breakers import Window
 
 
 def test_it_counts_what_ended_and_what_failed():

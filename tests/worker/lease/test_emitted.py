@@ -8,9 +8,9 @@ from django_pgqueue import LeaseLost
 from django_pgqueue.models import Job, Output
 from django_pgqueue.postgres import wake
 from django_pgqueue.queues import output, waited
-from django_pgqueue.worker.lease import emitted as module
-from django_pgqueue.worker.lease.emitted import Emitted, Values
-from django_pgqueue.worker.settle.waited import Waited
+from django_pgqueue.worker.lease import reporter as module
+from django_pgqueue.worker.lease.reporter import Emitted, Values
+from django_pgqueue.worker.settle.settler import Waited
 from tests.harness.factories import make_jobs
 from tests.harness.notices import heard_until_now
 from tests.worker.conftest import WORKER
@@ -24,7 +24,7 @@ def streamed():
 @pytest.fixture
 def emitted(monkeypatch, streamed):
     """What is written is due at once."""
-    monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(module, "EMITS_INTERVAL_SECONDS", 0.0)
     return Emitted(worker=WORKER, streamed=streamed.among)
 
 

@@ -18,9 +18,9 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics import consume, run_batch
 from django_pgqueue.topics.sync import declaration_of
-from django_pgqueue.worker.read import bounds as bounds_module
+from django_pgqueue.worker.read import positions as bounds_module
 from django_pgqueue.worker.read import reader as reader_module
-from django_pgqueue.worker.read.bounds import Bounds
+from django_pgqueue.worker.read.positions import Bounds
 from django_pgqueue.worker.read.reader import Reader
 from django_pgqueue.worker.run.watchdog import Watchdog
 from tests.harness.waiting import wait_for

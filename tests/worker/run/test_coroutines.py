@@ -25,12 +25,10 @@ from django_pgqueue.worker.claim.capacity import (
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run import coroutine as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module
-from django_pgqueue.worker.run import loop_watch
-from django_pgqueue.worker.run.async_runner import LoopControl
+from django_pgqueue.worker.run import coroutines as loop_watch
+from django_pgqueue.worker.run.async_runner import Coroutine, LoopControl
 from django_pgqueue.worker.run.control import JobServices
-from django_pgqueue.worker.run.coroutine import Coroutine
-from django_pgqueue.worker.run.coroutines import Coroutines
-from django_pgqueue.worker.run.loop_watch import LoopWatch
+from django_pgqueue.worker.run.coroutines import Coroutines, LoopWatch
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.settle.settler import Settlement
 from tests.harness.waiting import wait_for

@@ -9,8 +9,7 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.worker.claim.capacity import Prefetch
 from django_pgqueue.worker.lease.leases import Slots
-from django_pgqueue.worker.run.executor import Executor
-from django_pgqueue.worker.settle.salvage import salvage
+from django_pgqueue.worker.run.executor import Executor, salvage
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop
 from tests.harness.factories import make_job

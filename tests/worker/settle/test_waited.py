@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.worker.settle import waited as module
-from django_pgqueue.worker.settle.waited import KEPT_SECONDS, Waited
+from django_pgqueue.worker.settle.settler import KEPT_SECONDS, Waited
 
 
 class Clock:
