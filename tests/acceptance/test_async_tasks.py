@@ -391,3 +391,16 @@ def test_a_coroutine_that_outlives_the_grace_tidies_up_and_is_handed_back(
     assert {("succeeded", 1, 0)} == {
         (place.state, place.attempt, place.crashes) for place in final.values()
     }
+
+
+def test_a_queue_that_changes_its_kind_loses_and_repeats_nothing(start, the_ledger):
+    """Surplus jobs of the other kind are handed back, and run when there is room."""
+    start(slots=3, threads=1)
+    ids = []
+    for task in (async_tasks.arecord, crash_tasks.record) * 3:
+        ids += [result.id for result in task.using(queue="one").bulk([{}] * 40)]
+
+    final = wait_until_final(ids)
+
+    assert {("succeeded", 1)} == {(p.state, p.attempt) for p in final.values()}
+    assert {} == the_ledger.repeated()

@@ -23,9 +23,8 @@ from django_pgqueue.worker.claim.capacity import (
     QueueMix,
 )
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
-from django_pgqueue.worker.run import coroutine as coroutine_module
+from django_pgqueue.worker.run import async_runner as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module
-from django_pgqueue.worker.run import coroutines as loop_watch
 from django_pgqueue.worker.run.async_runner import Coroutine, LoopControl
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutines import Coroutines, LoopWatch
@@ -458,10 +457,10 @@ class Watched:
         self.expired = []
         self.current = None
         monkeypatch.setattr(
-            loop_watch, "time", SimpleNamespace(monotonic=lambda: self.now)
+            coroutines_module, "time", SimpleNamespace(monotonic=lambda: self.now)
         )
         monkeypatch.setattr(
-            loop_watch.asyncio, "current_task", lambda loop: self.current
+            coroutines_module.asyncio, "current_task", lambda loop: self.current
         )
         self.answers = []
         loop = SimpleNamespace(call_soon_threadsafe=self.answers.append)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.worker.settle import waited as module
+from django_pgqueue.worker.settle import settler as module
 from django_pgqueue.worker.settle.settler import KEPT_SECONDS, Waited
 
 
