@@ -103,7 +103,7 @@ from django_pgqueue.topics.publish import (
     publish as publish,
     publish_many as publish_many,
 )
-from django_pgqueue.topics.scheduled import (
+from django_pgqueue.topics.publish import (
     acancel_message as acancel_message,
     cancel_message as cancel_message,
 )

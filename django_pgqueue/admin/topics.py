@@ -26,16 +26,16 @@ from django_pgqueue.admin.read_only import Fact, column, limited
 from django_pgqueue.admin.send import PUBLISH
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
-from django_pgqueue.log.generations import former_numbers, numbers_of, spans
-from django_pgqueue.log.lag import Holder, holders
-from django_pgqueue.log.names import PARTITIONS_MAX
-from django_pgqueue.log.overview import (
+from django_pgqueue.log.browse import (
     COUNTED_MESSAGES_MAX,
     Day,
     count_since,
     days,
     ends,
 )
+from django_pgqueue.log.generations import former_numbers, numbers_of, spans
+from django_pgqueue.log.lag import Holder, holders
+from django_pgqueue.log.names import PARTITIONS_MAX
 from django_pgqueue.log.start import first_id
 from django_pgqueue.models import (
     ConsumerGroup,
@@ -49,7 +49,7 @@ from django_pgqueue.operators import human
 from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import database
-from django_pgqueue.topics import operate_topics as operate
+from django_pgqueue.topics import operate_groups as operate
 
 
 class PartitionsForm(forms.Form):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.log import days, overview, sizes
+from django_pgqueue.log import browse, days, sizes
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
 from django_pgqueue.log.in_partition import ALL_PARTS, RISING, within
@@ -275,7 +275,7 @@ def bounds(cursor: Cursor, *, bytes_max: int | None, share: float) -> Bounds:
         share: Of each bound, from 0 to 1.
     """
     closed = {day for day, _last_id in closed_days(cursor).closed}
-    files = {each.day: each.bytes for each in overview.days(cursor)}
+    files = {each.day: each.bytes for each in browse.days(cursor)}
     noted = sizes.noted(cursor)
 
     def first_of(of_days: Mapping[date, int], most: int | None) -> date | None:

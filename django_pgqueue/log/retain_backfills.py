@@ -14,8 +14,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.log.backfill import MISSED
-from django_pgqueue.log.losses import LOST_MAX, BackfillLoss, loss_entry
-from django_pgqueue.log.retain import Going
+from django_pgqueue.log.retain import LOST_MAX, BackfillLoss, Going, loss_entry
 from django_pgqueue.postgres.cursor import Cursor
 
 # Which messages of a topic have no job of a back-fill yet: as backfill.FILL has it.

@@ -15,8 +15,8 @@ from datetime import date
 
 from psycopg import sql
 
+from django_pgqueue.log.browse import Day, days
 from django_pgqueue.log.days import LOG
-from django_pgqueue.log.overview import Day, days
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAY, today
 

@@ -404,7 +404,7 @@ class Enqueuer(Generic[P, R]):
         dedup = self._dedup([(args, kwargs)])
         placement = self._placement(settings)
         if (spread := self._options.spread) is not None:
-            from django_pgqueue.tasks.offsets import offset_of
+            from django_pgqueue.tasks.keys import offset_of
 
             offset = offset_of(self._task, spread, args, kwargs)
             placement = replace(placement, offset_microseconds=offset)
@@ -422,7 +422,7 @@ class Enqueuer(Generic[P, R]):
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
         if (spread := self._options.spread) is not None:
-            from django_pgqueue.tasks.offsets import encode_spread
+            from django_pgqueue.tasks.keys import encode_spread
 
             encode = functools.partial(encode_spread, self._task, spread)
         if (lane := self._lane_in(settings)) is not None:
@@ -559,7 +559,7 @@ class Enqueuer(Generic[P, R]):
         arguments, query, params = selected
         key: list[KeyPart] = []
         if (spread := self._options.spread) is not None:
-            from django_pgqueue.tasks.offsets import key_of
+            from django_pgqueue.tasks.keys import key_of
 
             key = key_of(task, spread, fields, arguments)
         rows: dict[str, Any] = {

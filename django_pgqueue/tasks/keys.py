@@ -8,6 +8,7 @@ sent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
@@ -17,7 +18,8 @@ from uuid import UUID
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.declared import DeclaredTask
-from django_pgqueue.tasks.spread import Item
+from django_pgqueue.tasks.spread import Item, Spread
+from django_pgqueue.timetable.offset import offset_microseconds
 
 if TYPE_CHECKING:
     from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
@@ -155,3 +157,65 @@ def of_fields(
             raise misfit(task, name, value, needs)
         key.append(KeyPart(None, text))
     return key
+
+
+# Offsets ------------------------------------------------------------------------------
+
+
+NEEDS = f"spread(by=…) needs {FIT}"
+
+
+def offset_of(
+    task: DeclaredTask, spread: Spread, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> int | None:
+    """
+    Return when in its window a job is due, in microseconds; None: that is sampled.
+
+    Args:
+        task: Whose job it is.
+        spread: What the call says.
+        args: Positional arguments that fit the task.
+        kwargs: Keyword arguments, likewise.
+
+    Raises:
+        InvalidArgument: A value of the key is of no kind that has one text.
+    """
+    return _offset(task, spread, args, kwargs) if spread.by else None
+
+
+def _offset(
+    task: DeclaredTask, spread: Spread, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> int:
+    texts = []
+    for name in spread.by:
+        value = task.parameters.value(name, args, kwargs, MISSING)
+        text = key_text(value)
+        if text is None:
+            raise misfit(task, name, value, NEEDS)
+        texts.append(text)
+    return offset_microseconds(task.name, texts, spread.over_microseconds)
+
+
+def encode_spread(
+    task: DeclaredTask,
+    spread: Spread,
+    start: int,
+    items: Sequence[Item],
+    payload_bytes_max: int,
+) -> list[Items]:
+    """Return the arguments of items of bulk() with their offsets; as encode_items()."""
+    encoded = task.encode_items(start, items, payload_bytes_max)
+    if not spread.by:
+        return encoded
+    offsets = of_items(task, items, start, functools.partial(_offset, task, spread))
+    return shared_out(encoded, offsets, lambda part, some: part._replace(offsets=some))
+
+
+def key_of(
+    task: DeclaredTask,
+    spread: Spread,
+    fields: Mapping[str, Any],
+    arguments: Sequence[Argument],
+) -> list[KeyPart]:
+    """Return what the offsets of from_queryset() are made of; see of_fields()."""
+    return of_fields(task, spread.by, fields, arguments, needs=NEEDS)

@@ -14,9 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.log import groups, positions
+from django_pgqueue.exceptions import shown
+from django_pgqueue.log import generations, groups, positions
 from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.groups import GroupRow
+from django_pgqueue.log.names import check_partitions
 from django_pgqueue.log.publish import HINT
 from django_pgqueue.log.seek import SeekPreview, Sought
 from django_pgqueue.postgres.wake import wake_after_commit
@@ -141,3 +143,30 @@ def log_transaction() -> Iterator[tuple[Any, Any]]:
         database.transaction() as made,
     ):
         yield made
+
+
+# Operate topics -----------------------------------------------------------------------
+# Operate topics: what people do with topics.
+#
+# The admin, the command line and Topic share these functions, as operate_groups.py.
+
+
+def repartition(topic: str, partitions: int) -> bool:
+    """
+    Let a topic have so many partitions, while it is published to and read.
+
+    Args:
+        topic: Its name.
+        partitions: From 1 to 256.
+
+    Returns:
+        False: it has so many already.
+
+    Raises:
+        TopicError: It cannot have so many, or there is no such topic.
+    """
+    check_partitions(partitions, f"repartition({shown(partitions)})")
+    with log_transaction() as (connection, cursor):
+        before = generations.repartition(cursor, topic, partitions)
+        wake_after_commit(connection, HINT + topic)
+    return before is not None

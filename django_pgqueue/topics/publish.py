@@ -17,8 +17,9 @@ from django.db import transaction
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import QueueFull, TopicError, shown
+from django_pgqueue.exceptions import InvalidArgument, QueueFull, TopicError, shown
 from django_pgqueue.log import publish as storage
+from django_pgqueue.log import scheduled
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.log.publish import HINT
 from django_pgqueue.log.scheduled import HINT as SCHEDULER_HINT
@@ -35,7 +36,7 @@ from django_pgqueue.postgres.bulk import (
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.database import queue_connection
+from django_pgqueue.tasks.database import cursor, in_thread, queue_connection
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.topics.registry import check_types, find, to_payload
 from django_pgqueue.topics.write_after import Publication, publication, see_to_days
@@ -369,3 +370,56 @@ def _cursor(connection: Any, characters: int, *, is_short: bool = False) -> Any:
     if characters >= BULK_CURSOR_CHARACTERS or (is_short and may_prepare(connection)):
         return bulk_cursor(connection)
     return connection.cursor()
+
+
+# Scheduled ----------------------------------------------------------------------------
+
+
+ID_MIN = -(2**63)
+
+
+def cancel_message(message_id: int) -> bool:
+    """
+    Cancel a message that publish(run_after=…) has scheduled: one query.
+
+        reminder = orders.publish("orders.reminder", {"id": 42}, run_after="3d")
+        cancel_message(reminder)
+
+    In the caller's transaction. Where it is being published at this moment, this waits
+    for that.
+
+    Args:
+        message_id: What publish() has returned.
+
+    Returns:
+        Whether it was still there. Else it is published, or was cancelled before.
+
+    Raises:
+        InvalidArgument: It is no id below zero: what stands in a log stays there.
+    """
+    checked = check_id(message_id)
+    try:
+        with cursor() as opened:
+            return bool(scheduled.cancel(opened, [checked]))
+    except FIRST_ERRORS as error:
+        name_way_out(error, "cancel_message()", "acancel_message(…)")
+        raise
+
+
+async def acancel_message(message_id: int) -> bool:
+    """Cancel a message from async code; as cancel_message()."""
+    return await in_thread(cancel_message, message_id)
+
+
+def check_id(message_id: object) -> int:
+    """Return the id of a scheduled message; raise InvalidArgument."""
+    is_one = isinstance(message_id, int) and not isinstance(message_id, bool)
+    if not is_one or not ID_MIN <= message_id < 0:  # type: ignore[operator]
+        raise InvalidArgument(
+            task="cancel_message()",
+            path="message_id",
+            problem=f"is {shown(message_id)}; it must be what publish(run_after=…) has "
+            f"returned, a number below zero. What was published stays in its log.",
+        )
+    assert isinstance(message_id, int)
+    return message_id

@@ -30,7 +30,7 @@ from django_pgqueue.options.checks import When, check_check_types
 from django_pgqueue.options.durations import Duration, as_bytes_within, as_timedelta
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.payload import encode_plain
-from django_pgqueue.topics import operate_topics
+from django_pgqueue.topics import operate_groups
 from django_pgqueue.topics import publish as publishing
 from django_pgqueue.topics.group import Group
 from django_pgqueue.topics.registry import (
@@ -318,7 +318,7 @@ class Topic:
             TopicError: It cannot have so many; there is no such topic; or it is called
                 in a transaction that is not READ COMMITTED.
         """
-        return operate_topics.repartition(self.name, partitions)
+        return operate_groups.repartition(self.name, partitions)
 
     async def arepartition(self, partitions: int) -> bool:
         """As repartition(), from async code."""

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_pgqueue.admin import topics
-from django_pgqueue.log import overview
+from django_pgqueue.log import browse
 from django_pgqueue.log.publish import publish
 from django_pgqueue.models import BulkAct, Job, Message
 from django_pgqueue.operators import bulk_acts
@@ -54,7 +54,7 @@ def cells(html):
 
 def test_the_list_tells_how_much_there_is_and_who_listens(admin_client, monkeypatch):
     """By name; messages are counted no further than a limit."""
-    monkeypatch.setattr(overview, "COUNTED_MESSAGES_MAX", 5)
+    monkeypatch.setattr(browse, "COUNTED_MESSAGES_MAX", 5)
     monkeypatch.setattr(topics, "COUNTED_MESSAGES_MAX", 5)
     make_topic(
         "orders",

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from django_pgqueue.log import overview, sizes
+from django_pgqueue.log import browse, sizes
 from django_pgqueue.log.sizes import first_within
 from tests.harness.factories import make_topic
 from tests.log.rows import fill_day
@@ -52,7 +52,7 @@ def test_what_a_topic_has_is_estimated_from_some_pages(
     small, large = make_topic(name="small"), make_topic(name="large")
     fill_day(cursor, small, log_days(3), n=8_000, size=4)
     fill_day(cursor, large, log_days(3), n=400, size=200)
-    (day,) = [each for each in overview.days(cursor) if each.day == log_days(3)]
+    (day,) = [each for each in browse.days(cursor) if each.day == log_days(3)]
     assert day.pages > 200
 
     found = sizes.measure(cursor, day)

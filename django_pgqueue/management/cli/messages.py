@@ -57,9 +57,8 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks import database
-from django_pgqueue.topics.publish import publish
+from django_pgqueue.topics.publish import check_id, publish
 from django_pgqueue.topics.registry import declared, find
-from django_pgqueue.topics.scheduled import check_id
 
 # Peek ---------------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ from django.core.management.base import CommandError
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import groups, subscriptions
+from django_pgqueue.log.browse import COUNTED_MESSAGES_MAX, count_since
 from django_pgqueue.log.generations import former_numbers, spans
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.lag import Holder, holders, lag, lags
 from django_pgqueue.log.names import check_partitions
-from django_pgqueue.log.overview import COUNTED_MESSAGES_MAX, count_since
 from django_pgqueue.log.replay_plan import Plan
 from django_pgqueue.log.start import first_id
 from django_pgqueue.log.subscriptions import SubscriptionRow
@@ -44,7 +44,7 @@ from django_pgqueue.operators.states import Behind, behind_of, subscription_stat
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database
-from django_pgqueue.topics import operate_topics as operate
+from django_pgqueue.topics import operate_groups as operate
 from django_pgqueue.topics import replay as replays
 from django_pgqueue.topics.replay import Replay
 from django_pgqueue.worker.queue_plan import QueuePlan

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from django_pgqueue.log.browse import days
 from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
-from django_pgqueue.log.overview import days
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import starting
 from django_pgqueue.spark.log.bounds import (

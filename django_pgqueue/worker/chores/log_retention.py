@@ -15,7 +15,7 @@ from datetime import date, timedelta
 import psycopg
 
 from django_pgqueue import telemetry
-from django_pgqueue.log import days, overview, retain, sizes
+from django_pgqueue.log import browse, days, retain, sizes
 from django_pgqueue.log.retain import Due, Going, Slice
 from django_pgqueue.log.retain_backfills import announce_backfills
 from django_pgqueue.log.sizes import Sizes
@@ -159,7 +159,7 @@ def _measure(link: Link, found: dict[date, dict[int, int]]) -> Iterator[bool]:
 
 def _sizes(cursor: Cursor, measured: dict[date, dict[int, int]]) -> Sizes:
     """Return the sizes of all days, and write down what topics have of them."""
-    by_day = {each.day: each.bytes for each in overview.days(cursor)}
+    by_day = {each.day: each.bytes for each in browse.days(cursor)}
     result = Sizes(by_day, measured | sizes.noted(cursor))
     sizes.note_topics(cursor, result.by_topic())
     return result

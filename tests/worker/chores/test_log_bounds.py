@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import signals
-from django_pgqueue.log import overview
+from django_pgqueue.log import browse
 from django_pgqueue.log.days import LOG, close_days
 from django_pgqueue.models import LogDay, Message, Position
 from django_pgqueue.worker.chores.log_retention import (
@@ -82,7 +82,7 @@ def test_a_bound_of_the_log_takes_the_oldest_day_of_all_topics(link, cursor, log
     for day in olds:
         fill_day(cursor, orders, day, n=150, size=200)
     close_days(cursor)
-    files = {each.day: each.bytes for each in overview.days(cursor)}
+    files = {each.day: each.bytes for each in browse.days(cursor)}
     most = sum(files.values()) - files[olds[0]]
 
     assert PAUSE_SECONDS == run_round(link, bytes_max=most)
