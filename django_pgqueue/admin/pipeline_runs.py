@@ -135,8 +135,7 @@ def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
         SparkOptionError: No such job is declared here, it takes no such option, or the
             settings do not let it write there.
     """
-    from django_pgqueue.spark.destinations import check_destinations
-    from django_pgqueue.spark.job import find_job_for_queue
+    from django_pgqueue.spark.job import check_destinations, find_job_for_queue
 
     declared = find_job_for_queue(job)
     given = declared.read_options(options)

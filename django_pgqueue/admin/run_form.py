@@ -10,8 +10,12 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.spark.destinations import check_destinations
-from django_pgqueue.spark.job import OPTION_CHARACTERS_MAX, OptionValue, PipelineJob
+from django_pgqueue.spark.job import (
+    OPTION_CHARACTERS_MAX,
+    OptionValue,
+    PipelineJob,
+    check_destinations,
+)
 
 # Before the names of options, so that none is taken for a field of our own.
 PREFIX = "option-"

@@ -18,12 +18,11 @@ from django_pgqueue.spark import jvm, options
 from django_pgqueue.spark import query as queries
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource, find_dsn
-from django_pgqueue.spark.errors import error_text
 from django_pgqueue.spark.jdbc import driver
 from django_pgqueue.spark.jdbc.address import Address, NotByJdbc, address
 from django_pgqueue.spark.jdbc.divide import FETCH_ROWS_MAX, divide
-from django_pgqueue.spark.jdbc.mask import masked
 from django_pgqueue.spark.jdbc.snapshot import Snapshot
+from django_pgqueue.spark.redact import masked
 from django_pgqueue.spark.session import (
     MOMENTS_IN_SESSION,
     TIME_ZONE,
@@ -315,3 +314,36 @@ def _check_ours(spark: Any) -> None:
     """Raise NotByJdbc for a session of Spark Connect."""
     if ".connect." in type(spark).__module__:
         raise NotByJdbc("A server of Spark Connect has a DSN of its own.")
+
+
+# What Python prints last of an error of ours.
+OURS = re.compile(
+    r"^django_pgqueue\.(?:\w+\.)*(?P<name>\w+): (?P<text>.+?)"
+    r"(?=\n\s*(?:SQLSTATE|at )|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+# Errors that one is the cause of.
+CAUSES_MAX = 10
+
+
+def error_text(error: BaseException) -> str:
+    """Return what *error* says, with the name of its class."""
+    ours = OURS.search(str(error))
+    if ours is not None:
+        return f"{ours['name']}: {' '.join(ours['text'].split())}"
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        return f"{type(error).__name__}: {'; '.join(_causes(java))}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _causes(java: Any) -> list[str]:
+    """Return the first line of an error of Java's, and of each of its causes."""
+    lines: dict[str, None] = {}
+    for _ in range(CAUSES_MAX):
+        if java is None:
+            break
+        lines[str(java.toString()).strip().partition("\n")[0]] = None
+        java = java.getCause()
+    return list(lines)

@@ -17,10 +17,54 @@ from typing import Any
 
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.pace import PAGE_BYTES_MAX, Pace
 from django_pgqueue.spark.redact import Redaction, Redactor
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.tables import Column, Table, arrow_type
+
+# Rows of a page: some tenths of a second at full speed.
+PAGE_ROWS_MAX = 50_000
+
+# Bytes of a page in Arrow's layout, kept in memory until Spark has taken them. A task
+# keeps two pages: one for Spark, and the one that is being fetched.
+PAGE_BYTES_MAX = 33_554_432
+
+
+class Pace:
+    """
+    One task's pace.
+
+    Args:
+        rows_per_second: Of this task; None: no limit.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        rows_per_second: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate = rows_per_second
+        self._clock = clock
+        # When the next page may be read, by the clock.
+        self._free_at = clock()
+        # At most what a second may have, so that a slow read is no row of bursts.
+        self.page_rows = PAGE_ROWS_MAX
+        if rows_per_second is not None:
+            self.page_rows = max(1, min(PAGE_ROWS_MAX, int(rows_per_second)))
+
+    def took(self, rows: int) -> float:
+        """Count *rows* that were read; return the seconds until more may be."""
+        if self._rate is None:
+            return 0.0
+        # Time that Spark took to swallow a page is no credit: there are no bursts.
+        now = self._clock()
+        self._free_at = max(self._free_at, now) + rows / self._rate
+        return self._free_at - now
+
+    def was_too_large(self, rows: int) -> None:
+        """Ask for no more than *rows* again: so many were PAGE_BYTES_MAX."""
+        self.page_rows = max(1, min(self.page_rows, rows))
+
 
 # Locks: ACCESS SHARE on the table, for one page.
 # The order is that of the primary key, of one day's partition in the archive, so that a

@@ -11,13 +11,14 @@ cannot be looked for that way: then every row is gone through.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.extras import extra
 from django_pgqueue.redaction.names import REDACT_DEFAULT, SHAPE_BEGINS
 from django_pgqueue.redaction.values import redact_json
+from django_pgqueue.spark.tables import Column
 
 # A plain word, also one that stands alone.
 WORD = re.compile(r"(?:\^|\(\^\|_\))?([A-Za-z0-9_]+)(?:\$|\(_\|\$\))?", re.ASCII)
@@ -136,3 +137,50 @@ def _loosely(word: str) -> str:
     return BETWEEN.join(
         "".join(SAME.get(letter, letter) for letter in part) for part in parts
     )
+
+
+def masked(frame: Any, columns: Sequence[Column], redaction: Redaction) -> Any:
+    """Return *frame*, of *columns* and task, with the secrets of its JSON masked."""
+    shown = {
+        column.name: _masked(column.name, redaction)
+        for column in columns
+        if column.is_json and redaction.patterns
+    }
+    return frame.withColumns(shown) if shown else frame
+
+
+def _masked(column: str, redaction: Redaction) -> Any:
+    functions = extra("pyspark.sql.functions")
+    text = functions.col(column)
+    by_task = column == "args" and redaction.places
+    # Without the words of patterns, nothing says how short a secret may be.
+    is_long = functions.octet_length(text) >= SHORTEST
+    if redaction.sought() is None or by_task:
+        is_long = text.isNotNull()
+    given = [functions.when(is_long, text)]
+    if by_task:
+        given.append(functions.col("task"))
+    return functions.coalesce(_in_python(column, redaction)(*given), text)
+
+
+def _in_python(column: str, redaction: Redaction) -> Callable[..., Any]:
+    """Return a function of Spark's: masked texts, or NULL where nothing is hidden."""
+    functions = extra("pyspark.sql.functions")
+    redactors: list[Redactor] = []
+
+    def mask(values: Any, tasks: Any = None) -> Any:
+        # Made where it runs: what Arrow has compiled does not travel.
+        if not redactors:
+            redactors.append(Redactor(redaction))
+        found = redactors[0].masked(column, values, tasks)
+        return (
+            extra("pyarrow").nulls(len(values), values.type)
+            if found is values
+            else found
+        )
+
+    # Spark goes by them, and this module knows no Arrow until it is asked.
+    array = extra("pyarrow").Array
+    mask.__annotations__ = dict.fromkeys(("values", "tasks", "return"), array)
+    made: Callable[..., Any] = functions.arrow_udf(mask, "string")
+    return made

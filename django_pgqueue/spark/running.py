@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -32,9 +33,28 @@ from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark.dsn import without_secrets
-from django_pgqueue.spark.errors import error_text
+from django_pgqueue.spark.frames import error_text
 from django_pgqueue.spark.run import Plan, Run, connect
-from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
+
+
+class StopFlag:
+    """Set by whoever wants a run to stop. Takes no lock, and cannot be waited for."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Let the run stop."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether the run is to stop."""
+        return self._is_set
+
+
+# What a run looks at.
+Stoppable = StopFlag | Event
+
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
 ERROR_CHARACTERS_MAX = 4_000

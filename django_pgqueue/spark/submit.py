@@ -24,9 +24,8 @@ from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.run import Plan
-from django_pgqueue.spark.running import EXIT_BUSY, run_job
+from django_pgqueue.spark.running import EXIT_BUSY, StopFlag, run_job
 from django_pgqueue.spark.session import open_session
-from django_pgqueue.spark.stop_flag import StopFlag
 
 EXIT_USAGE = 2
 

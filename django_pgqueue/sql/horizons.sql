@@ -1,7 +1,7 @@
 -- Up to which id the log of each topic can be read without skipping anything. A row
 -- without a topic is for all that have no row of their own.
 --
--- Called by log/horizon.py and spark/log/bounds.py.
+-- Called by log/horizon.py and spark/log/offsets.py.
 --
 -- The order is the proof: the highest id drawn, then the locks of those who draw, and
 -- only then, in a statement of its own, the messages. An id up to the bound was drawn

@@ -2,7 +2,7 @@
 -- constant in a function rather than a row in a table: it survives TRUNCATE and travels
 -- with a dump.
 --
--- Called by postgres/server.py and spark/log/bounds.py.
+-- Called by postgres/server.py and spark/log/offsets.py.
 --
 -- Not OR REPLACE: whoever runs this again would give an installation another uuid.
 --

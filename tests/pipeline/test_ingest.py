@@ -14,9 +14,8 @@ from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.ingest.parquet import ParquetPlace
-from django_pgqueue.spark.running import run_job
+from django_pgqueue.spark.running import StopFlag, run_job
 from django_pgqueue.spark.session import TIME_ZONE
-from django_pgqueue.spark.stop_flag import StopFlag
 from tests.harness.waiting import wait_for
 from tests.spark.log.conftest import cursor, publish
 from tests.spark.one_session import ONE

@@ -21,8 +21,8 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.pipeline import exports
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark import pace
-from django_pgqueue.spark.export import parquet_files
+from django_pgqueue.spark import reader
+from django_pgqueue.spark.export import parquet as parquet_module
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.worker.chores.purger import _Exported
@@ -57,9 +57,9 @@ def in_pieces(monkeypatch):
     """Let an export write a file for every few rows."""
 
     with monkeypatch.context() as patch:
-        patch.setattr(pace, "PAGE_ROWS_MAX", 4)
-        patch.setattr(parquet_files, "GROUP_ROWS", 4)
-        patch.setattr(parquet_files, "OPEN_FILES_MAX", 1)
+        patch.setattr(reader, "PAGE_ROWS_MAX", 4)
+        patch.setattr(parquet_module, "GROUP_ROWS", 4)
+        patch.setattr(parquet_module, "OPEN_FILES_MAX", 1)
         yield patch
 
 

@@ -8,7 +8,7 @@ from django_pgqueue.management.pipeline import supervise
 from django_pgqueue.management.pipeline.supervise import Supervisor
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.options.retry import Retry
-from django_pgqueue.spark.stop_flag import StopFlag
+from django_pgqueue.spark.running import StopFlag
 from tests.pipeline.test_command import call, environment
 from tests.spark.log.conftest import cursor, publish
 

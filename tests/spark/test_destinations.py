@@ -7,8 +7,7 @@ import pytest
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.spark import job as jobs
-from django_pgqueue.spark.destinations import check_destinations
-from django_pgqueue.spark.job import find_job, pipeline_job
+from django_pgqueue.spark.job import check_destinations, find_job, pipeline_job
 from django_pgqueue.tasks.raised import Reject
 
 ALLOWED = ["/srv/export/", "s3a://bucket/log"]

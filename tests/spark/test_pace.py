@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_pgqueue.spark.pace import PAGE_ROWS_MAX, Pace
+from django_pgqueue.spark.reader import PAGE_ROWS_MAX, Pace
 
 
 class Clock:

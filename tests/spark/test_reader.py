@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from django_pgqueue.models import Job
-from django_pgqueue.spark import pace
+from django_pgqueue.spark import reader
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.options import ReadOptions, select
 from django_pgqueue.spark.reader import PAGE, read
@@ -55,7 +55,7 @@ def ids_of(session, table, tasks, *, wait=None, rows_per_second=None):
 @pytest.mark.parametrize("page_rows", [1, 10])
 def test_pages_of_any_size_are_each_row_once(session, monkeypatch, page_rows):
     """Also where rows are missing in between."""
-    monkeypatch.setattr(pace, "PAGE_ROWS_MAX", page_rows)
+    monkeypatch.setattr(reader, "PAGE_ROWS_MAX", page_rows)
     ids = make_jobs(10)
     Job.objects.filter(pk__in=ids[3:5]).delete()
     tasks = plan(session, JOBS, partitions=3)
@@ -146,7 +146,7 @@ def test_every_page_is_an_index_scan(session, cursor):
             relation=table.relation,
             first=part.first_id,
             condition=part.condition(table),
-            limit=pace.PAGE_ROWS_MAX,
+            limit=reader.PAGE_ROWS_MAX,
         )
         cursor.execute(f"EXPLAIN {page}")
         text = "\n".join(line for (line,) in cursor.fetchall())

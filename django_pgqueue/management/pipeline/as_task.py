@@ -22,8 +22,7 @@ from django_pgqueue.management.cli.output import EXIT_USAGE
 from django_pgqueue.management.pipeline import child
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.pipeline import runs as pipelines
-from django_pgqueue.spark.destinations import check_destinations
-from django_pgqueue.spark.job import find_job_for_queue
+from django_pgqueue.spark.job import check_destinations, find_job_for_queue
 from django_pgqueue.spark.running import EXIT_BUSY, EXIT_STOPPED
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.raised import Cancel, Reject, Snooze

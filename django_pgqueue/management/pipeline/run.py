@@ -29,8 +29,14 @@ from django_pgqueue.management.pipeline.supervise import (
 )
 from django_pgqueue.operators.human import duration
 from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
-from django_pgqueue.spark.running import EXIT_BUSY, Ended, Snapshot, run_job
-from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
+from django_pgqueue.spark.running import (
+    EXIT_BUSY,
+    Ended,
+    Snapshot,
+    StopFlag,
+    Stoppable,
+    run_job,
+)
 from django_pgqueue.spark.submit import add_option
 
 HELP = "Run a pipeline job."

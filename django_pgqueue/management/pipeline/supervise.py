@@ -29,8 +29,7 @@ from django_pgqueue.management.pipeline import child
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.pipeline import runs as pipelines
-from django_pgqueue.spark.running import EXIT_FAILED, EXIT_STOPPED
-from django_pgqueue.spark.stop_flag import Stoppable
+from django_pgqueue.spark.running import EXIT_FAILED, EXIT_STOPPED, Stoppable
 from django_pgqueue.tasks import database
 
 # Those after which nothing is begun again: it is done, it can never be, or somebody has

@@ -7,7 +7,7 @@ A run has a day to itself from begin() or take() on until it ends, or its lease 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -18,12 +18,15 @@ import psycopg
 from django_pgqueue.exceptions import PipelineStopped, SparkError, SparkOptionError
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline import runs as pipelines
-from django_pgqueue.pipeline.exports import Content, Manifest
+from django_pgqueue.pipeline.exports import Content, Departed, Manifest
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.spark.export.delta import DeltaPlace
 from django_pgqueue.spark.export.parquet import ParquetPlace
 from django_pgqueue.spark.export.place import DayRefused, Place, Published, Written
+from django_pgqueue.spark.export.rows import of_schema
+from django_pgqueue.spark.reader import arrow_schema
 from django_pgqueue.spark.run import Run
+from django_pgqueue.spark.tables import ARCHIVE
 
 # Characters of an error that a manifest keeps.
 ERROR_CHARACTERS_MAX = 1_000
@@ -236,3 +239,27 @@ def _tidy_up(lake: Lake) -> None:
 def _must(is_ours: bool) -> None:
     if not is_ours:
         raise PipelineStopped("Another run has taken up the day.")
+
+
+def batches_of(run: Run, day: Departed, columns: Sequence[str]) -> Iterator[Any]:
+    """
+    Yield the rows of such a day as pyarrow.RecordBatch with just these columns.
+
+    Raises:
+        SparkError: The day is not where it was exported to.
+    """
+    if not day.rows:
+        return
+    place = PLACES[day.format](run, day.target)
+    files = place.look(day.day, day.files, day.rows)
+    if files is None:
+        raise SparkError(
+            f"{day.day}, which was exported to {day.target}, cannot be read there: "
+            f"files of it are gone. Put it back, or leave it out by a shorter lookback "
+            f"or keep."
+        )
+    by_name = {column.name: column for column in ARCHIVE.columns}
+    schema = arrow_schema(tuple(by_name[name] for name in columns))
+    for batch in place.rows(day.day, files, columns):
+        run.check()
+        yield of_schema(batch, schema)

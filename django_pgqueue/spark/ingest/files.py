@@ -16,7 +16,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import erasures, ingest
 from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.spark.export.delta import actions_of
-from django_pgqueue.spark.export.parquet_files import many
+from django_pgqueue.spark.export.parquet import many
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.store import Store, for_arrow
 from django_pgqueue.spark.export.theirs import Theirs

@@ -21,7 +21,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import ingest
-from django_pgqueue.spark.export.parquet_files import rows_of
+from django_pgqueue.spark.export.parquet import rows_of
 from django_pgqueue.spark.export.store import Store, for_spark
 from django_pgqueue.spark.run import Run
 

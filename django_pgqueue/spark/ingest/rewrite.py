@@ -30,8 +30,7 @@ from django_pgqueue.pipeline import ingest
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipeline.exports import Files
 from django_pgqueue.pipeline.ingest import Decided
-from django_pgqueue.spark.export.parquet import OF_RUN, written
-from django_pgqueue.spark.export.parquet_files import read, schema_of
+from django_pgqueue.spark.export.parquet import OF_RUN, read, schema_of, written
 from django_pgqueue.spark.export.place import DayRefused
 from django_pgqueue.spark.export.rows import Rewritten
 from django_pgqueue.spark.export.store import Store

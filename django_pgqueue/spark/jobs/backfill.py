@@ -18,7 +18,7 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.backfill import History, begin, history, made_at
 from django_pgqueue.log.start import EARLIEST, Start
-from django_pgqueue.spark.export.target import checked_format, checked_target
+from django_pgqueue.spark.export.place import checked_format, checked_target
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.replay import files, named
 from django_pgqueue.spark.replay.asked import moment_of, rate_of

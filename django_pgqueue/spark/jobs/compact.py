@@ -23,11 +23,15 @@ from django_pgqueue.spark.export.day import (
     opened,
     replace_day,
 )
-from django_pgqueue.spark.export.parquet_files import FILE_MB, many
-from django_pgqueue.spark.export.place import DayRefused
+from django_pgqueue.spark.export.parquet import many
+from django_pgqueue.spark.export.place import (
+    FILE_MB,
+    DayRefused,
+    checked_days,
+    checked_target,
+)
 from django_pgqueue.spark.export.rows import of_files
 from django_pgqueue.spark.export.sums import PREFIX
-from django_pgqueue.spark.export.target import checked_days, checked_target
 from django_pgqueue.spark.ingest.files import ingested
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run

@@ -17,7 +17,7 @@ from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Counting
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark.export.departed import batches_of
+from django_pgqueue.spark.export.day import batches_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.jobs.metrics import hour_of
 from django_pgqueue.spark.option_table import duration

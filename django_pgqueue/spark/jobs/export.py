@@ -25,13 +25,13 @@ from django_pgqueue.spark.export.day import (
     opened,
     replace_day,
 )
-from django_pgqueue.spark.export.place import DayRefused
-from django_pgqueue.spark.export.rows import ArchiveDay
-from django_pgqueue.spark.export.target import (
+from django_pgqueue.spark.export.place import (
+    DayRefused,
     checked_days,
     checked_format,
     checked_target,
 )
+from django_pgqueue.spark.export.rows import ArchiveDay
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
 

@@ -23,14 +23,13 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.pipeline.ingest import note as note_position
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
+from django_pgqueue.spark.export.place import checked_format, checked_target
 from django_pgqueue.spark.export.store import Store, for_spark
-from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.ingest.delta import DeltaPlace
 from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.log.bounds import topics
 from django_pgqueue.spark.log.check import FAIL
-from django_pgqueue.spark.log.offsets import Offset
+from django_pgqueue.spark.log.offsets import Offset, topics
 from django_pgqueue.spark.log.starting import EARLIEST
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run, connect

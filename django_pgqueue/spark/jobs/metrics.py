@@ -23,7 +23,7 @@ from django_pgqueue.pipeline.ended_jobs import HOUR, READ_COLUMNS, Day
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.pipeline.task_hours import Counted
 from django_pgqueue.queues import partitions
-from django_pgqueue.spark.export.departed import batches_of
+from django_pgqueue.spark.export.day import batches_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run

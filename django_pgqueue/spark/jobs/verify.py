@@ -13,9 +13,8 @@ from datetime import date
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import Manifest
 from django_pgqueue.spark.export.day import Lake, Unfinished, format_of, opened
-from django_pgqueue.spark.export.place import DayRefused
+from django_pgqueue.spark.export.place import DayRefused, checked_days, checked_target
 from django_pgqueue.spark.export.rows import of_files
-from django_pgqueue.spark.export.target import checked_days, checked_target
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
 

@@ -19,8 +19,7 @@ from datetime import datetime
 
 from django_pgqueue.exceptions import MessagesLost, SparkError
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.log.bounds import Topic
-from django_pgqueue.spark.log.offsets import Offset
+from django_pgqueue.spark.log.offsets import Offset, Topic
 from django_pgqueue.spark.slices import moment
 
 FAIL, CONTINUE = "fail", "continue"

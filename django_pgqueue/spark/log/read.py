@@ -16,7 +16,7 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import starting
-from django_pgqueue.spark.log.bounds import (
+from django_pgqueue.spark.log.offsets import (
     Topic,
     check_primary,
     first_day,

@@ -17,7 +17,7 @@ from datetime import datetime
 from django_pgqueue.exceptions import MessagesLost, SparkOptionError
 from django_pgqueue.log import seek
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.spark.log.bounds import Topic
+from django_pgqueue.spark.log.offsets import Topic
 from django_pgqueue.spark.option_table import moment
 
 EARLIEST, LATEST = "earliest", "latest"

@@ -25,13 +25,15 @@ from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.spark import reader
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import check, starting
-from django_pgqueue.spark.log.bounds import (
+from django_pgqueue.spark.log.offsets import (
+    Mark,
+    Offset,
     Topic,
+    TopicOffset,
     check_primary,
     first_day,
     topics,
 )
-from django_pgqueue.spark.log.offsets import Mark, Offset, TopicOffset
 from django_pgqueue.spark.log.read import tasks
 from django_pgqueue.spark.log.starting import Place
 from django_pgqueue.spark.log.walk import Range, counted, in_order, limited

@@ -11,7 +11,7 @@ from django_pgqueue.exceptions import SparkOptionError, TopicError
 from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.replay_plan import place
 from django_pgqueue.log.start import EARLIEST, Start
-from django_pgqueue.spark.export.target import checked_format, checked_target
+from django_pgqueue.spark.export.place import checked_format, checked_target
 from django_pgqueue.spark.option_table import Word
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.once import digest
