@@ -13,13 +13,11 @@ from django_pgqueue import (
     Cancel,
     DeclarationError,
     InvalidArgument,
-    InvalidOption,
     PayloadTooLarge,
     Reject,
     RetryLater,
     Snooze,
     UndecodablePayload,
-    Unique,
     signals,
     task,
 )
@@ -51,29 +49,6 @@ def takes(calls):
 # What is declared --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "said, why",
-    [
-        ({"size": 0}, r"size=0\): it must be a whole number from 1 to 10,000"),
-        ({"size": 10_001}, r"size=10001\): it must be a whole number from 1 to 10,000"),
-        ({"size": True}, r"size=True\): it must be a whole number"),
-        ({"size": 1.5}, r"size=1\.5\): it must be a whole number"),
-        ({"within": 0}, "within is 0; it must be longer than zero"),
-        ({"within": "soon"}, "within is 'soon', which is no duration"),
-        ({"within": "61m"}, r"within='61m'\): the longest is one hour"),
-        ({"key": ""}, "key='': it must be a whole number, or text of 1 to 255 printab"),
-        ({"key": "k" * 256}, "text of 1 to 255 printable"),
-        ({"key": "a\x00"}, "text of 1 to 255 printable"),
-        ({"key": True}, "key=True: it must be a whole number, or text"),
-    ],
-    ids=str,
-)
-def test_a_value_out_of_its_range_is_refused(said, why):
-    """When it is declared, with the limit."""
-    with pytest.raises(DeclarationError, match=why):
-        Accumulate(**said)
-
-
 @pytest.mark.usefixtures("declared")
 @pytest.mark.parametrize(
     "said, why",
@@ -96,15 +71,6 @@ def test_options_that_no_run_of_many_can_have_are_refused(said, why):
     """One by one its calls are neither acked first nor within a transaction."""
     with pytest.raises(DeclarationError, match=why):
         task(**{"accumulate": Accumulate(), "name": "x", **said})(takes)
-
-
-@pytest.mark.usefixtures("declared")
-def test_a_run_that_says_itself_what_follows_is_refused():
-    """Its context has one voice, and its calls are many."""
-    said = {"accumulate": Accumulate(), "takes_context": True, "ack_policy": "manual"}
-
-    with pytest.raises(DeclarationError, match="and ack_policy='manual' contradict"):
-        task(name="x", **said)(lambda ctx, calls: None)
 
 
 @pytest.mark.usefixtures("declared")
@@ -207,20 +173,6 @@ def test_rows_of_a_queryset_become_calls():
     assert ["o9", "o10", "o11"] == list(due)
 
 
-@db
-@pytest.mark.parametrize("wrong", ["", "k" * 256, 1.5, True, ["k"], "a\nb"], ids=str)
-def test_a_wrong_key_of_a_call_is_refused(wrong):
-    """Before SQL is sent."""
-    with pytest.raises(InvalidOption, match="it must be a whole number, or text"):
-        by_size.using(key=wrong)
-
-
-def test_a_key_is_refused_where_nothing_is_accumulated():
-    """An option that does nothing would hide a mistake."""
-    with pytest.raises(InvalidOption, match="or declare the task with accumulate"):
-        noop.using(key="k")
-
-
 # What a run means for its calls ------------------------------------------------------
 
 
@@ -298,15 +250,3 @@ def test_immediate_mode_runs_a_call_at_once_and_a_bulk_together():
 
     names = Order.objects.order_by("pk").values_list("name", flat=True)
     assert ["a", "b,c,d", "e"] == list(names)
-
-
-def test_each_call_is_a_job_or_some_are_left_out():
-    """A task with accumulate takes no unique, at its declaration or at a call."""
-    with pytest.raises(DeclarationError, match="accumulate and unique"):
-        task(accumulate=Accumulate(), unique=Unique())(module_level)
-    with pytest.raises(InvalidOption, match="Say one of the two"):
-        by_size.using(throttle="1/h")
-
-
-def module_level(calls):
-    """Take calls."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import ResultTimeout, WrongState
+from django_pgqueue import ResultTimeout
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import as_completed as module
 from django_pgqueue.tasks import waiting
@@ -86,30 +86,6 @@ def iter_until_raise(collect, results, given):
     for result in as_completed(results, 0):
         given.append(result)
     return ()
-
-
-@committed
-@both
-def test_it_refuses_to_wait_inside_of_a_transaction(collect):
-    """A worker sees the jobs after the commit that this would hold up."""
-    with transaction.atomic():
-        results = noop.bulk([{}] * 2)
-        with pytest.raises(WrongState, match="a transaction is open on 'default'"):
-            collect(results, 60)
-
-
-@both
-def test_it_does_not_hang_a_test_case(collect):
-    """No worker will ever see these jobs."""
-    with pytest.raises(WrongState, match=r"Run it first, .*drain\(\)"):
-        collect([noop.delay()])
-
-
-@pytest.mark.parametrize("wrong", [5, "5", None])
-def test_what_is_no_result_is_refused(wrong):
-    """Before anything is asked."""
-    with pytest.raises(TypeError, match="is no JobResult"):
-        as_completed([noop.delay(), wrong])
 
 
 # Waiting -----------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from django_pgqueue import (
@@ -100,15 +99,6 @@ def test_callbacks_are_called_by_how_it_has_ended():
     assert "succeeded" == b.result.refresh().status
 
 
-def test_an_empty_batch_has_succeeded():
-    """At once, and its callback is called."""
-    with batch(on_success=see.s("none")) as b:
-        pass
-    drain()
-
-    assert ("succeeded", ["none"]) == (b.result.status, SEEN)
-
-
 def test_a_job_may_add_to_its_batch():
     """It cannot end meanwhile, whatever its jobs add."""
     with batch(on_success=see.s("end")) as b:
@@ -160,37 +150,6 @@ def test_a_cancelled_batch_takes_nothing_more():
     assert "cancelled" == b.result.status
     with pytest.raises(WrongState, match="cancelled"):
         b.add(give, 2)
-
-
-def test_async_code_adds_and_stores():
-    """As the twins of delay() do."""
-
-    async def store():
-        async with batch("async") as b:
-            await b.aadd(see, 1)
-        return b
-
-    b = async_to_sync(store)()
-    drain()
-
-    assert ([1], "succeeded") == (SEEN, b.result.refresh().status)
-
-
-def test_what_is_no_call_is_refused():
-    """When it is said."""
-    with pytest.raises(InvalidArgument, match="batch: on_success is 7"):
-        batch(on_success=7)
-    with pytest.raises(InvalidArgument, match="call is 7"):
-        batch().add(7)
-    with pytest.raises(InvalidArgument, match="has its own"):
-        batch().add(give.s(1), 2)
-    with pytest.raises(InvalidArgument, match="has an on_error of its own"):
-        batch().add(chain(give.s(1), on_error=give.s()))
-    for key, name in [("\0", "batch"), ("\ud800", "batch"), ("1", "\0")]:
-        with pytest.raises(InvalidArgument):
-            batch(key, name=name).start()
-    with pytest.raises(RuntimeError, match="is stored already"):
-        batch().start().start()
 
 
 # Batches in batches -------------------------------------------------------------------
@@ -286,16 +245,3 @@ def test_a_second_batch_of_a_key_is_the_first_if_it_is_in_the_same():
     with batch("outer") as again, again.batch() as unkept:
         unkept.add(see, 2)
     assert (outer.result.id, 3) == (again.result.id, Workflow.objects.count())
-
-
-def test_batches_are_nested_up_to_ten_deep():
-    """One more is refused, and stores nothing."""
-    batches = [batch().start()]
-    for _ in range(10):
-        batches.append(batches[-1].batch().start())
-    with pytest.raises(InvalidArgument, match="is in more than 10 others"):
-        batches[-1].batch().start()
-
-    assert 11 == Workflow.objects.count()
-    assert batches[0].result.cancel()
-    assert {"cancelled"} == set(Workflow.objects.values_list("state", flat=True))

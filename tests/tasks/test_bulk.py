@@ -8,10 +8,10 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_pgqueue import InvalidArgument, PayloadTooLarge, PgQueueError
+from django_pgqueue import InvalidArgument, PgQueueError
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.enqueuer import ITEMS_TOGETHER
-from tests.app.tasks import add, make_order
+from tests.app.tasks import add
 from tests.tasks.test_plain import ODD, SCALARS
 
 pytestmark = pytest.mark.django_db
@@ -107,19 +107,6 @@ def test_an_error_names_the_item(place, wrong, problem):
         add.bulk(items)
 
     assert 0 == len(queries)
-
-
-def test_the_limit_is_of_one_item_and_not_of_all(settings):
-    """The items together take more than one of them may."""
-    settings.PGQUEUE = {"PAYLOAD_BYTES_MAX": 200}
-    items = [["ü" * 97]] * 600
-
-    make_order.bulk(items)
-    assert 600 == Job.objects.count()
-
-    with pytest.raises(PayloadTooLarge, match=r"item 300.* 202 .*200"):
-        make_order.bulk([*items[:300], ["ü" * 98], *items])
-    assert 600 == Job.objects.count()
 
 
 # What a call keeps -------------------------------------------------------------------

@@ -9,7 +9,6 @@ from django_pgqueue import (
     InvalidArgument,
     InvalidOption,
     WorkflowFailed,
-    WrongState,
     chain,
     chord,
     group,
@@ -124,17 +123,6 @@ def test_a_step_that_gives_up_ends_its_workflow_as_failed():
         result.get()
 
 
-def test_members_of_a_group_end_whatever_becomes_of_others():
-    """The body of the chord does not run."""
-    result = run(chord([fails_at.s(n, 1) for n in range(4)], total.s()))
-
-    assert "failed" == result.status
-    states = [step.state for step in result.steps()]
-    assert ["succeeded", "dead", "succeeded", "succeeded", "waiting"] == states
-    row = Workflow.objects.get()
-    assert (0, 3, 1, 0) == (row.active, row.succeeded, row.dead, row.cancelled)
-
-
 def test_on_error_is_called_once_all_others_have_ended():
     """It is told which steps have failed, and why."""
     members = [fails_at.s(n, 1) for n in range(3)]
@@ -196,27 +184,6 @@ def test_a_result_that_is_not_stored_cannot_be_taken(task):
     assert not Workflow.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "canvas, problem",
-    [
-        (chain, "is empty"),
-        (lambda: chain(give), r"is a task; say task\.s"),
-        (lambda: chain(give.s(1), 7), "part 1 is 7"),
-        (lambda: group([give.s(1), "x"]), "part 1 is 'x'"),
-        (lambda: chain(give.s(1), name=""), "name is ''"),
-        (lambda: chain(give.s(1), on_error=give), "on_error is"),
-        (
-            lambda: chain(chain(give.s(1), on_error=see.s()), give.s()),
-            "has an on_error of its own",
-        ),
-    ],
-)
-def test_what_is_no_part_is_refused_when_it_is_said(canvas, problem):
-    """The message has the place and the way out."""
-    with pytest.raises(InvalidArgument, match=problem):
-        canvas()
-
-
 def test_arguments_that_do_not_fit_are_refused_before_anything_is_stored():
     """With what stands before them counted in."""
     with pytest.raises(InvalidArgument, match="too many positional"):
@@ -238,19 +205,6 @@ def test_a_key_starts_one_workflow():
     assert first.created
     assert other.id != first.id
     assert 2 == Workflow.objects.count() == Job.objects.count()
-
-
-def test_results_that_are_too_large_together_end_the_workflow(settings):
-    """The step that would take them is dead, with the reason; the settle succeeds."""
-    settings.PGQUEUE = {"PAYLOAD_BYTES_MAX": 1_000}
-    result = run(chord([give.s("x" * 300) for _ in range(5)], total.s()))
-
-    assert "failed" == result.status
-    *members, body = result.steps()
-    assert {"succeeded"} == {step.state for step in members}
-    assert "dead" == body.state
-    with pytest.raises(WorkflowFailed, match=r"of 15\d\d bytes; the limit is 1000"):
-        result.get()
 
 
 def test_a_workflow_is_stored_in_the_transaction_of_its_caller(
@@ -314,16 +268,6 @@ def test_a_restart_from_a_step_runs_what_comes_after_it():
     assert ["a", 1, "b", "c"] == seen
     assert [1, "b", "c"] == SEEN
     assert [None, None] == new.get()
-
-
-def test_a_restart_of_what_goes_on_is_refused():
-    """And one from a step of another workflow."""
-    result = chain(give.s(1)).delay()
-    with pytest.raises(WrongState, match=r"Workflow \d+ is running: only a chain"):
-        result.restart()
-    drain()
-    with pytest.raises(LookupError, match="has no step -1"):
-        result.restart(-1)
 
 
 def test_a_deadline_cancels_and_calls_on_error(cursor_link):

@@ -182,23 +182,6 @@ def test_secrets_are_not_in_the_error():
         assert "hush" not in str(raised.value)
 
 
-def test_a_project_says_it_for_all_and_a_task_for_itself(settings):
-    """DEFAULTS, a queue, the task: the nearest wins. Nobody says so: no check."""
-
-    def send(order_id: int): ...
-
-    plain = task(name="plain")(send)
-    plain.delay("x")
-    settings.PGQUEUE = {"QUEUES": {"checked": {"check_types": True}}}
-    plain.delay("x")
-    with pytest.raises(InvalidArgument, match="order_id is 'x'"):
-        plain.using(queue="checked").delay("x")
-    settings.PGQUEUE = {"DEFAULTS": {"check_types": True}}
-    with pytest.raises(InvalidArgument, match="order_id is 'x'"):
-        plain.delay("x")
-    task(name="free", check_types=False)(send).delay("x")
-
-
 def test_without_pydantic_it_is_refused_at_once(monkeypatch):
     """With the name of the extra, by the decorator, the settings and the topic."""
     monkeypatch.setattr("django_pgqueue.extras.is_installed", lambda name: False)

@@ -38,17 +38,6 @@ def test_a_task_sees_its_job():
 
 
 @pytest.mark.django_db
-def test_all_jobs_of_an_installation_share_the_beginning_of_their_keys():
-    """And no two jobs share a key."""
-    results = [tells_context.delay() for _ in range(2)]
-    drain()
-
-    keys = [result.result["idempotency_key"] for result in results]
-    assert 1 == len({key.rpartition("-")[0] for key in keys})
-    assert 2 == len(set(keys))
-
-
-@pytest.mark.django_db
 def test_a_redriven_job_keeps_its_key(cursor):
     """Another system recognises what it has seen before."""
     first = tells_context.delay()
@@ -108,57 +97,6 @@ def test_progress_is_kept(context, control):
 
 
 @pytest.mark.parametrize(
-    "said, error, match",
-    [
-        ({"done": "3"}, TypeError, r"progress\(done=str\): it must be a number"),
-        ({"done": True}, TypeError, r"progress\(done=bool\)"),
-        ({"done": float("nan")}, ValueError, r"from -10\^15 to 10\^15"),
-        ({"done": float("inf")}, ValueError, r"progress\(done=…\)"),
-        ({"done": 10**400}, ValueError, r"progress\(done=…\)"),
-        ({"done": 1, "total": "x"}, TypeError, r"progress\(total=str\)"),
-        ({"done": 1, "note": 5}, TypeError, r"progress\(note=int\): it must be text"),
-    ],
-)
-def test_progress_that_makes_no_sense_is_refused(context, control, said, error, match):
-    """Before anything is kept."""
-    with pytest.raises(error, match=match):
-        context.progress(**said)
-    assert control.progress is None
-
-
-def test_a_note_is_cut_and_what_postgresql_cannot_store_is_shown_escaped(
-    context, control
-):
-    """It may come from anywhere, such as the name of a file."""
-    context.progress(1, note="a\x00b\ud800" + "x" * 1_000)
-
-    assert "a\\x00b\\ud800" + "x" * 496 == control.progress["note"]
-
-
-@pytest.mark.parametrize(
-    "duration, match",
-    [
-        (0, "longer than zero"),
-        (-1, "longer than zero"),
-        ("soon", "no duration"),
-        ("2d", "the longest is one day"),
-    ],
-)
-def test_an_extension_that_makes_no_sense_is_refused(context, duration, match):
-    """A lost host would keep its job from everybody for that long."""
-    with pytest.raises(ValueError, match=match):
-        context.extend(duration)
-
-
-def test_without_a_job_there_is_no_lease_and_no_cancel(context):
-    """So that a task can be called as it is."""
-    context.extend()
-    context.extend("24h")
-
-    assert not context.cancelled
-
-
-@pytest.mark.parametrize(
     "say, meant",
     [
         (lambda context: context.ack(), type(None)),
@@ -176,17 +114,6 @@ def test_a_word_means_what_raising_would(context, control, say, meant):
     assert meant is type(control.word)
     with pytest.raises(WrongState, match="until the job is settled, once"):
         context.ack()
-
-
-@pytest.mark.parametrize("policy", ["on_success", "first", "reject_on_error"])
-@pytest.mark.parametrize("word", ["ack", "reject", "retry"])
-def test_a_word_is_for_manual_alone(context, control, policy, word):
-    """Another policy speaks for the job."""
-    context = dataclasses.replace(context, ack_policy=policy)
-
-    with pytest.raises(WrongState, match=rf"{word}\(\) is for tasks .* is '{policy}'"):
-        getattr(context, word)()
-    assert not control.has_word
 
 
 def test_each_method_has_a_twin_for_async_code(context, control):

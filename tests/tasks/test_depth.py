@@ -10,16 +10,13 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import QueueFull, publish, subscribe
+from django_pgqueue import QueueFull
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.signals import queue_full
-from django_pgqueue.tasks import depth, registry
-from django_pgqueue.tasks.operate import redrive
-from django_pgqueue.topics import subscribe as subscriptions
-from django_pgqueue.topics.sync import sync_subscriptions
+from django_pgqueue.tasks import depth
 from tests.app.models import Order
 from tests.app.tasks import add
-from tests.harness.factories import make_dead_letter, make_job
+from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -81,17 +78,6 @@ def told():
     queue_full.disconnect(hear)
 
 
-def told_of(metres):
-    """Take a message."""
-
-
-@pytest.fixture
-def _no_subscription_stays(monkeypatch):
-    """What a test declares is forgotten after it."""
-    monkeypatch.setattr(subscriptions, "_declared", {})
-    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
-
-
 def noted(jobs, seconds=0.0):
     """Let a leader have counted so many, a while ago."""
     at = datetime.now(UTC) - timedelta(seconds=seconds)
@@ -139,19 +125,6 @@ def test_what_does_not_fit_is_refused(limit):
     assert 3 == stored()
 
 
-def test_the_transaction_of_who_is_refused_goes_on(limit):
-    """Nothing that failed was sent to the database."""
-    limit(1)
-    MAIL.delay(1, 2)
-    with transaction.atomic():
-        Order.objects.create(name="a")
-        with pytest.raises(QueueFull, match="is full"):
-            MAIL.delay(1, 2)
-        Order.objects.create(name="b")
-
-    assert 2 == Order.objects.count()
-
-
 def test_a_bulk_fits_as_a_whole_or_not_at_all(limit):
     """One that is larger than the limit is told that it never does."""
     limit(5)
@@ -165,47 +138,7 @@ def test_a_bulk_fits_as_a_whole_or_not_at_all(limit):
     assert 5 == stored()
 
 
-def test_who_enqueues_after_a_commit_hears_of_it_there(limit):
-    """The data is committed; the job is not."""
-    limit(1)
-    make_job(queue="mail")
-
-    def order():
-        with transaction.atomic():
-            Order.objects.create(name="a")
-            MAIL.on_commit().delay(1, 2)
-
-    with pytest.raises(QueueFull, match="is full"):
-        order()
-    assert (1, 1) == (Order.objects.count(), stored())
-
-
 # Who is never refused ----------------------------------------------------------------
-
-
-def test_what_is_stored_already_is_never_refused(limit):
-    """A dead letter comes back into a queue that is full."""
-    limit(1)
-    make_job(queue="mail")
-    letter = make_dead_letter(queue="mail", task="tests.app.tasks.add")
-    redrive([letter.id])
-
-    assert 2 == stored()
-
-
-@pytest.mark.usefixtures("_no_subscription_stays")
-def test_a_message_goes_to_every_subscription(limit):
-    """Its jobs are stored by the database, in the publisher's transaction."""
-    limit(1)
-    make_job(queue="mail")
-    declared = subscribe("depths.*", queue="mail", name="tests.told_of")(told_of)
-    with transaction.atomic(), connection.cursor() as cursor:
-        sync_subscriptions(cursor, migrates=True)
-    assert declared.name == "tests.told_of"
-
-    publish("depths.rise", {"metres": 1})
-
-    assert 2 == stored()
 
 
 # What a process knows ----------------------------------------------------------------
@@ -341,14 +274,6 @@ def test_nobody_waits_in_a_transaction(limit, time):
     finally:
         connection.set_autocommit(True)
 
-    assert [] == time.slept
-
-
-def test_what_never_fits_waits_for_nothing(limit, time):
-    """A bulk that is larger than the limit."""
-    limit(2, "block")
-    with pytest.raises(QueueFull, match="They never fit"):
-        MAIL.bulk([(1, 2)] * 3)
     assert [] == time.slept
 
 

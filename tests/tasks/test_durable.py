@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue import InvalidArgument, signal
+from django_pgqueue import signal
 from django_pgqueue.models import (
     ArchivedJob,
     DeadLetter,
@@ -25,10 +25,7 @@ from tests.app.durable_tasks import (
     NAMES,
     async_steps,
     atomic_steps,
-    keeps,
-    nested,
     sleeps,
-    sleeps_within,
     steps,
     waits,
     writes,
@@ -234,56 +231,3 @@ def test_an_atomic_task_has_no_steps():
     job = Job.objects.get()
     assert "Declare it without" in job.errors[-1]["message"]
     assert [] == LOG
-
-
-@pytest.mark.parametrize("kind", ["step", "sleep", "wait"])
-def test_nothing_is_kept_within_a_step(kind):
-    """The next attempt would not come to it, and take the calls after it for it."""
-    nested.delay(kind)
-    drain()
-
-    assert "within step 'outer'" in Job.objects.get().errors[-1]["message"]
-    assert ([], 0) == (LOG, DurableStep.objects.count())
-
-
-@pytest.mark.parametrize("kind", ["sleep", "wait"])
-def test_a_sleep_within_a_transaction_is_refused(kind):
-    """It would be rolled back, and begin anew with each attempt."""
-    sleeps_within.delay(kind)
-    drain()
-
-    assert "is open" in Job.objects.get().errors[-1]["message"]
-    assert 0 == DurableStep.objects.count()
-
-
-@pytest.mark.parametrize(
-    "kind, problem", [("object", "what cannot be kept"), ("large", "the limit is")]
-)
-def test_a_result_that_cannot_be_kept_fails_the_step(kind, problem):
-    """With the name of the step, and nothing is stored."""
-    keeps.delay(kind)
-    drain()
-
-    message = Job.objects.get().errors[-1]["message"]
-    assert "step 'keep'" in message
-    assert problem in message
-    assert not DurableStep.objects.exists()
-
-
-@pytest.mark.parametrize(
-    "name, key, problem",
-    [
-        ("", "", "name is ''"),
-        ("x" * 256, "", "name is 'x"),
-        ("a", None, "key is None"),
-        ("a", 1.5, r"key is 1\.5"),
-        ("a", "x" * 256, "key is 'x"),
-        ("a\0", "", "NUL"),
-        ("a", "\0", "NUL"),
-    ],
-)
-def test_a_signal_without_a_name_is_refused(name, key, problem):
-    """Before it is stored."""
-    with pytest.raises(InvalidArgument, match=problem):
-        signal(name, key=key)
-    assert not Signal.objects.exists()

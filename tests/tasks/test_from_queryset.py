@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -16,9 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import (
     InvalidArgument,
     PayloadTooLarge,
-    WrongDatabase,
     signals,
-    task,
 )
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.from_queryset import FIELDS_MAX, KINDS
@@ -65,29 +62,6 @@ def test_every_row_becomes_a_job_in_one_statement(orders):
         Job.objects.values_list("task", "queue", "priority", "max_attempts")
     )
     assert [[]] * 3 == list(Job.objects.values_list("args", flat=True))
-
-
-def test_the_options_of_the_call_hold(orders):
-    """Queue, priority, time, headers, tags: as with delay()."""
-    enqueuer = noop.using(
-        queue="mail", priority=7, retries=1, run_after="1h", expires="2h", tags=["x"]
-    )
-
-    assert 3 == enqueuer.from_queryset(ORDERS, order_id="pk")
-
-    for job in Job.objects.all():
-        assert ("mail", 7, 2, {"tags": ["x"]}) == (
-            job.queue,
-            job.priority,
-            job.max_attempts,
-            job.headers,
-        )
-        assert timedelta(hours=1) <= job.run_after - job.enqueued_at + timedelta(
-            seconds=5
-        )
-        assert abs(job.expires_at - job.run_after - timedelta(hours=1)) < timedelta(
-            seconds=1
-        )
 
 
 def test_fields_of_related_rows_are_reached_by_lookups(orders):
@@ -177,20 +151,6 @@ def test_a_value_reaches_the_task_as_from_delay(field):
     assert [type(value) for value in in_python] == [type(value) for value in in_sql]
 
 
-@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/St_Johns"])
-@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres, MDY"])
-def test_the_session_does_not_change_a_time(zone, style):
-    """Neither its time zone nor its DateStyle is in what is stored."""
-    EveryField.objects.create(datetime=MOMENT, date=date(2026, 2, 3), time=time(1, 2))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('TimeZone', %s, true)", [zone])
-        cursor.execute("SELECT set_config('DateStyle', %s, true)", [style])
-
-    noop.from_queryset(EveryField.objects.all(), a="datetime", b="date", c="time")
-
-    assert [{"a": MOMENT, "b": date(2026, 2, 3), "c": time(1, 2)}] == stored()
-
-
 def test_expressions_are_arguments_too(orders):
     """F, functions, conditions, subqueries, aggregates."""
     EveryField.objects.create(order=orders[0], integer=2)
@@ -212,30 +172,6 @@ def test_expressions_are_arguments_too(orders):
     )
 
     assert [{"a": orders[0].pk + 1, "b": "C", "c": 1, "d": 5, "e": "c"}] == stored()
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        3.0,
-        1e20,
-        Decimal("1.10"),
-        MOMENT,
-        date(2026, 1, 1),
-        b"x",
-        [1, {"a": None}],
-    ],
-    ids=repr,
-)
-def test_a_constant_is_the_same_for_all(orders, value):
-    """Whatever delay() takes; also where nothing varies."""
-    noop.from_queryset(ORDERS, order_id="pk", constant=Value(value))
-    noop.from_queryset(ORDERS, constant=Value(value))
-
-    found = [row["constant"] for row in stored()]
-    assert [value] * 6 == found
-    assert type(value) is type(found[0])
 
 
 def test_the_database_writes_a_value_of_every_field_that_is_let_through():
@@ -323,24 +259,7 @@ def test_one_row_that_is_too_large_stores_none(settings, orders):
     assert 1 == noop.from_queryset(EveryField.objects.filter(text="x"), a="text")
 
 
-@two_databases
-def test_an_open_transaction_elsewhere_is_the_wrong_one():
-    """The jobs would not roll back with it."""
-    with transaction.atomic("queue"), pytest.raises(WrongDatabase):
-        noop.from_queryset(ORDERS, a="pk")
-
-
 # Transactions, signals, async --------------------------------------------------------
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_jobs_roll_back_with_the_transaction(orders):
-    """As with delay()."""
-    with transaction.atomic():
-        noop.from_queryset(ORDERS, a="pk")
-        transaction.set_rollback(True)
-
-    assert 0 == Job.objects.count()
 
 
 def test_a_receiver_hears_of_every_job(orders):
@@ -357,27 +276,3 @@ def test_a_receiver_hears_of_every_job(orders):
         signals.job_enqueued.disconnect(receiver, sender=noop)
 
     assert list(Job.objects.order_by("pk").values_list("pk", flat=True)) == heard
-
-
-def test_a_hundred_thousand_rows_build_no_list(declared):
-    """What Python holds does not grow with the rows."""
-
-    @task(name="counted")
-    def counted(order_id):
-        pass
-
-    Order.objects.bulk_create(Order() for _ in range(100))
-    numbers = connection.cursor()
-    numbers.execute(
-        f"INSERT INTO {Order._meta.db_table} (name)"
-        " SELECT 'x' FROM generate_series(1, 99900)"
-    )
-    tracemalloc.start()
-    try:
-        count = counted.from_queryset(Order.objects.all(), order_id="pk")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-    assert 100_000 == count
-    assert peak < 1_000_000

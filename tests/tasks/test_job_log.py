@@ -47,29 +47,11 @@ def test_the_log_of_an_attempt_that_fails_stands_with_its_error():
     assert [of_attempt(1), of_attempt(2)] == [texts(each) for each in result.errors]
 
 
-def test_an_attempt_that_snoozes_leaves_no_log():
-    """It may do so for years."""
-    result = writes_a_log.delay("snooze")
-    drain()
-
-    assert ([], "scheduled") == (result.errors, result.status)
-
-
 class Clock:
     now = 100.0
 
     def __call__(self):
         return self.now
-
-
-def test_a_line_has_its_time():
-    """Seconds since the attempt began."""
-    clock = Clock()
-    log = JobLog(clock)
-    clock.now += 1.23456
-    log.add("here")
-
-    assert [(1.235, "here")] == log.lines()
 
 
 def test_of_many_lines_the_first_and_the_latest_stay():
@@ -83,11 +65,3 @@ def test_of_many_lines_the_first_and_the_latest_stay():
     assert [*map(str, range(half))] == kept[:half]
     assert "… 800 lines are left out …" == kept[half]
     assert [*map(str, range(1_000 - half, 1_000))] == kept[half + 1 :]
-
-
-def test_what_postgresql_cannot_store_is_shown_escaped():
-    """NUL, and half of a character."""
-    log = JobLog()
-    log.add("a\x00b\ud800")
-
-    assert [r"a\x00b\ud800"] == [text for _, text in log.lines()]

@@ -11,8 +11,6 @@ from django.db.models import Value
 from django_pgqueue import (
     DeclarationError,
     Group,
-    InvalidArgument,
-    InvalidOption,
     Limit,
     Unique,
     task,
@@ -108,20 +106,6 @@ def test_what_no_lane_can_be_is_refused_where_it_is_declared(options, problem):
         task(name="tests.refused", **options)(step)
 
 
-@pytest.mark.parametrize(
-    "options, problem",
-    [
-        ({"group": "nobody"}, "is no parameter"),
-        ({"limit": Limit(2), "group": True}, "Leave limit out"),
-        ({"unique": Unique()}, "unique"),
-    ],
-)
-def test_what_a_call_cannot_say_is_refused(options, problem):
-    """Before anything is stored."""
-    with pytest.raises(InvalidOption, match=problem):
-        tasks.step.using(**options)
-
-
 # The lane of a job -------------------------------------------------------------------
 
 
@@ -143,25 +127,6 @@ def test_the_lane_has_the_name_of_the_task_and_the_value(value, text):
 
     assert [(f"{NAME}:{text}", None)] * 4 == lanes()
     assert not Job.objects.filter(visible_at__isnull=False).exists()
-
-
-def test_a_job_without_a_key_waits_for_nobody():
-    """None is no customer."""
-    tasks.step.delay(None, 1)
-    tasks.step.bulk([(None, 1), ("a", 1)])
-
-    assert [None, None, f"{NAME}:a"] == [lane for lane, _ in lanes()]
-    assert 2 == Job.objects.filter(visible_at__isnull=False).count()
-
-
-@pytest.mark.parametrize("value", [1.5, [1], {"a": 1}, b"x"])
-def test_a_value_that_has_no_one_text_is_no_key(value):
-    """Nothing is stored; of an item it is told which."""
-    with pytest.raises(InvalidArgument, match="customer"):
-        tasks.step.delay(value, 1)
-    with pytest.raises(InvalidArgument, match="item 1"):
-        tasks.step.bulk([("a", 1), (value, 1)])
-    assert [] == lanes()
 
 
 def test_a_call_may_say_another_lane_or_none():
@@ -198,14 +163,6 @@ def test_rows_of_a_query_get_the_lanes_that_calls_get(text):
     assert first == second
     assert third == fourth == (f"{NAME}:{order.pk}", None)
     assert all(len(lane) <= 255 for lane, _ in lanes())
-
-
-def test_a_function_makes_no_key_of_rows_that_stay_in_the_database():
-    """The error says what to do."""
-    with pytest.raises(InvalidArgument, match="name parameters"):
-        tasks.step.using(group=len).from_queryset(
-            Order.objects.all(), customer="name", number="pk"
-        )
 
 
 # Without a worker --------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 
 from django_pgqueue import (
     Cancel,
-    DeclarationError,
     InvalidOption,
     LeaseLost,
     Reject,
@@ -138,46 +137,7 @@ def test_with_backoff_says_when_the_next_attempt_is(is_async):
         assert timedelta(seconds=seconds) == caught.value.delay
 
 
-@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "3", None, 32_768])
-def test_a_limit_is_a_number_of_attempts(limit):
-    """What cannot be one is refused where it is written."""
-    with pytest.raises(DeclarationError, match=r"with_limit\(.*from 1 to 32,767"):
-        with_limit(limit)
-
-
 # Declared ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "middleware, message",
-    [
-        (around_any, r"middleware=<function .*it must be a list"),
-        (["no.such.module.at_all"], r"middleware 'no\.such\.module\.at_all': No mod"),
-        ([5], "middleware 5 is not callable"),
-        ([len], "must take two arguments"),
-        ([lambda ctx: None], "must take two arguments: the job's context"),
-        ([around_async], "around_async.* is async, and the task is not"),
-        ([type("Around", (), {"__call__": around_async})()], "is async"),
-    ],
-    ids=["no list", "no module", "no function", "built-in", "one", "async", "object"],
-)
-def test_what_cannot_stand_around_a_task_is_refused(middleware, message):
-    """When it is declared."""
-    with pytest.raises(DeclarationError, match=message):
-
-        @task(name="around", middleware=middleware)
-        def function():
-            pass
-
-
-def test_a_middleware_may_be_named_by_its_import_path():
-    """As in the settings."""
-
-    @task(name="around", middleware=["tests.tasks.test_middleware.around_any"])
-    def function():
-        pass
-
-    assert (around_any,) == function.options.middleware
 
 
 def test_those_of_the_settings_stand_outside(settings):

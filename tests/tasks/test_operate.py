@@ -8,13 +8,9 @@ from decimal import Decimal
 
 import pytest
 from django.db import connection, transaction
-from django.test.utils import override_settings
 
 from django_pgqueue.exceptions import (
     InvalidArgument,
-    InvalidOption,
-    JobNotFound,
-    PayloadTooLarge,
     WrongState,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
@@ -27,7 +23,6 @@ from tests.harness.factories import (
     make_job,
     make_leased_job,
 )
-from tests.harness.ids import told
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -78,18 +73,6 @@ def test_a_cancel_archives_what_waits_and_asks_what_runs(heard):
     assert ["!cancel"] == heard()
 
 
-def test_a_cancel_rolls_back_with_its_caller(heard):
-    """The job is as it was, and nobody was woken."""
-    job, running = make_job(), make_leased_job()
-
-    with transaction.atomic():
-        operate.cancel([job.pk, running.pk])
-        transaction.set_rollback(True)
-
-    assert 2 == Job.objects.filter(cancel_requested_at=None).count()
-    assert [] == heard()
-
-
 # Edit ---------------------------------------------------------------------------------
 
 
@@ -111,17 +94,6 @@ def test_a_waiting_job_gets_other_arguments(columns):
     operate.edit(job.pk, args=(5, 6), kwargs={})
     row.refresh_from_db()
     assert ([5, 6], {}) == (row.args, row.kwargs)
-
-
-def test_a_dead_letter_is_edited_and_redriven():
-    """Then it runs with what it was given, under another idempotency key."""
-    dead = make_dead_letter(task=ADD, args=["x", 1])
-
-    operate.edit(dead.pk, args=[2, 1])
-    operate.redrive([dead.pk])
-
-    job = Job.objects.get(pk=dead.pk)
-    assert ([2, 1], 1) == (job.args, job.headers["pgqueue.edits"])
 
 
 def test_values_are_those_of_a_call_or_those_that_are_stored():
@@ -208,20 +180,6 @@ def test_arguments_that_do_not_fit_are_refused(given, problem):
         assert 1 == Job.objects.filter(args=[1, 2], errors=[]).count()
 
 
-@pytest.mark.parametrize("given", [{"args": ["x" * 600]}, {"kwargs": {"a": "ü" * 300}}])
-def test_arguments_that_are_too_large_are_refused(given):
-    """Together with the part that stays."""
-    job = make_job(
-        task="tests.app.tasks.noop", args=["y" * 500], kwargs={"b": "y" * 500}
-    )
-
-    with (
-        override_settings(PGQUEUE={"PAYLOAD_BYTES_MAX": 1_024}),
-        pytest.raises(PayloadTooLarge, match="the limit is 1,024"),
-    ):
-        operate.edit(job.pk, **given)
-
-
 @pytest.mark.parametrize(
     "name,value", [("args", "[1e5000]"), ("kwargs", '{"a": 1e5000}')]
 )
@@ -258,23 +216,6 @@ def test_a_job_in_another_state_is_not_edited(make, columns, problem):
     assert [1, 2] == type(row).objects.get().args
 
 
-@pytest.mark.parametrize("job_id", [2**62, 2**64, -1])
-def test_a_job_that_is_nowhere_is_not_edited(job_id):
-    """Nor is one whose id no job can have."""
-    with pytest.raises(JobNotFound, match=f"^Job {job_id} is not in"):
-        operate.edit(job_id, args=[])
-
-
-def test_a_job_that_somebody_holds_is_not_edited(cursor):
-    """It is asked for again for an eighth of a second, and then left alone."""
-    job = make_job(task=ADD, args=[1, 2])
-
-    with cursor.connection.transaction():
-        cursor.execute("SELECT 1 FROM pgqueue_job FOR UPDATE")
-        with pytest.raises(WrongState, match="is ready: somebody else holds its row"):
-            operate.edit(job.pk, args=[3, 4])
-
-
 # Dead letters that nobody will fix ---------------------------------------------------
 
 
@@ -305,42 +246,3 @@ TAKE_IDS = {
     "delete_dead_letters": operate.delete_dead_letters,
 }
 every_verb = pytest.mark.parametrize("verb", TAKE_IDS.values(), ids=TAKE_IDS.keys())
-
-
-@every_verb
-@pytest.mark.parametrize("ids", ["12", b"12", ["12"], [None], [True], [1.0]], ids=repr)
-def test_ids_that_are_no_ints_are_refused_before_sql(
-    verb, ids, django_assert_num_queries
-):
-    """The error shows the value."""
-    with (
-        django_assert_num_queries(0),
-        pytest.raises(TypeError, match="ids must be ints, not"),
-    ):
-        verb(ids)
-
-
-@pytest.mark.parametrize(
-    "call,problem",
-    [
-        (lambda: operate.cancel([1], by="x" * 151), "by has 151 characters; the limit"),
-        (lambda: operate.cancel([1], by=None), "by=None: it must be text"),
-        (lambda: operate.edit(1, args=[], by="\x00"), "by: value holds a NUL"),
-        (lambda: operate.set_aside([1], reason="x" * 2_001), "limit is 2,000"),
-        (
-            lambda: operate.set_aside([1], by="\ud800"),
-            "by: value holds a lone",
-        ),
-        (lambda: operate.pause("a", reason="\x00"), "reason: value holds a NUL"),
-        (lambda: operate.pause("a b"), "a queue name has 1 to 63"),
-        (lambda: operate.resume(""), "a queue name has 1 to 63"),
-        (lambda: operate.redrive([1], queue="x" * 64), "a queue name has 1 to 63"),
-    ],
-    ids=told,
-)
-def test_texts_that_cannot_be_stored_are_refused_before_sql(
-    call, problem, django_assert_num_queries
-):
-    """The error names the argument and the limit."""
-    with django_assert_num_queries(0), pytest.raises(InvalidOption, match=problem):
-        call()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 
 import pytest
 
 from django_pgqueue import InvalidOption, Retry, task
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
-from django_pgqueue.options.checks import check_priority, check_queue, check_when
+from django_pgqueue.options.checks import check_queue, check_when
 from django_pgqueue.options.marks import check_headers
-from django_pgqueue.tasks.options import TaskOptions
 
 HOUR = timedelta(hours=1)
 
@@ -63,20 +61,6 @@ def test_the_task_wins_over_the_queue_and_the_queue_over_the_settings(layers):
     assert (1, 2, 1, "batched") == resolved(plain, "other")
     assert (2, 3, 2, "batched") == resolved(plain, "mail")
     assert (3, 4, 3, "immediate") == resolved(loud, "mail")
-
-
-def test_without_any_say_the_defaults_hold(settings, declared):
-    """Priority 0, five attempts, no timeout, acks that are waited for."""
-    settings.PGQUEUE = {}
-
-    options = TaskOptions().for_queue("default", get_settings())
-
-    assert (0, Retry(), None, "immediate") == (
-        options.priority,
-        options.retry,
-        options.timeout,
-        options.settle,
-    )
 
 
 @pytest.mark.django_db
@@ -146,41 +130,6 @@ def test_other_queue_names_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    "value", [-101, 101, 2**15, -(2**31), "5", 1.5, float("nan"), True, None]
-)
-def test_another_priority_is_refused(value):
-    """A bool is no number here."""
-    with pytest.raises(InvalidOption, match="a whole number from -100 to 100"):
-        check_priority(value)
-
-
-@pytest.mark.parametrize(
-    "value, seconds",
-    [
-        (0, 0),
-        ("250ms", 0.25),
-        (" 5 m ", 300),
-        ("7d", 604_800),
-        ("1.5w", 907_200),
-    ],
-)
-def test_a_duration_counts_from_the_clock_of_the_database(value, seconds):
-    """So it stays a duration until it is there."""
-    assert (None, timedelta(seconds=seconds)) == check_when("run_after", value)
-
-
-def test_a_naive_moment_is_in_the_current_time_zone(settings):
-    """As Django takes it in a form; also one that the clocks skip."""
-    settings.TIME_ZONE = "Europe/Berlin"
-
-    noon, _ = check_when("run_after", datetime(2030, 7, 1, 12))  # noqa: DTZ001
-    gap, _ = check_when("run_after", datetime(2030, 3, 31, 2, 30))  # noqa: DTZ001
-
-    assert datetime(2030, 7, 1, 10, tzinfo=UTC) == noon
-    assert gap.astimezone(UTC).minute == 30
-
-
-@pytest.mark.parametrize(
     "value, message",
     [
         (-1, "run_after is -1; it must be zero or longer"),
@@ -196,16 +145,6 @@ def test_another_time_is_refused(value, message):
     """The error names the option, the value and the limit."""
     with pytest.raises(InvalidOption, match=message):
         check_when("run_after", value)
-
-
-def test_headers_are_a_mapping_with_text_keys():
-    """An immutable one too."""
-    assert {"a": 1} == check_headers(MappingProxyType({"a": 1}))
-    with pytest.raises(InvalidOption, match=r"headers=\['a'\]: it must be a dict"):
-        check_headers(["a"])
-    for key in (1, None, ""):
-        with pytest.raises(InvalidOption, match=r"headers has the key .*must be text"):
-            check_headers({key: 1})
 
 
 def test_headers_of_the_package_are_its_own():

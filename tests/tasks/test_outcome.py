@@ -14,11 +14,9 @@ from django_pgqueue.tasks.outcome import (
     Cancelled,
     Expired,
     GaveUp,
-    Performed,
     Retried,
     Succeeded,
     decide,
-    has_failed,
     outcome_after,
 )
 from django_pgqueue.tasks.prepare import decide_before, decide_unknown
@@ -89,18 +87,6 @@ def test_a_snooze_burns_no_attempt_and_is_no_failure(attempt):
     assert Retried(MINUTE, gives_attempt_back=True, is_failure=False) == decide(
         PLAIN, attempt=attempt, max_attempts=5, error=Snooze("1m")
     )
-
-
-@pytest.mark.parametrize("word", [Snooze, RetryLater])
-def test_a_delay_is_given_in_one_way(word):
-    """A duration or seconds; neither, both and nonsense are errors."""
-    assert MINUTE == word(MINUTE).delay == word(seconds=60).delay == word("1m").delay
-    with pytest.raises(TypeError, match=f"{word.__name__} takes one delay"):
-        word()
-    with pytest.raises(TypeError, match=f"{word.__name__} takes one delay"):
-        word("1m", seconds=60)
-    with pytest.raises(ValueError, match=f"{word.__name__} is -1"):
-        word(seconds=-1)
 
 
 @pytest.mark.parametrize(
@@ -185,16 +171,6 @@ def test_a_job_that_was_asked_to_stop_ends(error, expected):
     )
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"expired": True}, {"crashes": 9}, {"attempt": 9, "delivery": 9}]
-)
-def test_a_job_that_was_asked_to_stop_does_not_run_again(fields):
-    """Whatever else holds, that is the reason which people have given."""
-    job = claimed(cancel_requested=True, **fields)
-
-    assert Cancelled() == decide_before(job, deliveries_max=100, crashes_max=3)
-
-
 # Policies ----------------------------------------------------------------------------
 
 
@@ -252,24 +228,3 @@ def test_a_failure_is_the_last_where_the_group_says_so(policy, expected):
 
 
 # Whether it failed, to a circuit breaker ----------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "expected, performed",
-    [
-        (False, Performed(Succeeded(), None, 0.1)),
-        (True, Performed(Retried(timedelta(5)), ValueError(), 0.1)),
-        (True, Performed(Retried(timedelta(5)), RetryLater(5), 0.1)),
-        (True, Performed(GaveUp("exhausted"), ValueError(), 0.1)),
-        (True, Performed(GaveUp("timeout"), TaskTimeout(5), None)),
-        (None, Performed(GaveUp("rejected"), Reject("bad"), 0.1)),
-        (None, Performed(GaveUp("undecodable"), ValueError(), None)),
-        (None, Performed(Retried(timedelta(5), True, is_failure=False), Snooze(5), 1)),
-        (None, Performed(Retried(timedelta(0), True), ValueError(), 0.1)),
-        (None, Performed(Cancelled(), Cancel("no"), 0.1)),
-        (None, Performed(Expired())),
-    ],
-)
-def test_only_what_says_something_of_the_next_attempt_counts(expected, performed):
-    """An attempt that raised or ran out of time has failed."""
-    assert expected is has_failed(performed)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
-from django_pgqueue import Reject, Retry, TaskTimeout, UndecodablePayload, task
+from django_pgqueue import Reject, Retry, UndecodablePayload, task
 from django_pgqueue.conf import parse
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import Inline
@@ -20,11 +20,10 @@ from django_pgqueue.tasks.outcome import (
     Retried,
     Succeeded,
 )
-from django_pgqueue.tasks.perform import perform, timed_out
-from django_pgqueue.tasks.prepare import Prepared, prepare
+from django_pgqueue.tasks.perform import perform
+from django_pgqueue.tasks.prepare import prepare
 from django_pgqueue.tasks.raised import Snooze
 from django_pgqueue.tasks.settlement import ended, error_entry
-from tests.app import tasks as sample
 from tests.app.models import Order
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -81,26 +80,6 @@ def performed(declared):
 
 
 # Before the attempt ------------------------------------------------------------------
-
-
-def test_a_job_is_prepared_from_its_row():
-    """Task, options, arguments, headers."""
-    prepared = prepare(
-        claimed(
-            args='[1, {"__pgqueue__": "timedelta", "value": [0, 5, 0]}]',
-            kwargs='{"a": [2]}',
-            headers='{"trace": "t"}',
-        ),
-        SETTINGS,
-    )
-
-    assert isinstance(prepared, Prepared)
-    assert sample.noop is prepared.task
-    assert ([1, timedelta(seconds=5)], {"a": [2]}, {"trace": "t"}) == (
-        prepared.args,
-        prepared.kwargs,
-        prepared.headers,
-    )
 
 
 @pytest.mark.parametrize(
@@ -217,15 +196,6 @@ def test_a_back_off_function_that_raises_does_not_cost_the_job(performed):
     assert isinstance(result.error, ValueError)
 
 
-def test_a_timeout_that_came_late_is_a_failed_attempt():
-    """The task was done and its worker was not."""
-    job = claimed("tests.app.tasks.with_options", attempt=3, max_attempts=3)
-
-    result = timed_out(job, SETTINGS, TaskTimeout("late"), 1.5)
-
-    assert (GaveUp("timeout"), 1.5) == (result.outcome, result.ran_seconds)
-
-
 def test_a_result_that_cannot_be_stored_costs_the_result_alone():
     """The job has succeeded; a note says why there is none."""
     performed = run(claimed("tests.app.tasks.returns_unserializable"))
@@ -272,17 +242,6 @@ def test_an_error_entry_tells_what_when_and_where():
         "ran_seconds": 0.5,
     } == entry
     assert 'raise ValueError("out of luck")' in trace
-
-
-def test_a_traceback_begins_with_the_task():
-    """Our own frames say nothing about it."""
-    performed = run(claimed("tests.app.tasks.fails"))
-
-    entry = json.loads(error_entry(claimed(), performed, worker="w", waited=0))
-
-    assert "in fails" in entry["traceback"]
-    assert "perform.py" not in entry["traceback"]
-    assert "task.py" not in entry["traceback"].replace("tasks.py", "")
 
 
 class Terrible(Exception):

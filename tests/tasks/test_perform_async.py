@@ -11,7 +11,6 @@ from django_pgqueue import Reject, TaskTimeout, task
 from django_pgqueue.conf import parse
 from django_pgqueue.tasks.context import Inline
 from django_pgqueue.tasks.outcome import (
-    Cancelled,
     GaveUp,
     Performed,
     Retried,
@@ -101,24 +100,6 @@ def test_a_cancel_that_was_asked_for_means_what_was_asked(performed):
     assert "ran longer than its timeout" in str(ended.error)
 
 
-def test_any_failure_after_a_request_to_stop_is_a_cancel(performed):
-    """As for sync tasks; one that returns has done its work."""
-
-    async def ends(fails):
-        if fails:
-            raise asyncio.CancelledError
-        return 1
-
-    control = Inline()
-    control.is_cancelled = True
-
-    outcomes = {
-        fails: performed(ends, job={"args": f"[{fails}]"}, control=control).outcome
-        for fails in ("true", "false")
-    }
-    assert {"true": Cancelled(), "false": Succeeded()} == outcomes
-
-
 def test_ack_first_is_said_before_the_task_is_called(performed):
     """In a thread: it waits for the database."""
     seen = []
@@ -140,18 +121,3 @@ def test_ack_first_is_said_before_the_task_is_called(performed):
     assert ["acked", "called"] == seen
     assert (Succeeded(), True) == (ended.outcome, ended.settled)
     assert isinstance(ended.error, ValueError)
-
-
-def test_a_middleware_that_returns_no_awaitable_is_named_as_the_fault(performed):
-    """The task was not called, so it did not succeed."""
-
-    def forgets(context, call_next):
-        return 5
-
-    async def one():
-        return 1
-
-    ended = performed(one, middleware=[forgets])
-
-    assert isinstance(ended.error, TypeError)
-    assert "a middleware around an async task returned int" in str(ended.error)

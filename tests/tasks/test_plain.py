@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import enum
-import sys
 from collections import OrderedDict, namedtuple
 from datetime import UTC, datetime
 from decimal import Decimal
 
-import pytest
 from django.utils.translation import gettext_lazy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_pgqueue.tasks import walk
-from django_pgqueue.tasks.plain import DEPTH_MAX, TAG, plain_items, plain_text
+from django_pgqueue.tasks.plain import TAG, plain_items, plain_text
 
 Point = namedtuple("Point", "x y")
 
@@ -113,36 +111,6 @@ def test_items_together_are_what_they_are_alone(items):
         assert together == ",".join(map(walked, items))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        ["a", {"b": "\x00"}],
-        {"\udfff": 1},
-        [float("-inf")],
-        1e16,
-        10**4_300,
-        {"a": [{TAG: 1}]},
-        {"a": {True: 2}},
-        {Colour.RED: 1},
-        Doubled(a=1),
-        deep(DEPTH_MAX + 1),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_needs_a_look_takes_the_long_way(value):
-    """Whether it is refused there, or written in another way."""
-    assert plain_text(value) is None
-    assert plain_items([[value]]) is None
-    assert plain_items([[1], {"a": value}]) is None
-
-
-def test_what_json_has_takes_the_short_way():
-    """It is an optimisation, so it must not be out of use."""
-    value = {"n": 10**4_300 - 1, "x": [None, True, 1.5, "\x1f", {"sku": (1, 2)}]}
-
-    assert walked(value) == plain_text(value)
-
-
 def test_what_holds_itself_ends():
     """Also where it does so twice, which doubles at each level."""
     once, twice = [], {}
@@ -150,14 +118,3 @@ def test_what_holds_itself_ends():
     twice.update(a=twice, b=twice)
 
     assert (None, None) == (plain_text(once), plain_text(twice))
-
-
-@pytest.mark.parametrize("digits", [0, 5_000])
-def test_a_longer_limit_of_pythons_ints_is_not_ours(digits):
-    """A worker with Python's default could not read what is longer."""
-    before = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(digits)
-    try:
-        assert plain_text(10**4_301) is None
-    finally:
-        sys.set_int_max_str_digits(before)

@@ -13,7 +13,6 @@ from django_pgqueue.conf import REDACT_DEFAULT, Settings
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import (
-    DEPTH_MAX,
     REST,
     VALUES_MAX,
     redact,
@@ -79,18 +78,6 @@ def test_a_key_matches_whatever_its_case_and_its_way_to_join_words(key):
     assert {key: HIDDEN} == hide({key: "x"})
 
 
-@pytest.mark.parametrize("key", ["user", "order_id", "", "pass", "key", "to ken"])
-def test_other_keys_are_shown(key):
-    """A part of a pattern is not enough."""
-    assert {key: "x"} == hide({key: "x"})
-
-
-def test_a_pattern_is_a_regular_expression():
-    """Searched anywhere in the key."""
-    assert {"iban": HIDDEN, "liban": 1} == redact({"iban": 2, "liban": 1}, ["^iban"])
-    assert {"pin1": HIDDEN} == redact({"pin1": 2}, [r"pin\d", "("])
-
-
 @given(value=JSON)
 def test_it_never_raises_and_does_not_change_what_it_is_given(value):
     """Whatever the value; and what nothing matches comes back equal."""
@@ -100,16 +87,6 @@ def test_it_never_raises_and_does_not_change_what_it_is_given(value):
 
     assert before == json.dumps(value)
     assert value == redact(value, ["no key has this in it"])
-
-
-def test_what_is_too_deep_is_not_shown():
-    """Rather than looked at without end."""
-    deep = "secret"
-    for _ in range(DEPTH_MAX + 50):
-        deep = [deep]
-
-    assert "secret" not in json.dumps(hide(deep))
-    assert json.dumps(hide(deep)).count("[") == DEPTH_MAX + 1  # And the placeholder's.
 
 
 def test_beyond_a_number_of_values_the_rest_is_one_placeholder():
@@ -132,22 +109,6 @@ def test_positional_arguments_have_the_names_of_the_parameters():
 
     assert ["ada", HIDDEN, HIDDEN, HIDDEN] == args
     assert {"note": "n"} == kwargs
-
-
-def test_the_context_is_no_argument_of_the_job():
-    """So its name hides nothing, and the others keep their places."""
-    shown = redact_job(["ada", "k"], {}, "redact.with_context", Settings())
-
-    assert (["ada", HIDDEN], {}) == shown
-
-
-def test_arguments_of_a_task_that_is_not_declared_have_no_names():
-    """Keys inside of them, and keyword arguments, count all the same."""
-    shown = redact_job(
-        ["x", {"token": 1}], {"password": "x", "n": 1}, "gone.task", Settings()
-    )
-
-    assert (["x", {"token": HIDDEN}], {"password": HIDDEN, "n": 1}) == shown
 
 
 @pytest.mark.parametrize("args", [None, "x", 5, {"password": "x"}])

@@ -29,13 +29,6 @@ def fresh(name="fresh", *, aliases=()):
     return task(name=name, aliases=aliases)(function)
 
 
-def test_a_task_is_known_by_the_path_of_its_function():
-    """Which is what its jobs' rows say."""
-    assert "tests.app.tasks.noop" == sample.noop.name
-    assert sample.noop is find_task("tests.app.tasks.noop")
-    assert "tests.app.tasks.noop" in declared_names()
-
-
 def test_old_rows_find_a_renamed_task_by_its_alias():
     """The list of names shows the new one alone."""
     declared = fresh("new", aliases=["old", "older"])
@@ -63,20 +56,6 @@ def test_two_functions_cannot_share_a_name():
         DeclarationError, match=r"called 'shared': \S+shared_\d+ and \S+shared_"
     ):
         fresh("shared")
-
-
-@pytest.mark.parametrize("aliases", [["taken"], ["free", "taken"]])
-def test_an_alias_cannot_be_another_tasks_name(aliases):
-    """And nothing of the refused task stays behind."""
-    first = fresh("taken")
-
-    with pytest.raises(DeclarationError, match="Two tasks are called 'taken'"):
-        fresh("late", aliases=aliases)
-
-    assert first is find_task("taken")
-    for name in ("late", "free"):
-        with pytest.raises(UnknownTask):
-            find_task(name)
 
 
 def test_a_reloaded_module_declares_its_tasks_anew(monkeypatch, tmp_path):
@@ -117,11 +96,6 @@ class Shop:
 
 async def coroutine():
     """Be async."""
-
-
-async def async_generator():
-    """Be async and yield."""
-    yield 1
 
 
 def generator():
@@ -199,43 +173,3 @@ def test_a_coroutine_that_nobody_awaits_is_an_error():
     assert not declared.options.is_async
     with pytest.raises(TypeError, match="hides is a plain function and returned a co"):
         declared()
-
-
-def test_with_a_name_a_nested_function_can_be_a_task():
-    """Whoever makes it declares it in every process."""
-    declared = task(name="made.here")(nested())
-
-    assert declared is find_task("made.here")
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"name": ""}, "the name '' must have 1 to 255 characters"),
-        ({"name": "a\x00b"}, "must be printable text"),
-        ({"aliases": "old.name"}, "aliases='old.name'.*must be a list"),
-        ({"priority": 101}, "priority=101.*from -100 to 100"),
-        ({"retries": -1}, "retries=-1"),
-        ({"timeout": "soon"}, "timeout is 'soon'"),
-        ({"settle": "later"}, "settle='later'"),
-        ({"lease": "5m"}, r"@task has no option lease: .*LEASE_SECONDS.*timeout=….\.$"),
-        ({"takes_context": True}, "at_module_level needs a first positional parameter"),
-    ],
-    ids=repr,
-)
-def test_options_out_of_range_are_refused_at_import(options, message):
-    """The error names the option and its limit, and nothing is declared."""
-    before = declared_names()
-
-    with pytest.raises(DeclarationError, match=message):
-        task(**options)(at_module_level)
-
-    assert before == declared_names()
-
-
-def test_a_task_looks_like_its_function():
-    """For help(), Sphinx and whoever reads a traceback."""
-    assert "noop" == sample.noop.__name__ == sample.noop.__wrapped__.__name__
-    assert "Take anything and do nothing." == sample.noop.__doc__
-    assert "tests.app.tasks" == sample.noop.__module__
-    assert "<Task tests.app.tasks.noop>" == repr(sample.noop)

@@ -208,13 +208,6 @@ def test_get_refuses_to_wait_for_itself(get):
             get(result, timeout=60)
 
 
-@both
-def test_get_does_not_hang_a_test_case(get):
-    """No worker will ever see what it enqueued; with a timeout it may wait."""
-    with pytest.raises(WrongState, match=r"Run it first, .*drain\(\)"):
-        get(noop.delay())
-
-
 def test_a_result_whose_row_is_gone_cannot_be_read():
     """The error is none that another task would be rejected by."""
     order = Order.objects.create(name="x")
@@ -246,28 +239,6 @@ def test_a_running_job_is_asked_to_stop():
     assert Job.objects.get(pk=row.pk).cancel_requested_at is not None
 
 
-@committed
-def test_a_row_that_somebody_holds_is_not_waited_for(cursor):
-    """The error says so; nothing was done."""
-    result = noop.delay()
-    with cursor.connection.transaction():
-        cursor.execute("SELECT FROM pgqueue_job FOR UPDATE")
-        with pytest.raises(WrongState, match="held by somebody just now; try again"):
-            result.cancel()
-
-    assert result.cancel() is True
-
-
-def test_a_job_can_be_made_due_now():
-    """One that waits for its time; one that is due is left alone."""
-    result = noop.using(run_after="1h").delay()
-    assert "scheduled" == result.status
-
-    assert result.retry() is True
-    assert "ready" == result.status
-    assert result.retry() is False
-
-
 def test_a_dead_letter_is_edited_and_retried():
     """With other arguments it succeeds, under the same id."""
     result = rejects.delay("bad address")
@@ -282,18 +253,6 @@ def test_a_dead_letter_is_edited_and_retried():
 
     assert "ready" == result.status
     assert ["good address"] == result.job.args
-
-
-@pytest.mark.parametrize(
-    "act", ["cancel", "retry", "edit", "acancel", "aretry", "aedit", "arefresh"]
-)
-def test_what_is_nowhere_can_neither_be_cancelled_nor_edited(act):
-    """JobNotFound, whatever is asked for."""
-    method = getattr(JobResult(5), act)
-    call = async_to_sync(method) if act.startswith("a") else method
-
-    with pytest.raises(JobNotFound):
-        call(**({"args": [1]} if act.endswith("edit") else {}))
 
 
 def test_each_method_has_a_twin_for_async_code():

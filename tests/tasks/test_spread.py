@@ -9,14 +9,12 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.db.models import Value
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import InvalidArgument, InvalidOption, task
 from django_pgqueue.models import Job
-from django_pgqueue.queues import rules as module
 from django_pgqueue.timetable.offset import MICROSECOND, offset
 from tests.app.models import EveryField, Order
 
@@ -158,23 +156,6 @@ def test_a_window_has_its_start_and_lacks_its_end(refresh):
         assert {MICROSECOND * n for n in range(3)} == set(offsets())
 
 
-def test_a_window_is_one_however_many_statements(refresh, monkeypatch):
-    """More jobs than a statement takes do not begin later."""
-    monkeypatch.setattr(module, "SPREAD_ROWS_MAX", 250)
-    items = [(n,) for n in range(600)]
-
-    before = clock()
-    refresh.spread(MICROSECOND).bulk(items)
-    refresh.using(run_after="1h").spread(MICROSECOND).bulk(items)
-    now, later = sorted(set(moments()))
-    assert before <= now <= clock()
-    assert before <= later - timedelta(hours=1) <= clock()
-
-    Job.objects.all().delete()
-    refresh.using(run_after=NOON).spread("24h", by="customer_id").bulk(items)
-    assert [offset("shop.refresh", [n], DAY) for n in range(600)] == offsets()
-
-
 def test_a_window_begins_later_with_run_after(refresh):
     """A duration or a moment; of a window that has begun, some are due at once."""
     Order.objects.bulk_create(Order() for _ in range(50))
@@ -197,58 +178,7 @@ def test_a_window_begins_later_with_run_after(refresh):
     assert 20 < len(late) < 80
 
 
-def test_jobs_of_a_commit_are_spread_too(refresh, django_capture_on_commit_callbacks):
-    """Checked at once, and stored after it; by async code as well."""
-    spread = refresh.using(run_after=NOON).spread("24h", by="customer_id")
-    with django_capture_on_commit_callbacks(execute=True):
-        spread.on_commit().delay(7)
-        spread.on_commit().bulk([(8,), {"customer_id": 9}])
-        with pytest.raises(InvalidArgument, match=r"item 1 customer_id is 0\.5"):
-            spread.on_commit().bulk([(8,), (0.5,)])
-        assert 0 == Job.objects.count()
-
-    assert [offset("shop.refresh", [n], DAY) for n in (7, 8, 9)] == offsets()
-
-    order = Order.objects.create()
-    async_to_sync(spread.adelay)(7)
-    async_to_sync(spread.abulk)([(8,)])
-    async_to_sync(spread.afrom_queryset)(ORDERS, customer_id="pk")
-    assert [offset("shop.refresh", [n], DAY) for n in (7, 8, order.pk)] == offsets()
-
-
 # What is refused ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "over, words",
-    [
-        (0, "over is 0; it must be longer than zero"),
-        (float("nan"), "over=nan: it must be finite"),
-        ("366.001d", "over='366.001d': a window has at most 366 days"),
-        (timedelta(days=366, microseconds=1), "at most 366 days"),
-        ("a day", "no duration: write seconds"),
-    ],
-)
-def test_a_window_has_limits(over, words, refresh):
-    """More than nothing, and a year at most."""
-    with pytest.raises(InvalidOption, match=words):
-        refresh.spread(over)
-
-
-@pytest.mark.parametrize(
-    "by, words",
-    [
-        ("customer", r"by='customer' is no parameter.* Did you mean 'customer_id'\?"),
-        (["customer_id", "x"], "by='x' is no parameter"),
-        ([], "it must name 1 to 10 parameters, each once"),
-        (["region", "region"], "each once"),
-        ({"region", "lang"}, "the name of a parameter, or a list of names"),
-    ],
-)
-def test_a_key_names_parameters(by, words, refresh):
-    """Each once, in an order; a set has none."""
-    with pytest.raises(InvalidOption, match=words):
-        refresh.spread("24h", by=by)
 
 
 @pytest.mark.parametrize(

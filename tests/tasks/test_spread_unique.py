@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import Accumulate, InvalidOption, Unique, task
+from django_pgqueue import Unique, task
 from django_pgqueue.models import Job
 from django_pgqueue.timetable.offset import offset
 from tests.app.models import Order
@@ -76,31 +76,3 @@ def test_a_rescheduled_job_gets_the_moment_of_the_later_window(refresh):
         ORDERS, customer_id="pk"
     )
     assert {order.pk: NOON + DAY + expected} == due()
-
-
-def test_debounce_has_a_moment_of_its_own(refresh):
-    """So it goes with no window; a throttle does."""
-    words = r"spread\(\) and debounce contradict each other"
-    debounced = refresh.using(debounce="5s", by="customer_id")
-    with pytest.raises(InvalidOption, match=words):
-        debounced.spread(DAY)
-    with pytest.raises(InvalidOption, match=words):
-        refresh.spread(DAY).using(debounce="5s", by="customer_id")
-
-    limited = refresh.using(run_after=NOON, throttle="2/1h", by="lang").spread(DAY)
-    results = limited.bulk([{"customer_id": n} for n in range(5)])
-    assert 2 == sum(result.created for result in results)
-    assert all(NOON <= moment < NOON + DAY for moment in due().values())
-
-
-def test_calls_that_accumulate_have_no_window(declared):
-    """They wait for one another, and a window parts them."""
-
-    @task(name="shop.index", accumulate=Accumulate(size=10, within="1s"))
-    def index(calls):
-        pass
-
-    with pytest.raises(
-        InvalidOption, match=r"shop\.index has accumulate=…, whose calls wait for"
-    ):
-        index.spread(DAY)

@@ -8,15 +8,12 @@ from decimal import Decimal
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 
 from django_pgqueue import (
-    InvalidArgument,
     JobFailed,
     OutputFull,
-    PayloadTooLarge,
     ResultTimeout,
-    WrongState,
 )
 from django_pgqueue.queues import output as store
 from django_pgqueue.queues.output import Said
@@ -63,33 +60,6 @@ def test_values_travel_as_arguments_do():
     assert "done" == result.get()
 
 
-def test_immediate_mode_has_all_when_delay_returns(settings):
-    """As a worker would have written it."""
-    settings.PGQUEUE = {"MODE": "immediate"}
-
-    result = emits_these.delay([1, 2])
-
-    assert [1, 2] == values(result.stream(timeout="0s"))
-
-
-@pytest.mark.parametrize(
-    "value, error, match",
-    [
-        (object(), InvalidArgument, r"emit\(\) cannot be told: value is a .*object"),
-        ("\x00", InvalidArgument, "NUL character"),
-        ("x" * 65_536, PayloadTooLarge, "65,538 bytes; the limit is 65,536"),
-    ],
-)
-def test_what_cannot_travel_is_refused_where_it_is_emitted(value, error, match):
-    """And changes nothing for what comes next."""
-    ctx = inline_context("shop.send")
-    with pytest.raises(error, match=match):
-        ctx.emit(value)
-    ctx.emit("fine")
-
-    assert [(1, '"fine"')] == ctx.control.emitted
-
-
 @pytest.mark.parametrize("name", ["VALUES_MAX", "OUTPUT_BYTES_MAX"])
 def test_an_attempt_emits_so_much_and_no_more(monkeypatch, name):
     """The error names the limits."""
@@ -129,26 +99,6 @@ def test_a_reader_goes_on_where_he_was():
 
     assert ["b", "c"] == values(rest)
     assert [] == list(result.stream(after=rest[-1].sequence))
-
-
-@pytest.mark.parametrize(
-    "after, error", [("7", TypeError), (True, TypeError), (-1, ValueError)]
-)
-def test_a_sequence_that_is_none_is_refused(after, error):
-    """Before anything is asked."""
-    with pytest.raises(error, match="stream"):
-        JobResult(7).stream(after=after)
-    with pytest.raises(error, match="stream"):
-        JobResult(7).astream(after=after)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_wait_within_a_transaction_is_refused():
-    """Workers do not see the job before it commits."""
-    with transaction.atomic():
-        job = make_leased_job().id
-        with pytest.raises(WrongState, match="a transaction is open"):
-            next(JobResult(job).stream(timeout="1m"))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -22,7 +21,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX
 from django_pgqueue.tasks.result import JobResult
 from tests.app.models import Order
-from tests.app.tasks import add, noop, with_options
+from tests.app.tasks import add, noop
 
 HOUR = timedelta(hours=1)
 SOON = timedelta(seconds=10)
@@ -85,14 +84,6 @@ def test_one_job_is_one_query(store):
 
 
 @in_transaction
-def test_the_options_of_the_task_are_in_the_row():
-    """Those that a worker needs to choose; the rest it reads from the task."""
-    job = stored(with_options.delay(7))
-
-    assert ("mail", 10, 3) == (job.queue, job.priority, job.max_attempts)
-
-
-@in_transaction
 @pytest.mark.parametrize(
     "run_after, seconds",
     [(HOUR, 3600), (90, 90), (0.5, 0.5), ("10m", 600), ("1h", 3600), (0, 0)],
@@ -104,31 +95,6 @@ def test_a_duration_counts_from_the_clock_of_the_database(run_after, seconds):
     after = job.run_after - job.enqueued_at - timedelta(seconds=seconds)
     assert timedelta(0) <= abs(after) < SOON
     assert job.visible_at >= job.run_after
-
-
-@in_transaction
-@pytest.mark.parametrize("past", [datetime(1970, 1, 1, tzinfo=UTC), "naive"])
-def test_a_moment_in_the_past_is_now(past):
-    """A job for 1970 overtakes nobody; run_after keeps what was asked for."""
-    if past == "naive":
-        past = datetime(1970, 1, 1)  # noqa: DTZ001
-    job = stored(noop.using(run_after=past).delay())
-
-    assert datetime(1970, 1, 1, tzinfo=UTC) == job.run_after
-    assert abs(job.visible_at - job.enqueued_at) < SOON
-    assert 1 == Job.objects.due().count()
-
-
-@in_transaction
-def test_a_moment_in_the_future_is_when_it_becomes_visible():
-    """To the microsecond, whatever the zone."""
-    at = datetime(2100, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
-
-    result = noop.using(run_after=at, expires=at + HOUR).delay()
-
-    job = stored(result)
-    assert (at, at, at + HOUR) == (job.run_after, job.visible_at, job.expires_at)
-    assert "scheduled" == result.status
 
 
 @in_transaction
@@ -376,34 +342,7 @@ def test_on_commit_refuses_before_the_commit(call):
         call()
 
 
-@committed
-def test_on_commit_stores_what_the_arguments_were():
-    """Not what they have become by then."""
-    items = [1]
-    with transaction.atomic():
-        noop.on_commit().delay(items)
-        items.append(object())
-
-    assert [([[1]], {})] == payloads()
-
-
 # Transactions by hand ----------------------------------------------------------------
-
-
-@two_databases
-@pytest.mark.usefixtures("jobs_on_queue")
-def test_a_transaction_by_hand_elsewhere_is_the_wrong_one():
-    """After set_autocommit(False) nothing is committed until it is said."""
-    transaction.set_autocommit(False, using="default")
-    try:
-        with pytest.raises(WrongDatabase, match="'default'"):
-            noop.delay()
-    finally:
-        transaction.rollback(using="default")
-        transaction.set_autocommit(True, using="default")
-
-    noop.delay()
-    assert 1 == Job.objects.using("queue").count()
 
 
 @committed
@@ -455,17 +394,6 @@ def test_async_code_joins_djangos_transaction(
         async_to_sync(call)()
 
     assert 1 == Job.objects.count()
-
-
-@in_transaction
-def test_in_async_code_delay_is_djangos_error():
-    """A query would block the event loop; the twin is adelay()."""
-
-    async def call():
-        noop.delay()
-
-    with pytest.raises(SynchronousOnlyOperation):
-        async_to_sync(call)()
 
 
 # Tags --------------------------------------------------------------------------------

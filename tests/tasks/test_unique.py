@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
@@ -12,20 +11,15 @@ from django.db.models import Value
 from django_pgqueue import (
     DeclarationError,
     DuplicateJob,
-    InvalidOption,
-    Snooze,
     TransactionAborted,
     Unique,
-    WrongState,
     signals,
     task,
 )
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.tasks import operate
-from django_pgqueue.testing import drain, freeze
+from django_pgqueue.models import Job
+from django_pgqueue.testing import drain
 from tests.app.models import Order
 from tests.app.tasks import add
-from tests.harness.factories import make_dead_letter, make_job
 from tests.harness.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.django_db
@@ -60,46 +54,6 @@ def test_what_unique_cannot_be(options, message):
     """Refused where it is written, with the way out."""
     with pytest.raises(DeclarationError, match=message):
         Unique(**options)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"unique": "order_id"}, r"it must be a Unique"),
-        ({"unique": Unique(), "debounce": 3}, r"unique and debounce contradict"),
-        ({"debounce": 3, "throttle": "1/h"}, r"debounce and throttle contradict"),
-        ({"max_wait": 3}, r"max_wait needs debounce"),
-        ({"debounce": "5m", "max_wait": "1m"}, r"max_wait='1m' is shorter"),
-        ({"by": "left"}, r"by needs debounce or throttle"),
-        ({"throttle": "often"}, r"'N/period', such as '1/h'"),
-        ({"throttle": "0/h"}, r"1 to 1,000,000 jobs"),
-        ({"debounce": 3, "by": "middle"}, r"add has no parameter of that name"),
-        ({"unique": Unique(by="left.pk")}, r"names a parameter, not what is inside"),
-        ({"unique": Unique(by="lef")}, r"Did you mean 'left'"),
-    ],
-)
-def test_contradictions_are_refused_where_they_are_said(declared, options, message):
-    """In a declaration and in a call alike."""
-    with pytest.raises(InvalidOption, match=message):
-        add.using(**options)
-    with pytest.raises(DeclarationError, match=rf"(?s){message}"):
-        task(name="tests.contradicts", **options)(add.function)
-
-
-def test_the_call_wins_over_the_task(declared):
-    """A rule takes the place of the declared one; False is none at all."""
-
-    @task(name="tests.unique_by_default", unique=Unique(by="left"))
-    def unique(left, right):
-        pass
-
-    assert [None, "skipped"] == told(unique.delay(1, 1), unique.delay(1, 2))
-    by_both = unique.using(unique=Unique(by=["right", "left"]))
-    assert [None, "skipped"] == told(by_both.delay(1, 3), by_both.delay(1, 3))
-    no_rule = unique.using(unique=False)
-    assert [None, None] == told(no_rule.delay(1, 1), no_rule.delay(1, 1))
-    keyed = unique.using(key="k")
-    assert [None, "skipped"] == told(keyed.delay(4, 4), keyed.delay(5, 5))
 
 
 # The key ------------------------------------------------------------------------------
@@ -215,17 +169,6 @@ def test_receivers_hear_of_jobs_that_were_stored():
     assert [first.id, others[1].id] == heard
 
 
-def test_a_query_makes_the_keys_that_calls_make():
-    """Also where a parameter is left to its default, and where keys are hashed."""
-    Order.objects.bulk_create([Order(name="a"), Order(name="b")])
-    first = Order.objects.order_by("pk").first()
-    for rule in (add.using(unique=Unique()), add.using(unique=Unique(by=["left"]))):
-        one = rule.delay(first.pk, 1)
-        created = rule.from_queryset(Order.objects.all(), left="pk", right=Value(1))
-        assert (True, 1) == (one.created, created)
-        Job.objects.all().delete()
-
-
 @committed
 def test_a_skipped_call_in_a_transaction_wakes_workers_after_it(monkeypatch):
     """A claim has passed over the job meanwhile, and would find it by its poll."""
@@ -246,65 +189,7 @@ def test_a_skipped_call_in_a_transaction_wakes_workers_after_it(monkeypatch):
 # Debounce and throttle ----------------------------------------------------------------
 
 
-def test_a_debounced_job_runs_after_the_last_call():
-    """With its arguments, once; calls that never end put it off for max_wait."""
-    with freeze() as clock:
-        began = clock.now
-        rule = add.using(debounce="30s", max_wait="70s", key="k")
-        results = []
-        for seconds in range(4):
-            results.append(rule.delay(0, seconds))
-            assert 0 == drain()
-            clock.advance("20s")
-        # Due after 70 s, though the last call was 20 s ago.
-        assert began + timedelta(seconds=70) == Job.objects.get().visible_at
-        drain()
-
-        assert [None, "debounced", "debounced", "debounced"] == told(*results)
-        assert [0, 3] == ArchivedJob.objects.get().args
-        assert rule.delay(0, 9).created
-
-
-def test_a_throttle_counts_from_the_first_job_of_a_period():
-    """What it lets through runs as ever; the period begins anew after its end."""
-    with freeze() as clock:
-        rule = add.using(throttle="2/h", by="left")
-        results = rule.bulk([[1, 1], [1, 2], [1, 3], [2, 1]])
-        assert 3 == drain()
-        clock.advance("59m")
-        late = rule.delay(1, 4)
-        clock.advance("2m")
-
-        assert [None, None, "throttled", None] == told(*results)
-        assert (results[1].id, "throttled") == (late.id, late.conflict)
-        assert rule.delay(1, 5).created
-
-
 # Without a worker ---------------------------------------------------------------------
-
-
-def test_a_drained_retry_that_meets_a_twin_is_cancelled(declared):
-    """As by a worker, and its receivers hear that it was."""
-
-    @task(name="tests.enqueues_a_twin", unique=Unique(by=()), retries=3)
-    def enqueues_a_twin(first=False):
-        if first:
-            enqueues_a_twin.using(run_after="1h").delay()
-            raise Snooze("5s")
-
-    heard = []
-
-    def receiver(job, **fields):
-        heard.append(job.id)
-
-    signals.job_cancelled.connect(receiver)
-    job = enqueues_a_twin.delay(first=True)
-    ran = drain()
-    signals.job_cancelled.disconnect(receiver)
-
-    assert {"cancelled": 1} == ran.statuses
-    assert ("cancelled", [job.id]) == (job.status, heard)
-    assert Job.objects.get().pk == job.errors[-1]["holder"]
 
 
 def test_a_task_may_enqueue_itself(declared):
@@ -327,31 +212,6 @@ def test_a_task_may_enqueue_itself(declared):
 
 
 # Redrive ------------------------------------------------------------------------------
-
-
-def test_a_redrive_takes_the_key_again():
-    """So the job keeps others out, as it did before."""
-    dead = make_dead_letter(task=add.name, queued_key="k", args=[1, 2])
-    held = make_dead_letter(task=add.name, dedup_key="h", args=[1, 2])
-
-    assert [dead.pk, held.pk] == sorted(operate.redrive([dead.pk, held.pk]))
-    assert {(dead.pk, "k", "k"), (held.pk, "h", None)} == set(
-        Job.objects.values_list("pk", "dedup_key", "queued_key")
-    )
-
-
-def test_a_redrive_that_meets_a_live_job_says_so():
-    """The dead letter stays, whoever asks, and the job is named."""
-    dead = make_dead_letter(queued_key="k")
-    job = make_job(dedup_key="k")
-
-    assert [] == operate.redrive([dead.pk])
-    assert {dead.pk: job.pk} == operate.key_holders([dead.pk, job.pk])
-    result = add.delay(1, 2)
-    result.id = dead.pk
-    with pytest.raises(WrongState, match=f"is dead: job {job.pk} has its dedup key"):
-        result.retry()
-    assert dead.pk == DeadLetter.objects.get().pk
 
 
 # Deadlocks ----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -10,16 +9,14 @@ import sys
 import threading
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import connection, connections, transaction
 
-from django_pgqueue import ResultTimeout, topic
+from django_pgqueue import topic
 from django_pgqueue.models import Job
 from django_pgqueue.queues.waited import tell
 from django_pgqueue.tasks import waiting
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.waiting import Ear, Wait
-from tests.app.tasks import noop
 from tests.harness.factories import make_archived_job, make_job
 from tests.harness.waiting import wait_for
 from tests.log.log import make_group, make_topic
@@ -219,19 +216,6 @@ def test_get_returns_when_it_is_told(in_thread, sessions):
 
 
 @pytest.mark.usefixtures("only_told")
-def test_many_coroutines_are_told(in_thread, sessions):
-    """They share the connection, and none blocks the loop."""
-    ids = [make_job().pk for _ in range(20)]
-    in_thread(end_when_announced, ids)
-
-    async def all_of_them():
-        return await asyncio.gather(*(JobResult(n).aget(timeout="1h") for n in ids))
-
-    assert [7] * 20 == async_to_sync(all_of_them)()
-    wait_for(lambda: not sessions(), what="the connection is closed")
-
-
-@pytest.mark.usefixtures("only_told")
 def test_ctrl_c_ends_a_wait(sessions):
     """And the wait is forgotten."""
     row = make_job()
@@ -250,34 +234,6 @@ def test_ctrl_c_ends_a_wait(sessions):
 
     assert [[]] == [list(ear._waits) for ear in waiting._ears.values()]
     wait_for(lambda: not sessions(), what="the connection is closed")
-
-
-@pytest.mark.usefixtures("only_told")
-def test_a_cancelled_coroutine_waits_no_more(sessions):
-    """And so does one whose time is over."""
-    row = make_job()
-
-    async def cancelled():
-        waits = asyncio.create_task(JobResult(row.pk).aget(timeout="1h"))
-        await asyncio.to_thread(wait_for, is_announced)
-        waits.cancel()
-        with pytest.raises(asyncio.CancelledError, match=r"^$"):
-            await waits
-        with pytest.raises(ResultTimeout, match="is ready"):
-            await JobResult(row.pk).aget(timeout="30ms")
-
-    async_to_sync(cancelled)()
-
-    assert [[]] == [list(ear._waits) for ear in waiting._ears.values()]
-    wait_for(lambda: not sessions(), what="the connection is closed")
-
-
-@pytest.mark.django_db(transaction=False)
-def test_in_a_test_case_nobody_listens():
-    """No worker sees its jobs."""
-    assert waiting.ear() is None
-    with pytest.raises(ResultTimeout, match="is ready"):
-        noop.delay().get(timeout="30ms")
 
 
 def test_a_process_that_was_forked_listens_by_itself(wait_on, sessions):
