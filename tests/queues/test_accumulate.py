@@ -114,16 +114,6 @@ def test_only_calls_that_wait_for_their_window_are_counted(cursor, other):
     assert [ids[2]] == due()
 
 
-def test_a_call_with_a_time_of_its_own_waits_for_that(cursor):
-    """However many wait."""
-    store(cursor, 4)
-
-    (job,) = store(cursor, delay=HOUR)
-
-    row = Job.objects.get(pk=job)
-    assert row.run_after == row.visible_at
-
-
 def test_callers_do_not_wait_for_each_other(cursor, other_cursor):
     """
     Two long transactions store calls of one key; neither is counted by the other, and

@@ -113,13 +113,6 @@ def test_who_cancelled_is_noted_in_the_errors(cursor):
     assert "by" not in ArchivedJob.objects.get(pk=nameless.pk).errors[0]
 
 
-def test_a_cancelled_job_frees_its_dedup_key(cursor):
-    """The next job of that key can be enqueued at once."""
-    cancel(cursor, [make_job(dedup_key="k").pk])
-
-    assert make_job(dedup_key="k").pk
-
-
 # What is locked -----------------------------------------------------------------------
 
 
@@ -150,19 +143,6 @@ def test_a_job_that_is_being_claimed_is_asked_to_stop(cursor, other_cursor):
 
     assert ([], [job.pk], []) == summary(answer)
     assert "a" == Job.objects.get(pk=job.pk).leased_by
-
-
-def test_a_claim_passes_over_a_job_that_is_being_cancelled(cursor, other_cursor):
-    """It takes its neighbour, and does not wait."""
-    job, neighbour = make_job(), make_job()
-
-    with cursor.connection.transaction():
-        cancel(cursor, [job.pk])
-        claimed = claim(
-            other_cursor, queues=["default"], worker="a", limit=10, lease=LEASE
-        )
-
-    assert [neighbour.pk] == [row.id for row in claimed]
 
 
 # A request, from the worker's side ----------------------------------------------------

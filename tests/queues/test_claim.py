@@ -7,14 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.models import Job
 from django_pgqueue.queues.claim import (
     Band,
-    KnownQueue,
     claim,
     claim_from_floors,
-    known_queues,
-    see,
 )
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
@@ -187,24 +184,6 @@ def test_what_is_not_due_is_not_claimed(cursor, claim_jobs):
     assert [] == claim_jobs(cursor)
 
 
-def test_a_paused_queue_is_known_to_be_paused(cursor):
-    """The claimer leaves out what known_queues() says is paused, jobs or none."""
-    make_job(queue="open")
-    make_job(queue="met")
-    make_job(queue="paused")
-    Queue.objects.create(name="met")
-    Queue.objects.create(name="paused", paused_at=datetime.now(UTC))
-    Queue.objects.create(name="paused-and-empty", paused_at=datetime.now(UTC))
-    Queue.objects.create(name="met-and-empty")
-
-    assert {
-        KnownQueue("open", has_row=False, is_paused=False),
-        KnownQueue("met", has_row=True, is_paused=False),
-        KnownQueue("paused", has_row=True, is_paused=True),
-        KnownQueue("paused-and-empty", has_row=True, is_paused=True),
-    } == set(known_queues(cursor))
-
-
 # Locks -------------------------------------------------------------------------------
 
 
@@ -281,82 +260,7 @@ def test_after_a_second_crash_a_job_runs_alone(cursor, claim_jobs):
     assert (2, True) == (claimed.crashes, claimed.runs_alone)
 
 
-@either_claim
-def test_jobs_that_run_alone_are_passed_over(cursor, claim_jobs):
-    """However long they have been due: they are for the claim of suspects."""
-    for _ in range(3):
-        make_job(runs_alone=True, crashes=1, visible_at=-HOUR)
-    other = make_job()
-
-    claimed = claim_jobs(cursor)
-
-    assert [other.pk] == [job.id for job in claimed]
-    assert 3 == Job.objects.filter(leased_by=None).count()
-
-
-@either_claim
-def test_a_job_that_was_settled_in_time_did_not_crash(cursor, claim_jobs):
-    """A retry whose back-off is over burns an attempt and counts no crash."""
-    make_job(attempt=1, deliveries=1, visible_at=-SECOND)
-
-    (claimed,) = claim_jobs(cursor)
-
-    assert (2, 2, 0) == (claimed.attempt, claimed.delivery, claimed.crashes)
-    assert [] == Job.objects.get().errors
-
-
-@either_claim
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"attempt": 32767, "deliveries": 2147483647},
-        {"attempt": 32767, "deliveries": 32767, "crashes": 32767},
-        {"attempt": 0, "deliveries": 2147483647, "leased_by": "gone"},
-        {
-            "attempt": 32767,
-            "deliveries": 2147483647,
-            "crashes": 32767,
-            "max_attempts": 32767,
-            "leased_by": "gone",
-        },
-    ],
-    ids=str,
-)
-def test_a_row_with_the_largest_numbers_is_claimed_like_any(
-    cursor, claim_jobs, columns
-):
-    """Counters stop at the end of their type instead of breaking the claim."""
-    job = make_job(visible_at=-SECOND, **columns)
-    neighbour = make_job()
-
-    claimed = claim_jobs(cursor)
-
-    assert [job.pk, neighbour.pk] == ids(claimed)
-    assert claimed[0].attempt >= columns["attempt"]
-    assert claimed[0].delivery >= columns["deliveries"]
-
-
 # Floors ------------------------------------------------------------------------------
 
 
 # When to look again ------------------------------------------------------------------
-
-
-def test_a_look_tells_the_first_of_each_band(cursor):
-    """Schedules, back-offs and lease ends, in all priorities and queues asked."""
-    due = make_job(queue="a", visible_at=-SECOND)
-    make_job(queue="a")
-    scheduled = make_job(queue="a", priority=3, run_after=3 * HOUR)
-    leased = make_leased_job(queue="b", priority=7, visible_at=2 * HOUR)
-    retry = make_job(queue="b", priority=-7, visible_at=HOUR, attempt=1, deliveries=1)
-    make_job(queue="other")
-
-    sight = see(cursor, ["a", "b", "none", "a"])
-
-    expected = {
-        (job.queue, job.priority, job.visible_at)
-        for job in (due, scheduled, leased, retry)
-    }
-    assert expected == set(sight.bands)
-    assert len(expected) == len(sight.bands)
-    assert due.visible_at <= sight.now < retry.visible_at

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
-from django_pgqueue.queues.dead_letters import delete, redrive, set_aside
+from django_pgqueue.queues.dead_letters import delete, set_aside
 from django_pgqueue.queues.settle import KEPT_COLUMNS
 from tests.harness.factories import make_dead_letter
 
@@ -66,14 +66,3 @@ def test_a_deleted_dead_letter_is_gone(cursor):
     assert [dead.pk] == delete(cursor, [dead.pk])
     assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
     assert 0 == ArchivedJob.objects.count()
-
-
-@every_verb
-def test_what_is_being_redriven_is_passed_over(cursor, other_cursor, verb):
-    """Two operators share the rows without waiting for one another."""
-    held, free = make_dead_letter(), make_dead_letter()
-
-    with other_cursor.connection.transaction():
-        redrive(other_cursor, [held.pk])
-        assert [free.pk] == verb(cursor, [held.pk, free.pk])
-    assert [] == verb(cursor, [held.pk])

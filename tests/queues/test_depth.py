@@ -58,17 +58,3 @@ def test_a_count_is_noted_in_the_rows_of_queues(cursor):
     mail = Queue.objects.get()
     assert 3 == mail.depth
     assert mail.depth_at > ago(30)
-
-
-def test_a_queue_that_somebody_has_locked_is_left_out(cursor, new_cursor):
-    """The leader has other chores, and an operator's transaction may be long."""
-    Queue.objects.create(name="mail")
-    Queue.objects.create(name="sms")
-    operator = new_cursor()
-    with operator.connection.transaction():
-        operator.execute("UPDATE pgqueue_queue SET paused_by = 'x' WHERE name = 'mail'")
-        depth.note(cursor, {"mail": 2, "sms": 2})
-
-    assert [("mail", None), ("sms", 0)] == [
-        *Queue.objects.order_by("name").values_list("name", "depth")
-    ]

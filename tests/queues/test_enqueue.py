@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -74,16 +73,6 @@ def test_a_delay_counts_from_the_clock_of_the_database(cursor):
     assert started + hour < job.visible_at
 
 
-def test_a_rolled_back_enqueue_was_never_there(cursor):
-    """The job belongs to the caller's transaction, and to its savepoints."""
-    with cursor.connection.transaction():
-        kept = enqueue(cursor, PLAIN, args="[]", kwargs="{}")
-        with cursor.connection.transaction(force_rollback=True):
-            enqueue(cursor, PLAIN, args="[]", kwargs="{}")
-
-    assert [kept] == list(Job.objects.values_list("pk", flat=True))
-
-
 def test_many_jobs_keep_the_order_they_were_given_in(cursor, monkeypatch):
     """Ids rise and jobs become visible in that order, over several statements too."""
     monkeypatch.setattr(module, "BULK_ROWS_MAX", 4)
@@ -97,40 +86,6 @@ def test_many_jobs_keep_the_order_they_were_given_in(cursor, monkeypatch):
     assert [(job_id, [n]) for n, job_id in enumerate(ids)] == list(
         by_time.values_list("pk", "args")
     )
-
-
-def test_many_jobs_share_their_placement(cursor):
-    """Queue, priority and times are those of the call; arguments are their own."""
-    placement = replace(
-        PLAIN, queue="mail", priority=5, delay=timedelta(hours=1), max_attempts=2
-    )
-
-    enqueue_many(cursor, placement, [Items('["a"],{"n": 1}', 2), Items("[]", 1)])
-
-    assert [
-        ("mail", 5, 2, ["a"], {}),
-        ("mail", 5, 2, [], {"n": 1}),
-        ("mail", 5, 2, [], {}),
-    ] == list(
-        Job.objects.order_by("pk").values_list(
-            "queue", "priority", "max_attempts", "args", "kwargs"
-        )
-    )
-    assert 3 == Job.objects.scheduled().count()
-
-
-def test_many_jobs_in_a_transaction_are_all_or_nothing(cursor, monkeypatch):
-    """A row that the table refuses takes the chunks before it along."""
-    monkeypatch.setattr(module, "BULK_ROWS_MAX", 2)
-    items = [Items("[],{}", 2), Items("[],5", 2)]
-
-    with (
-        pytest.raises(psycopg.errors.CheckViolation, match="payload_shapes"),
-        cursor.connection.transaction(),
-    ):
-        enqueue_many(cursor, PLAIN, items)
-
-    assert 0 == Job.objects.count()
 
 
 @pytest.mark.parametrize(

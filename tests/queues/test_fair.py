@@ -67,18 +67,6 @@ def test_a_lane_has_as_many_jobs_in_a_turn_as_its_weight(cursor):
     assert {"a": 1, "b": 3} == shares(claim(cursor, 4))
 
 
-def test_what_one_lane_leaves_over_goes_to_the_others(cursor):
-    """By the next claims, since it is told that there is more."""
-    wait_in("a")
-    wait_in("b", 100)
-    first = claim(cursor, 10)
-    second = claim(cursor, 10 - len(first.jobs), first.stand)
-
-    assert {"a": 1, "b": 5} == shares(first)
-    assert first.has_more
-    assert ({"b": 4}, True) == (shares(second), second.has_more)
-
-
 def test_jobs_of_a_lane_are_taken_by_when_they_became_due(cursor):
     """And leased, with a delivery and an attempt."""
     late, first, second = wait_in("a", 3)

@@ -13,13 +13,10 @@ from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues import lanes
 from django_pgqueue.queues.claim import (
     Band,
-    KnownQueue,
     claim,
     claim_from_floors,
-    known,
     park,
 )
-from django_pgqueue.queues.suspects import claim_suspects, waiting
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
 HOUR = timedelta(hours=1)
@@ -68,7 +65,6 @@ either_claim = pytest.mark.parametrize(
     "claim_jobs", [claim_all, claim_band], ids=["claim", "claim_from_floors"]
 )
 
-by_pause = pytest.mark.parametrize("begin", [hold, tripped])
 
 # What promotions let through ----------------------------------------------------------
 
@@ -179,18 +175,6 @@ def test_the_first_of_a_group_is_not_tried_again(cursor, claim_jobs, lapsed):
     assert second.pk > failed.pk
 
 
-def test_a_parked_job_keeps_its_turn(cursor):
-    """In the lane of its task; no lease, attempt or delivery."""
-    job = make_job(task=TASK, visible_at=-HOUR)
-
-    assert 1 == parks(cursor)
-    row = Job.objects.get(pk=job.pk)
-    assert (TASK, 100_000, None) == (row.lane, row.lane_capacity, row.visible_at)
-    assert job.visible_at == row.lane_due_at
-    assert (0, 0, 0) == (row.attempt, row.deliveries, row.crashes)
-    assert (None, None) == (row.leased_by, row.leased_at)
-
-
 def test_a_lapsed_lease_of_a_held_task_counts_its_crash(cursor):
     """It gives its attempt back, as one that is claimed would."""
     job = make_leased_job(
@@ -204,35 +188,7 @@ def test_a_lapsed_lease_of_a_held_task_counts_its_crash(cursor):
     assert ("lease_expired", "dead") == (row.errors[0]["kind"], row.errors[0]["worker"])
 
 
-def test_known_says_which_tasks_are_held(cursor):
-    """Paused ones, and those whose breaker waits for its probe; no queues they are."""
-    hold("paused")
-    Lane.objects.create(name="for ever", paused_at=CLOCK)
-    hold("over", ends=-SECOND)
-    tripped("tripped")
-    Lane.objects.create(name="resized", capacity=3)
-    make_job()
-
-    queues, held, seconds = known(cursor)
-    assert {"paused", "for ever", "tripped"} == set(held)
-    assert 3_590 < seconds <= 3_600
-    assert [KnownQueue("default", has_row=False, is_paused=False)] == queues
-
-
 # Claims of few jobs -------------------------------------------------------------------
-
-
-@by_pause
-def test_suspects_of_a_held_task_wait(cursor, begin):
-    """Also in the crowd of another one."""
-    make_job(task=TASK, runs_alone=True)
-    begin()
-    lease = {"queues": ["default"], "worker": "a", "limit": 5, "lease": LEASE}
-
-    assert [] == waiting(cursor)
-    assert [] == claim_suspects(cursor, **lease)
-    Lane.objects.all().delete()
-    assert 1 == len(claim_suspects(cursor, **lease))
 
 
 # In lanes that take turns ------------------------------------------------------------

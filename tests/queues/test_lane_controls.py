@@ -68,18 +68,6 @@ def test_a_paused_lane_lets_nothing_through(cursor, capacity):
     assert not Lane.objects.exists()
 
 
-def test_a_second_pause_leaves_the_first_as_it_is(cursor):
-    """Who, why and until when; and so does a second end."""
-    assert controls.pause(cursor, "a", by="ada", reason="first", until=HOUR)
-    assert not controls.pause(cursor, "a", by="bob", reason="second")
-
-    row = Lane.objects.get()
-    assert ("ada", "first") == (row.paused_by, row.pause_reason)
-    assert HOUR == row.paused_until - row.paused_at
-    assert controls.resume(cursor, "a")
-    assert not controls.resume(cursor, "a")
-
-
 def test_a_pause_ends_by_itself(cursor):
     """It is looked at again, lets jobs through, and may be paused anew."""
     make_jobs(2, lane="a")
@@ -132,19 +120,6 @@ def test_an_operators_capacity_holds_in_place_of_the_jobs(cursor):
     assert not Lane.objects.exists()
 
 
-def test_a_fair_lane_has_as_many_in_a_turn_as_its_weight(cursor):
-    """And again one, when that is taken back; a pause and its end change nothing."""
-    for lane in ("a", "b"):
-        make_jobs(9, lane=lane, lane_policy="fair")
-    controls.set_weight(cursor, "a", 3)
-    controls.pause(cursor, "a")
-    controls.resume(cursor, "a")
-
-    assert {"a": 3, "b": 1} == claimed(cursor, 4)
-    controls.set_weight(cursor, "a", None)
-    assert {"a": 2, "b": 2} == claimed(cursor, 4)
-
-
 def claimed(cursor, limit):
     """Claim as a worker does; return how many of each lane."""
     came = claim_fair(
@@ -174,17 +149,6 @@ def test_a_release_lets_one_more_through_than_a_limit_takes(cursor):
     assert (third, "default", None) == released[:3]
     assert [first, third] == visible()
     assert 0 == let_through(cursor)
-
-
-@pytest.mark.parametrize("capacity", [None, 3], ids=["group", "limit"])
-def test_a_release_lets_one_through_while_the_lane_is_paused(cursor, capacity):
-    """To try whether it works again; the others wait on."""
-    first, *_ = make_jobs(3, lane="a", lane_capacity=capacity)
-    controls.pause(cursor, "a")
-
-    assert first == release(cursor).job
-    assert 0 == let_through(cursor)
-    assert [first] == visible()
 
 
 def test_a_group_goes_on_past_a_job_that_waits_for_its_next_attempt(cursor):
@@ -233,20 +197,3 @@ def test_a_release_counts_what_a_promotion_has_let_through(cursor, other_cursor)
 
 
 # Pauses that go on -------------------------------------------------------------------
-
-
-def test_long_pauses_are_found(cursor):
-    """The longest first; those that have ended are none."""
-    for name, hours, until in (("a", 30, None), ("b", 50, None), ("c", 50, 40)):
-        controls.pause(cursor, name, by="ada", reason=name)
-        cursor.execute(
-            "UPDATE pgqueue_lane SET paused_at = now() - make_interval(hours => %s),"
-            " paused_until = now() - make_interval(hours => %s) WHERE name = %s",
-            [hours, until, name],
-        )
-    controls.pause(cursor, "d")
-
-    found = controls.paused_for(cursor, seconds=86_400, limit=10)
-    assert ["b", "a"] == [lane.name for lane in found]
-    assert 50 * 3_600 <= found[0].seconds < 51 * 3_600
-    assert ("ada", "b") == (found[0].paused_by, found[0].pause_reason)

@@ -11,7 +11,7 @@ from django_pgqueue.models import Lane
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues import lane_stats as stats
 from django_pgqueue.queues.lanes import promote
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -80,24 +80,6 @@ def test_a_group_says_who_runs_and_who_waits(cursor):
     assert lane.due_seconds >= 0
 
 
-def test_a_limit_says_who_has_run_for_longest(cursor):
-    """Of those that are not due none is next before one that is."""
-    first, second, third = make_waiting(3, "limit", 2)
-    let_through(cursor, "limit")
-    run_one(cursor, first, minutes=1)
-    run_one(cursor, second, minutes=5)
-    make_job(lane="limit", lane_capacity=2, run_after=LATER)
-
-    lane = only(cursor, "limit")
-    assert (2, 2, 2, 2) == (
-        lane.capacity,
-        lane.waiting,
-        lane.let_through,
-        lane.running,
-    )
-    assert (second, third) == (lane.head.id, lane.next_id)
-
-
 def test_a_lane_of_a_paused_task_says_so(cursor):
     """Of its own lane it is the pause of that; half-open, too."""
     make_jobs(1, task="shop.sync", lane="shop.sync:1", lane_capacity=5)
@@ -138,49 +120,6 @@ def test_lanes_are_found_by_name_a_page_at_a_time(cursor):
     assert (["a", "b"], "b", False) == (first.lanes, first.after, first.is_cut)
     second = stats.find_lanes(cursor, after="b", limit=2, looks=10)
     assert (["c"], None, False) == (second.lanes, second.after, second.is_cut)
-
-
-def test_lanes_are_found_by_text_and_task(cursor):
-    """Of the name in letters of either case; of the first job that waits."""
-    make_waiting(1, "shop.Charge:17", task="shop.charge")
-    make_waiting(1, "shop.charge:18", task="shop.old")
-    make_waiting(1, "shop.charge:18", task="shop.charge")
-
-    found = stats.find_lanes(cursor, limit=9, looks=9, text="CHARGE:1")
-    assert ["shop.Charge:17", "shop.charge:18"] == sorted(found.lanes)
-    found = stats.find_lanes(cursor, limit=9, looks=9, task="shop.charge")
-    assert ["shop.Charge:17"] == found.lanes
-    # No pattern.
-    assert [] == stats.find_lanes(cursor, limit=9, looks=9, text="%").lanes
-
-
-def test_a_place_in_a_group_goes_by_ids(cursor):
-    """That one is due earlier changes nothing; a tried one that waits is set aside."""
-    make_job(lane="g", run_after=LATER)
-    make_job(lane="g", deliveries=1, run_after=LATER)
-    last = make_job(lane="g").pk
-
-    place = stats.place_of(cursor, last)
-    assert (1, "g") == (place.before, place.lane.name)
-    assert place.due_seconds >= 0
-
-
-def test_a_place_in_a_fair_lane_tells_how_many_others_have_turns(cursor, monkeypatch):
-    """Those of its queue, to a number; and it goes by the time of being due."""
-    for name in ("a", "b", "c"):
-        make_waiting(2, name, lane_policy="fair")
-    make_waiting(2, "d", lane_policy="fair", queue="mail")
-    make_waiting(2, "a limit", 3)
-    first, second = make_waiting(2, "b", lane_policy="fair")
-    cursor.execute(
-        "UPDATE pgqueue_job SET lane_due_at = now() - interval '1 h' WHERE id = %s",
-        [second],
-    )
-
-    places = [stats.place_of(cursor, job) for job in (first, second)]
-    assert [(3, 2), (0, 2)] == [(place.before, place.others) for place in places]
-    monkeypatch.setattr(stats, "LANES_COUNTED", 1)
-    assert 1 == stats.place_of(cursor, first).others
 
 
 def test_groups_that_wait_for_a_failing_job(cursor):

@@ -20,7 +20,7 @@ from django_pgqueue.queues.lease import (
 )
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.tasks.prepare import refuse
-from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
+from tests.harness.factories import LEASE, make_job, make_leased_job
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -263,36 +263,6 @@ def test_only_the_delivery_that_ran_has_crashed(cursor):
     )
 
 
-def test_nothing_of_other_workers_is_touched(cursor):
-    """Nor what waits, is parked, or has lapsed and will be claimed as it is."""
-    others = [
-        make_leased_job("alive"),
-        make_leased_job("alive", queue="mail", priority=5),
-        make_job(),
-        make_job(run_after=SECOND * 30),
-        make_job(visible_at=None),
-        make_leased_job("dead", visible_at=-SECOND),
-    ]
-    before = [row(job) for job in others]
-
-    assert [] == rescue_from(cursor, running=[lease_of(job) for job in others])
-    assert before == [row(job) for job in others]
-
-
-def test_all_leases_of_the_dead_are_found_in_every_band(cursor):
-    """However many queues and priorities they are spread over, among other rows."""
-    held = set()
-    for queue in ("a", "b", "c"):
-        for priority in (-100, 0, 100):
-            make_jobs(3, queue=queue, priority=priority)
-            make_jobs(3, queue=queue, priority=priority, run_after=HOUR)
-            make_leased_job("alive", queue=queue, priority=priority)
-            held.add(make_leased_job("dead", queue=queue, priority=priority).pk)
-
-    assert held == {job.id for job in rescue_from(cursor)}
-    assert 0 == Job.objects.filter(leased_by="dead").count()
-
-
 def test_a_rescue_passes_over_a_settle_that_is_on_its_way(cursor, other_cursor):
     """The dead client's last ack may still commit: nobody waits, and it wins."""
     job = make_leased_job("dead")
@@ -326,16 +296,6 @@ def test_a_lease_is_extended_to_what_the_task_asks_for(cursor):
     assert 3540 == pytest.approx(more.total_seconds(), abs=5)
 
 
-def test_an_extension_never_shortens_a_lease(cursor):
-    """The answer is what is left, however little was asked for."""
-    job = make_leased_job("a", visible_at=timedelta(hours=1))
-
-    left = extend_by(cursor, job, timedelta(seconds=1))
-
-    assert 3600 == pytest.approx(left, abs=5)
-    assert job.visible_at == Job.objects.get().visible_at
-
-
 def test_a_heartbeat_does_not_take_an_extension_back(cursor):
     """It renews with the worker's own, shorter lease."""
     job = make_leased_job("a")
@@ -358,17 +318,3 @@ def test_extensions_and_progress_are_fenced(cursor, who):
     assert None is extend(cursor, **fence, lease=LEASE)
     assert False is report_progress(cursor, **fence, progress="1")
     assert before == Job.objects.values().get()
-
-
-def test_the_latest_progress_is_what_a_row_shows(cursor):
-    """Nothing else of it changes: the lease stays as it is."""
-    job = make_leased_job("a")
-    before = Job.objects.values().get()
-
-    for progress in ('{"done": 1}', '{"done": 2, "note": "ü"}'):
-        assert True is report_progress(
-            cursor, worker="a", job_id=job.pk, delivery=1, progress=progress
-        )
-
-    after = Job.objects.values().get()
-    assert before | {"progress": {"done": 2, "note": "ü"}} == after

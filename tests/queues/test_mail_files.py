@@ -12,7 +12,6 @@ from django_pgqueue.models import Job, MailFile, MailFileUse
 from django_pgqueue.queues import mail_files
 from django_pgqueue.queues.mail_files import fetch, keep, purge, use
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
-from tests.harness.waiting import wait_until_blocked
 
 DAY = timedelta(days=1)
 PDF = {"a" * 64: b"%PDF"}
@@ -70,43 +69,6 @@ def test_a_file_stays_while_its_job_is_in_any_table(cursor, always_due):
 
 
 # Beside a purge -----------------------------------------------------------------------
-
-
-def test_a_purge_passes_over_what_a_mail_is_getting(cursor, other_cursor, always_due):
-    """The mail is not committed, so that nobody sees its use; the file stays."""
-    with cursor.connection.transaction():
-        keep(cursor, PDF)
-    with cursor.connection.transaction():
-        send(cursor)
-        assert 0 == purged(other_cursor).files
-
-    assert 0 == purged(other_cursor).files
-    assert PDF == fetch(cursor, PDF)
-
-
-def test_a_mail_waits_for_a_purge_and_stores_the_file_anew(
-    cursor, other_cursor, always_due
-):
-    """Whose bytes are being deleted just now."""
-    with cursor.connection.transaction():
-        keep(cursor, PDF)
-    job = make_job().pk
-    sent = []
-
-    def sending():
-        with other_cursor.connection.transaction():
-            sent.append(send(other_cursor, job))
-
-    with cursor.connection.transaction():
-        assert 1 == purge(cursor, archive_keep=DAY).files
-        sender = threading.Thread(target=sending)
-        sender.start()
-        wait_until_blocked(cursor, other_cursor.connection)
-    sender.join()
-
-    assert [job] == sent
-    assert PDF == fetch(cursor, PDF)
-    assert 0 == purged(cursor).files
 
 
 def test_senders_and_purges_lose_and_leave_nothing(new_cursor, always_due):

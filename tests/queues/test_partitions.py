@@ -211,29 +211,4 @@ def test_a_detach_that_was_cut_off_is_finished_and_its_day_dropped(
     assert day not in tables(cursor)
 
 
-@pytest.mark.parametrize(
-    "days_ago,keep", [(3, WEEK), (7, WEEK), (2, timedelta(hours=47))], ids=str
-)
-def test_a_detached_day_that_may_hold_younger_rows_stays(cursor, today, days_ago, keep):
-    """An operator put it aside."""
-    day = today - days_ago * DAY
-    add_partition(cursor, day)
-    cursor.execute(
-        f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {partition_name(day)}"
-    )
-
-    assert [] == sweep(cursor, keep=keep)
-    assert False is tables(cursor)[day]
-
-
-def test_a_sweep_leaves_attached_days_and_other_tables_alone(cursor, today):
-    """Whatever their age; retention is the business of expired_partitions()."""
-    add_partition(cursor, today - 99 * DAY)
-    cursor.execute("CREATE TABLE pgqueue_archived_job_20200101_copy (id int)")
-    try:
-        assert [] == sweep(cursor, keep=WEEK)
-    finally:
-        cursor.execute("DROP TABLE pgqueue_archived_job_20200101_copy")
-
-
 # Names -------------------------------------------------------------------------------

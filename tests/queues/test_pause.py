@@ -37,26 +37,6 @@ def test_a_queue_is_paused_by_somebody_for_a_reason(cursor, has_row):
     assert before <= row.paused_at
 
 
-def test_a_paused_queue_stays_as_it_was_paused(cursor):
-    """Who paused it first, and why, is what the next one has to know."""
-    pause(cursor, "bank", by="anna", reason="down")
-    before = Queue.objects.values().get()
-
-    assert False is pause(cursor, "bank", by="bert", reason="holiday")
-    assert before == Queue.objects.values().get()
-
-
-def test_a_resumed_queue_is_as_if_never_paused(cursor):
-    """And it can be paused again."""
-    pause(cursor, "bank", by="anna", reason="down")
-
-    assert True is resume(cursor, "bank")
-    assert (None, None, None) == Queue.objects.values_list(
-        "paused_at", "paused_by", "pause_reason"
-    ).get()
-    assert True is pause(cursor, "bank")
-
-
 @pytest.mark.parametrize("until", [HOUR, "a time"])
 def test_a_pause_may_end_by_itself(cursor, until):
     """After a time, or at one; workers are told how long that is."""

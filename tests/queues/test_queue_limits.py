@@ -185,34 +185,7 @@ def test_threads_that_claim_at_once_never_exceed_the_limit(cursor, new_cursor):
     assert most >= max(counts) >= 2
 
 
-def test_a_claim_that_is_rolled_back_has_taken_no_place(cursor):
-    """As when its process is killed: lease, permit and token are one transaction."""
-    make_jobs(2, queue="mail")
-    said = {"concurrency": 1, "spacing": 60.0}
-    with cursor.connection.transaction(force_rollback=True):
-        assert 1 == len(limited(cursor, **said).jobs)
-
-    assert 1 == len(limited(cursor, **said).jobs)
-
-
 # How many in a time -------------------------------------------------------------------
-
-
-def test_a_rate_lets_a_burst_go_and_then_one_by_one(cursor):
-    """The claim says when the next one may go."""
-    make_jobs(9, queue="mail")
-    said = {"spacing": 60.0, "burst": 3}
-
-    first = limited(cursor, **said)
-
-    assert (3, True, False) == (len(first.jobs), first.is_short, first.is_full)
-    assert 50 < first.next_seconds <= 60
-    assert [] == limited(cursor, **said).jobs
-    passes(60)
-    assert 1 == len(limited(cursor, **said).jobs)
-    passes(100_000)
-    assert 3 == len(limited(cursor, **said).jobs)
-    assert 0 == Permit.objects.count()
 
 
 @pytest.mark.parametrize("burst", [1, 4])

@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from importlib.resources import files
 
-import pytest
-from django.db import IntegrityError
 from django.db.models import F
 
 from django_pgqueue.models import Job, Lane
@@ -15,7 +13,7 @@ from django_pgqueue.queues import lanes
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import release
 from django_pgqueue.queues.settle import Ended, retry
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_jobs
 from tests.harness.waiting import wait_until_blocked
 
 LEASE = timedelta(seconds=10)
@@ -171,40 +169,3 @@ def test_what_goes_back_has_its_turn_again(cursor):
     assert 0 == through(cursor)
     passes(120.1)
     assert 2 == through(cursor)
-
-
-def test_a_lane_whose_bucket_is_full_is_forgotten(cursor):
-    """It is as good as new; what an operator said of one stays."""
-    paced(1)
-    assert 1 == through(cursor)
-    claim_all(cursor)
-    passes(60.0)
-    assert (0, "") == lanes.forget(cursor)
-    passes(lanes.REST.total_seconds())
-    Lane.objects.create(name="b", capacity=3)
-    Lane.objects.create(name="c", capacity=1)
-    paused = Lane.objects.filter(name="a")
-    paused.update(paused_at=F("full_at"))
-    assert (0, "") == lanes.forget(cursor)
-    paused.update(paused_at=None)
-    assert (0, "b") == lanes.forget(cursor, after="a", limit=1)
-    assert (1, "") == lanes.forget(cursor)
-    assert ["b", "c"] == [*Lane.objects.order_by("pk").values_list("pk", flat=True)]
-
-
-@pytest.mark.parametrize(
-    "rate",
-    [
-        {"lane_spacing": 0.0},
-        {"lane_spacing": float("nan")},
-        {"lane_spacing": float("inf")},
-        {"lane_spacing": -1.0},
-        {"lane_spacing": 1.0, "lane_burst": 0},
-        {"lane_spacing": 1.0, "lane_burst": 100_001},
-    ],
-    ids=str,
-)
-def test_a_rate_that_cannot_be_is_refused(db, rate):
-    """By the table, whoever writes it."""
-    with pytest.raises(IntegrityError, match="pgqueue_job_lane_has_rate"):
-        make_job(lane="a", **rate)

@@ -101,16 +101,6 @@ def test_dead_letters_can_be_sent_to_another_queue(cursor):
     assert 2 == Job.objects.filter(queue="repair").count()
 
 
-def test_redriven_jobs_run_in_the_order_of_their_ids(cursor):
-    """As they were enqueued, whatever order they are selected in."""
-    ids = [make_dead_letter().pk for _ in range(5)]
-
-    redrive(cursor, ids[::-1])
-
-    claimed = claim(cursor, queues=["default"], worker="a", limit=9, lease=LEASE)
-    assert ids == [job.id for job in claimed]
-
-
 def test_a_waiting_job_is_made_due_now(cursor):
     """One that is scheduled, and one in its back-off."""
     scheduled = make_job(run_after=HOUR)

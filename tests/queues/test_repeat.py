@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,9 +22,8 @@ from django_pgqueue.queues.unique import (
 )
 from tests.harness.factories import LEASE
 
-# Interleavings of the model, each with a seed of its own, and seconds of the race.
+# Interleavings of the model, each with a seed of its own.
 SEEDS = int(os.environ.get("PGQUEUE_UNIQUE_SEEDS", "15"))
-RACE_SECONDS = float(os.environ.get("PGQUEUE_UNIQUE_SECONDS", "2"))
 
 PLACEMENT = Placement(
     queue="default", task="tests.noop", headers="{}", priority=0, max_attempts=5
@@ -218,92 +215,3 @@ def test_no_order_of_events_loses_a_call_or_makes_two_jobs(new_cursor, cursor):
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
         cursor.execute("DELETE FROM pgqueue_job")
-
-
-class Race:
-    """Callers that leave something to do in their transactions, and workers."""
-
-    KEYS = ("a", "b")
-
-    def __init__(self, new_cursor):
-        self.new_cursor = new_cursor
-        self.over = threading.Event()
-        self.seen = set()
-        self.most = 0
-        self.told = []
-
-    def call_on_and_on(self, number):
-        """Overlap with the other callers, so that one is always open."""
-        cursor = self.new_cursor()
-        pause = random.Random(number)
-        for turn in itertools.count():
-            if self.over.is_set():
-                return
-            key = self.KEYS[turn % len(self.KEYS)]
-            with cursor.connection.transaction():
-                work = f"{key}-{number}-{turn}"
-                cursor.execute("INSERT INTO race_work VALUES (%s, %s)", [key, work])
-                self.told.append(call(cursor, key, args=f'["{key}"]').conflict)
-                cursor.execute("SELECT pg_sleep(%s)", [pause.uniform(0, 0.01)])
-
-    def run_jobs(self):
-        """Note what each job finds, and end it."""
-        cursor = self.new_cursor()
-        while not self.over.wait(0.003):
-            self.run_once(cursor)
-
-    def run_once(self, cursor):
-        jobs = claim_all(cursor, 1)
-        for job in jobs:
-            cursor.execute(
-                "SELECT work FROM race_work WHERE key = %s", [job.args[2:-2]]
-            )
-            self.seen.update(work for (work,) in cursor.fetchall())
-            ack(cursor, worker="worker", ended=[Ended(job.id, job.delivery)])
-        return len(jobs)
-
-    def repeat(self):
-        cursor = self.new_cursor()
-        while not self.over.wait(0.02):
-            repeat_calls(cursor)
-
-    def watch(self):
-        """Count the jobs that wait for the busiest key, as of one moment."""
-        cursor = self.new_cursor()
-        while not self.over.wait(0.001):
-            cursor.execute(
-                "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM pgqueue_job"
-                " WHERE leased_by IS NULL GROUP BY args) AS jobs"
-            )
-            self.most = max(self.most, cursor.fetchone()[0])
-
-
-@pytest.fixture
-def race_work(cursor):
-    """A table that callers write to and jobs read."""
-    cursor.execute("CREATE TABLE race_work (key text, work text)")
-    yield
-    cursor.execute("DROP TABLE race_work")
-
-
-@pytest.mark.usefixtures("archive_days", "race_work")
-def test_jobs_of_callers_without_a_pause_see_what_each_call_wrote(cursor, new_cursor):
-    """They start while transactions are open, and never is there a second one."""
-    race = Race(new_cursor)
-    with ThreadPoolExecutor(12) as pool:
-        futures = [pool.submit(race.call_on_and_on, n) for n in range(6)]
-        futures += [pool.submit(race.run_jobs) for _ in range(2)]
-        futures += [pool.submit(race.repeat), pool.submit(race.watch)]
-        race.over.wait(RACE_SECONDS)
-        runs_meanwhile = len(race.seen)
-        race.over.set()
-        for future in futures:
-            future.result(30)
-    while repeat_calls(cursor) or race.run_once(cursor):
-        pass
-
-    cursor.execute("SELECT work FROM race_work")
-    assert {work for (work,) in cursor.fetchall()} == race.seen
-    assert 1 == race.most
-    assert runs_meanwhile > len(race.KEYS)
-    assert "skipped" in race.told

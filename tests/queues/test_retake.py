@@ -63,28 +63,6 @@ def test_a_retry_that_meets_a_twin_ends_visibly(cursor):
     assert str(twin.pk) in row.errors[-1]["message"]
 
 
-def test_other_jobs_of_the_batch_are_retried(cursor):
-    """With a key of their own, held all along, or none at all."""
-    job, plain = running(), running(queued_key=None)
-    held = running(queued_key=None, dedup_key="held")
-    make_job(dedup_key="k")
-
-    back(cursor, failed(job), failed(plain), failed(held))
-
-    assert {None: plain.pk, "held": held.pk} == {
-        key: job_id for job_id, key in keys().items() if key != "k"
-    }
-    assert 1 == ArchivedJob.objects.count()
-
-
-def test_a_snooze_that_meets_a_twin_ends_too(cursor):
-    """Its task has run to its end, and the twin's will: else both would go on."""
-    job, twin = running(), make_job(dedup_key="k")
-    snoozed = failed(job, error=None, gives_attempt_back=True, delay_seconds=60.0)
-
-    assert {job.pk: twin.pk} == back(cursor, snoozed)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -142,15 +120,6 @@ def test_a_lapsed_lease_is_claimed_without_its_key(cursor):
 
     assert 2 == len(claimed)
     assert job.pk in {one.id for one in claimed}
-
-
-def test_a_job_that_is_to_be_cancelled_takes_no_key(cursor):
-    """It will not run again, and must not stand for a job that should."""
-    job = running(cancel_requested_at=LEASE)
-
-    back(cursor, failed(job))
-
-    assert {job.pk: None} == keys()
 
 
 @pytest.fixture

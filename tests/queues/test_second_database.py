@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from django_pgqueue import WrongDatabase
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.postgres.wake import listen, prove
 from django_pgqueue.queues.claim import claim, known_queues, remember_queues
@@ -14,7 +13,7 @@ from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.lease import renew
 from django_pgqueue.queues.settle import Ended, ack, applied, dead_letter, retry
-from tests.app.tasks import make_order, noop
+from tests.app.tasks import noop
 from tests.harness.factories import LEASE, make_job
 
 PLAIN = Placement(
@@ -85,37 +84,6 @@ def test_a_job_gives_up_and_is_redriven_on_the_second_database(queue_cursor):
 
 
 # Tasks -------------------------------------------------------------------------------
-
-
-def test_a_transaction_on_the_second_database_holds_its_jobs():
-    """Rolled back there, the job was never there."""
-    with transaction.atomic(using="queue"):
-        noop.delay()
-        transaction.set_rollback(True, using="queue")
-
-    assert 0 == Job.objects.count()
-
-
-def test_delay_in_a_transaction_on_default_is_refused():
-    """It would not roll back with it; the error names both and the way out."""
-    with (
-        transaction.atomic(),
-        pytest.raises(WrongDatabase, match=r"'default'.*'queue'.*on_commit\(\)"),
-    ):
-        make_order.delay("x")
-
-    assert 0 == Job.objects.count()
-
-
-def test_workers_are_woken_on_the_second_database(new_cursor):
-    """The NOTIFY goes to the database that holds the job."""
-    listener = new_cursor("queue")
-    listen(listener, ["pgqueue_public"])
-
-    noop.using(queue="mail").delay()
-
-    heard = list(listener.connection.notifies(timeout=10, stop_after=1))
-    assert ["mail"] == [notify.payload for notify in heard]
 
 
 def test_a_wake_waits_for_the_commit_of_its_own_database(new_cursor):

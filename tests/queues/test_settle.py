@@ -106,16 +106,6 @@ def test_a_settle_is_refused_for_another_delivery(cursor, verb, delivery):
 
 
 @every_verb
-def test_a_settle_is_refused_when_nobody_holds_the_job(cursor, verb):
-    """Rescued, released, or its lease cleared by an operator."""
-    job = make_job(attempt=1, deliveries=1)
-    before = everything()
-
-    assert set() == verb(cursor, worker="a", ended=[ended(job)])
-    assert before == everything()
-
-
-@every_verb
 def test_a_stale_settle_does_not_touch_its_neighbours(cursor, verb):
     """Of one batch, what is still ours is settled and answered; the rest is not."""
     ours, theirs, taken = (
@@ -212,20 +202,6 @@ def test_a_job_keeps_what_it_is_when_it_moves(cursor, verb, model):
     assert 0 == Job.objects.count()
 
 
-@every_move
-def test_an_ended_job_says_who_ended_it_when_and_how_long_it_ran(cursor, verb, model):
-    """Times are the database's: finished now, started as long before as it ran."""
-    job = make_leased_job("a")
-    before = clock(cursor)
-
-    verb(cursor, worker="a", ended=[ended(job, ran_seconds=1.5)])
-
-    row = model.objects.get(pk=job.pk)
-    assert before <= row.finished_at <= clock(cursor)
-    assert timedelta(seconds=1.5) == row.finished_at - row.started_at
-    assert "a" == row.worker
-
-
 def test_an_acked_job_is_archived_with_its_result(cursor):
     """A result is JSON; none is NULL, which is not the JSON null."""
     first, second, third = (make_leased_job("a") for _ in range(3))
@@ -246,17 +222,6 @@ def test_an_acked_job_is_archived_with_its_result(cursor):
         ("succeeded", "null"),
         ("succeeded", None),
     ] == cursor.fetchall()
-
-
-def test_a_cancelled_job_is_archived_as_cancelled(cursor):
-    """With what its task said when it stopped, and no result."""
-    job = make_leased_job("a", cancel_requested_at=-SECOND)
-
-    cancel(cursor, worker="a", ended=[ended(job, error=error("stopped"))])
-
-    row = ArchivedJob.objects.get()
-    assert ("cancelled", None) == (row.state, row.result)
-    assert ["stopped"] == [entry["message"] for entry in row.errors]
 
 
 def test_a_dead_letter_has_its_reason_and_every_error(cursor):

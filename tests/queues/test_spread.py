@@ -10,7 +10,6 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues import rules as module
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 from django_pgqueue.queues.enqueue_rows import Argument, KeyPart, enqueue_from_select
-from django_pgqueue.timetable.offset import offset
 
 NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -76,19 +75,6 @@ def test_jobs_are_stored_as_they_were_described(cursor):
     assert all(NOON <= job.run_after < NOON + MINUTE for job in jobs[4:])
 
 
-def test_a_key_is_made_of_arguments_and_constants(cursor):
-    """A percent sign of the query is none of a placeholder."""
-    from_select(
-        cursor,
-        "SELECT n FROM generate_series(1, 20) n WHERE n %% 2 = 0",
-        key=[KeyPart(None, "50%s ä"), KeyPart("n"), KeyPart("fixed")],
-    )
-
-    assert [
-        NOON + offset("shop.send", ["50%s ä", n, "x"], MINUTE) for n in range(2, 21, 2)
-    ] == [job.run_after for job in Job.objects.order_by("pk")]
-
-
 def test_nothing_is_stored_where_a_key_is_null(cursor):
     """The caller is told in how many rows; a NULL that is no key is stored."""
     query = "SELECT nullif(n, 2) FROM generate_series(1, 3) n"
@@ -120,24 +106,3 @@ def test_a_window_without_a_time_begins_now(cursor, monkeypatch):
     first, *later = moments
     assert before <= first <= after
     assert all(before <= moment - hour <= after for moment in later[4:])
-
-
-def test_a_rolled_back_spread_was_never_there(cursor):
-    """It belongs to the caller's transaction."""
-    with cursor.connection.transaction(force_rollback=True):
-        assert 3 == len(enqueue_many(cursor, WINDOW, [Items("[],[],[]", 3)]))
-
-    assert 0 == Job.objects.count()
-
-
-def test_ids_rise_in_the_order_of_a_query_that_does_not_fit_into_memory(cursor):
-    """However large it is: a sort that goes to disk keeps no order among equals."""
-    cursor.execute("SET work_mem = '64kB'")
-    plain = replace(WINDOW, over_microseconds=None)
-    query = "SELECT n FROM generate_series(20000, 1, -1) n"
-
-    stored = from_select(cursor, query, placement=plain)
-
-    assert 20_000 == stored.count
-    numbers = Job.objects.order_by("pk").values_list("kwargs__n", flat=True)
-    assert list(range(20_000, 0, -1)) == list(numbers)

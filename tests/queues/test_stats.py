@@ -65,18 +65,6 @@ def test_all_queues_are_those_with_a_job_a_dead_letter_or_a_row(cursor):
     ]
 
 
-def test_a_paused_queue_says_who_and_why(cursor):
-    """What is not paused says nothing."""
-    make_job(queue="mail")
-    pause(cursor, "bank", by="anna", reason="down")
-
-    bank, mail = queue_stats(cursor)
-
-    assert ("anna", "down") == (bank.paused_by, bank.pause_reason)
-    assert None is not bank.paused_at
-    assert (None, None, None) == (mail.paused_at, mail.paused_by, mail.pause_reason)
-
-
 def test_counts_stop_at_the_limit(cursor):
     """Then the number means "or more"; those of other queues are not affected."""
     make_jobs(5)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db.models.functions import Now
 
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.models import Job
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.suspects import (
-    Waiting,
     claim_suspects,
-    waiting,
 )
-from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
+from tests.harness.factories import LEASE, make_job, make_jobs
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -100,16 +97,3 @@ def test_whoever_has_no_known_crowd_runs_alone(cursor, errors):
     make_jobs(3, runs_alone=True, crashes=1, errors=errors)
 
     assert 1 == len(take(cursor))
-
-
-def test_what_waits_is_counted_by_queue_without_paused_ones(cursor):
-    """Jobs that run, that wait for their time, and others are left out."""
-    make_jobs(3, runs_alone=True)
-    make_jobs(2, queue="mail", runs_alone=True)
-    make_job(queue="paused", runs_alone=True)
-    Queue.objects.create(name="paused", paused_at=Now())
-    make_leased_job("w", runs_alone=True)
-    make_job(runs_alone=True, visible_at=HOUR)
-    make_job()
-
-    assert [Waiting("default", 3), Waiting("mail", 2)] == waiting(cursor)

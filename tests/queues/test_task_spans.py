@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import pairwise
 
-import psycopg
 import pytest
 from django.db import connections
 
@@ -110,22 +109,6 @@ def test_workers_that_add_at_once_lose_nothing(new_link):
         assert dict.fromkeys(names, 40) == found
 
 
-def test_a_locked_row_keeps_nobody_for_long(cursor, new_link, new_cursor):
-    """Nothing is added then, not even of other tasks, and the connection is fine."""
-    link = new_link()
-    add(link, {PAIR: Counted(succeeded=1)})
-    locked = new_cursor()
-    with locked.connection.transaction():
-        locked.execute("LOCK TABLE pgqueue_task_span")
-        with pytest.raises(psycopg.errors.LockNotAvailable, match="lock timeout"):
-            add(link, {("a", "a"): Counted(succeeded=1), PAIR: Counted(succeeded=1)})
-
-    assert link.is_idle
-    assert ["0"] == [*link.connection.execute("SHOW lock_timeout").fetchone()]
-    assert {1} == set(TaskSpan.objects.values_list("succeeded", flat=True))
-    assert not TaskSpan.objects.filter(task="a").exists()
-
-
 # Reading -----------------------------------------------------------------------------
 
 
@@ -185,23 +168,6 @@ def test_a_point_tells_all_that_its_spans_have(db):
     assert 0.008 <= point.wait_p50 < 0.016
     assert 64 <= point.wait_p95 < 131.1
     assert 2.048 <= point.run_p50 <= point.run_p95 < 4.096
-
-
-def test_totals_are_by_queue_and_task(db):
-    """Each with its own percentiles; also of those whose points are not asked for."""
-    make_task_span(MINUTE, queue="a", task="x", dead=1, runs=times(1.0))
-    make_task_span(5 * MINUTE, queue="a", task="x", dead=1, runs=times(1.0))
-    make_task_span(MINUTE, queue="b", task="x", failed=7)
-    with connections["default"].cursor() as cursor:
-        until = clock(cursor)
-        found = charts(cursor, until - HOUR, until, queue="b").totals
-
-    assert {("a", "x"), ("b", "x")} == set(found)
-    assert (4, 2, 2) == (
-        *(found["a", "x"].ended, found["a", "x"].dead, found["a", "x"].ran),
-    )
-    assert 0.512 <= found["a", "x"].run_p95 < 1.024
-    assert (7, None) == (found["b", "x"].failed, found["b", "x"].wait_p50)
 
 
 # The purge ---------------------------------------------------------------------------

@@ -104,19 +104,6 @@ def test_each_is_said_once_and_once_that_it_is_over(look, log):
     assert [] == look()
 
 
-def test_what_grows_tenfold_is_said_again(look):
-    """Not each job more."""
-    make_dead_letter(task="t")
-    assert [("new_dead_letters", "t", "begins")] == look()
-    for _ in range(8):
-        make_dead_letter(task="t")
-    assert [] == look()
-    make_dead_letter(task="t")
-
-    assert [("new_dead_letters", "t", "grows")] == look()
-    assert [] == look()
-
-
 def test_nothing_that_a_job_says_is_said(look, log):
     """Neither arguments nor messages: the log of a server is read by others."""
     make_dead_letter(
@@ -149,20 +136,6 @@ def test_what_waits_on_purpose_is_no_alert(look):
     make_dead_letter(finished_at=-HOUR)
 
     assert [] == look()
-
-
-@pytest.mark.parametrize(
-    "queues, silent, living",
-    [("[]", 0, 1), ('["mail"]', 0, 1), ('["bank"]', 0, 0), ("[]", 3600, 0)],
-)
-def test_jobs_that_nobody_claims_say_who_could(cursor, queues, silent, living):
-    """Too few workers, or none: another way out."""
-    cursor.execute(WORKER, [queues, timedelta(seconds=silent)])
-    make_job(queue="mail", visible_at=-HOUR)
-
-    (alert,) = watch.look(cursor)
-    assert f"; {living} living workers serve the queue" in alert.detail
-    assert alert.detail.startswith("1 jobs have been due for more than 00:05:00")
 
 
 # With every worker dead ---------------------------------------------------------------
