@@ -140,35 +140,3 @@ def test_a_signal_ends_it_and_leaves_nothing(cursor):
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
     assert not count(cursor, DATABASES, name)
-
-
-def test_the_worker_leaves_when_the_command_was_killed(cursor):
-    """kill -9 leaves the database behind, which nothing can help, but no process."""
-    process = start("drain", "--runs", "1000")
-    try:
-        assert process.stderr is not None
-        name = name_in(process.stderr.readline())
-        wait_for(lambda: count(cursor, CLAIMERS, name), PATIENCE_SECONDS)
-    finally:
-        process.kill()
-        process.communicate()
-    try:
-        wait_for(lambda: not count(cursor, SESSIONS, name), PATIENCE_SECONDS)
-    finally:
-        bench.drop("default", bench.Place(name))
-
-
-def test_what_it_cannot_measure_is_an_error(db, monkeypatch):
-    """Another name than a measure's, too few jobs, no PostgreSQL, and no server."""
-    with pytest.raises(CommandError, match="'bulk' is no measure; there are enqueue, "):
-        call_command("pgqueue_bench", "bulk")
-    with pytest.raises(CommandError, match="'9' is not a whole number from 10 to"):
-        call_command("pgqueue_bench", "drain", "--jobs", "9")
-
-    monkeypatch.setitem(connections.settings["default"], "HOST", "127.0.0.1")
-    monkeypatch.setitem(connections.settings["default"], "PORT", "1")
-    with pytest.raises(CommandError, match="Database 'default' cannot be used"):
-        call_command("pgqueue_bench")
-    monkeypatch.setattr(connections["default"], "vendor", "sqlite")
-    with pytest.raises(CommandError, match="jobs need PostgreSQL"):
-        call_command("pgqueue_bench")

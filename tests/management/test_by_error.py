@@ -11,7 +11,7 @@ from django_pgqueue.management.cli import acting
 from django_pgqueue.models import DeadLetter, Job
 from tests.harness.factories import make_dead_letter, make_job
 from tests.management.test_pgqueue import DONE, NOTHING, run, told
-from tests.operators.test_error_groups import DECLINED, LATER, failed
+from tests.operators.test_error_groups import DECLINED, failed
 
 pytestmark = pytest.mark.django_db
 
@@ -43,18 +43,6 @@ def test_dead_letters_are_listed_by_error():
     )[:2]
 
 
-def test_jobs_that_retry_are_listed_by_error():
-    """Not those that are due, or wait for their first attempt."""
-    make_job(attempt=1, deliveries=1, visible_at=LATER, errors=[failed()])
-    make_job(attempt=1, deliveries=1, errors=[failed("shop/refund.py")])
-    make_job(visible_at=LATER)
-
-    status, found = told("jobs", "--by", "error")
-    assert (DONE, 1) == (status, found["read"])
-    assert ["shop/pay.py in charge"] == [group["place"] for group in found["groups"]]
-    assert " retrying " in run("jobs", "--by", "error")[1]
-
-
 def test_all_of_a_class_are_sent_back():
     """Without the module, here; others stay."""
     others = {
@@ -70,17 +58,6 @@ def test_all_of_a_class_are_sent_back():
     )
     assert others == left()
     assert sent == set(Job.objects.values_list("id", flat=True))
-
-
-def test_a_class_is_retried_now():
-    """Of what waits for its next attempt."""
-    job = make_job(attempt=1, deliveries=1, visible_at=LATER, errors=[failed()])
-    make_job(attempt=1, deliveries=1, visible_at=LATER, errors=[failed(kind="OSError")])
-
-    assert (DONE, "1 job retried.\n", "") == run(
-        "retry", "--error=CardDeclined", "--yes"
-    )
-    assert [job.pk] == list(Job.objects.due().values_list("id", flat=True))
 
 
 def test_dead_letters_are_chosen_by_when_they_gave_up():

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection, connections
-from django.utils import timezone
 
 from django_pgqueue.management.cli import examine_jobs, examine_server
 from django_pgqueue.models import EnqueuedHour, Queue, Worker
@@ -298,21 +297,6 @@ def test_what_is_wrong_with_jobs_and_workers(settings):
     assert "\x1b" not in run()[1]
 
 
-def test_what_waits_on_purpose_is_no_trouble(settings):
-    """Queues that a worker serves, a paused one without jobs, one that has room."""
-    settings.PGQUEUE = {"QUEUES": {"mail": {"depth_max": 10}}}
-    Queue.objects.create(name="mail", depth=7, depth_at=timezone.now())
-    Queue.objects.create(name="night", paused_at="2026-01-01T00:00Z")
-    make_worker(queues=["ma*=2:4"])
-    make_job(queue="mail")
-
-    found = examined()[1]
-    assert {"ok"} == {
-        found[name]["severity"]
-        for name in ("unserved", "paused", "oldest_ready", "queue_depth")
-    }
-
-
 def test_what_a_role_may_not_see_is_a_warning(monkeypatch):
     """And the other examinations go on."""
 
@@ -383,21 +367,6 @@ def test_days_that_retention_keeps_for_their_export_are_found(
     assert "wrong with 1 exported days" in found["what"]
     assert "The files have 2 rows." in found["what"]
     assert "run verify" in found["way_out"]
-
-
-def test_an_export_that_never_ran_is_found(settings, cursor, archive_days):
-    """Once a day has ended; and one that the settings do not know of."""
-    day = partitions.today(cursor) - timedelta(days=1)
-    settings.PGQUEUE = {"EXPORT": {"path": TARGET}}
-    assert "ok" == examined()[1]["export"]["severity"]
-    with cursor.connection.transaction():
-        partitions.make_partition(cursor, day)
-    assert "Nothing was exported to /srv/export yet" in trouble("export")["what"]
-
-    settings.PGQUEUE = {}
-    assert "ok" == examined()[1]["export"]["severity"]
-    note_export(cursor, day)
-    assert "retention does not wait" in trouble("export")["what"]
 
 
 def count_hour(**columns):

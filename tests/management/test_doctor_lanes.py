@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 
 import pytest
@@ -14,7 +13,7 @@ from django_pgqueue.models import Job, Lane, Worker
 from django_pgqueue.queues import breakers, lane_controls
 from django_pgqueue.queues.lanes import promote
 from tests.harness.factories import make_job, make_jobs
-from tests.management.test_doctor import database, examined, make_worker, run, trouble
+from tests.management.test_doctor import database, examined, make_worker, trouble
 
 __all__ = ["database"]  # A fixture.
 
@@ -67,47 +66,6 @@ def test_due_jobs_that_nobody_lets_through():
 
     Worker.objects.update(leader_until=timezone.now() + timedelta(hours=1))
     assert "worker that leads" in trouble("lanes_held")["way_out"]
-
-
-def test_lanes_that_wait_as_they_should():
-    """For the one that was let through, for their time or turn, or a pause."""
-    due_for(make_job(lane="a", lane_policy="fair").pk, 600)
-    due_for(make_job(lane="b").pk, 600)
-    pause_for("b", 1)
-    pause_for("c", 50)
-    Lane.objects.filter(name="c").update(paused_until=timezone.now())
-    full = make_jobs(2, lane="full")
-    let_through("full")
-    due_for(full[1], 600)
-    make_job(lane="later", run_after=timedelta(hours=1))
-    due_for(make_job(lane="later").pk, 600)
-    due_for(make_job(lane="fresh").pk, 20)
-    paced = make_jobs(2, lane="paced", lane_capacity=100, lane_spacing=9_000.0)
-    let_through("paced")
-    due_for(paced[1], 600)
-
-    found = examined()[1]
-    assert {"ok"} == {
-        found[name]["severity"]
-        for name in ("lanes_held", "lanes_paused", "breakers_open")
-    }
-    # Two turns are over, and it was not let through.
-    Lane.objects.filter(name="paced").update(full_at=timezone.now(), unclaimed=0)
-    assert "Lane paced has room" in trouble("lanes_held")["what"]
-
-
-def test_a_lane_that_is_busy_is_no_trouble(monkeypatch):
-    """What was held at the first look is let through before the second."""
-    first, second, _ = make_jobs(3, lane="g")
-    due_for(first, 600)
-    due_for(second, 600)
-
-    def go_on(seconds):
-        let_through("g")
-        Job.objects.filter(pk=first).delete()
-
-    monkeypatch.setattr(examine_lanes.time, "sleep", go_on)
-    assert sane("lanes_held")
 
 
 # Paused ------------------------------------------------------------------------------
@@ -167,28 +125,6 @@ def test_a_group_that_waits_for_a_job_that_fails():
     )
     assert f"pgqueue show {job}" in finding["way_out"]
     assert f"pgqueue cancel {job}" in finding["way_out"]
-
-
-def test_a_group_that_may_wait():
-    """It has failed lately, nobody waits for it, or no time can be read."""
-    make_failing("g", 4)
-    alone = make_failing("alone", 60)
-    Job.objects.filter(lane="alone").exclude(pk=alone).delete()
-    make_failing("odd", 60, errors=[{"at": "2026-02-31T00:00:00Z"}])
-    make_failing("odder", 60, errors=[{"at": "2026-01-01T00:00:00"}, 7])
-
-    assert sane("lanes_blocked")
-
-
-def test_names_and_errors_are_shown_without_escapes():
-    """Whoever enqueues chooses them."""
-    make_failing(
-        "\x1b[31mg", 60, errors=[{"at": "2026-01-01T00:00:00Z", "type": "\x1b"}]
-    )
-    due_for(make_job(lane="\x1b[31mh").pk, 60)
-
-    assert "\x1b" not in run()[1]
-    assert json.loads(run("--json")[1])["findings"]
 
 
 # Breakers ----------------------------------------------------------------------------

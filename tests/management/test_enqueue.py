@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import transaction
 
-from django_pgqueue import Unique, task
+from django_pgqueue import task
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import registry
 from tests.harness.factories import make_job
@@ -110,44 +109,3 @@ def test_a_second_call_is_told_which_job_stands_for_it():
     expected = {"id": first, "task": ONCE, "created": False, "conflict": "skipped"}
     assert (NOTHING, expected) == told("enqueue", ONCE)
     assert [first] == list(Job.objects.values_list("id", flat=True))
-
-
-@pytest.mark.parametrize(
-    "options, status, words",
-    [
-        ({"unique": Unique(by=(), conflict="replace")}, DONE, "has these arguments"),
-        ({"unique": Unique(by=(), conflict="reschedule")}, DONE, "has this time now"),
-        ({"debounce": "1m", "by": ()}, DONE, "and runs later"),
-        ({"throttle": "1/h", "by": ()}, NOTHING, "the last that its period takes"),
-    ],
-)
-def test_what_a_second_call_does_is_told(declare, options, status, words):
-    """Status 1 where it has changed nothing."""
-    name = declare(**options)
-    first = told("enqueue", name, "--args", "[1]")[1]["id"]
-
-    ended, out, _ = run("enqueue", name, "--args", "[2]")
-    assert status == ended
-    assert f"No job was stored: job {first} of shop.sync " in out
-    assert words in out
-    assert 1 == Job.objects.count()
-
-
-def test_a_full_queue_takes_no_job(settings):
-    """As by delay(): status 1, with its limit."""
-    settings.PGQUEUE = {"QUEUES": {"default": {"depth_max": 1, "on_full": "refuse"}}}
-    make_job()
-
-    status, out, err = run("enqueue", ADD, "--args", "[1, 2]")
-    assert (NOTHING, "") == (status, out)
-    assert "queue 'default' is full" in err
-    assert 1 == Job.objects.count()
-
-
-def test_a_job_goes_with_the_transaction_around_the_command():
-    """A caller that rolls back has enqueued nothing."""
-    with transaction.atomic():
-        assert DONE == run("enqueue", ADD, "--args", "[1, 2]")[0]
-        transaction.set_rollback(True)
-
-    assert not Job.objects.exists()

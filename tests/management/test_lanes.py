@@ -10,7 +10,7 @@ from django.db import connection
 from django_pgqueue.queues.lanes import promote
 from tests.harness.factories import make_jobs
 from tests.harness.minutes import in_minutes
-from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.management.test_pgqueue import DONE, NOTHING, run, told
 
 RUNS = """
 UPDATE pgqueue_job
@@ -58,57 +58,8 @@ def test_lanes_have_a_line_for_each_in_which_jobs_wait():
     assert re.fullmatch(limit_line, limit)
 
 
-def test_lanes_as_json():
-    """Every number, and the job that the others wait for."""
-    first, second = make_lane("g", 2)
-    start(first)
-
-    status, found = told("lanes")
-    assert DONE == status
-    (lane,) = found["lanes"]
-    head = lane.pop("head")
-    assert {
-        "name": "g",
-        "capacity": None,
-        "waiting": 1,
-        "let_through": 1,
-        "running": 1,
-        "next_id": second,
-    }.items() <= lane.items()
-    assert (first, "running", False) == (head["id"], head["state"], head["is_paused"])
-    assert found["next"] is None
-
-
-def test_lanes_by_text_and_task():
-    """With the nearest name of a task, where nothing matches."""
-    make_lane("shop.charge:17", 2, task="shop.charge")
-    make_lane("shop.charge:18", 2, task="shop.other")
-
-    assert ["shop.charge:18"] == names("--name", "CHARGE:18")
-    assert ["shop.charge:17"] == names("--task", "shop.charge")
-    assert [] == names("--name", "charge", "--task", "shop.neither")
-    status, out, err = run("lanes", "--task", "tests.app.tasks.nop")
-    assert (NOTHING, "No lane matches.\n") == (status, out)
-    assert "Did you mean" in err
-
-
 def names(*arguments):
     return [lane["name"] for lane in told("lanes", *arguments)[1]["lanes"]]
-
-
-def test_pages_go_by_name():
-    """Each ends with where to go on, quoted for a shell."""
-    for name in ("a", "b", "it's", "z"):
-        make_lane(name, 2)
-
-    _, out, err = run("lanes", "--limit", 2)
-    assert 3 == len(out.splitlines())
-    assert "More: --after b\n" == err
-    assert ["it's", "z"] == names("--after", "b")
-    _, _, err = run("lanes", "--limit", 1, "--after", "b")
-    assert """More: --after 'it'"'"'s'\n""" == err
-    _, _, err = run("lanes", "--limit", 1, "--after", "it's")
-    assert "" == err
 
 
 # What is done with one ---------------------------------------------------------------
@@ -142,14 +93,6 @@ def test_a_lane_is_paused_and_resumed():
     assert (NOTHING, "Lane shop.sync:3 was not paused.\n") == (status, out)
 
 
-def test_a_lane_without_jobs_is_paused_with_a_hint():
-    """It may be meant for later, or misspelt; and it is listed."""
-    status, out, err = run("lanes", "pause", "shop.sync:4")
-    assert (DONE, "Lane shop.sync:4 is paused") == (status, out.partition(";")[0])
-    assert "No job waits in lane 'shop.sync:4'" in err
-    assert re.search(r"^shop.sync:4 +0 +0 +0 +paused", run("lanes")[1], re.MULTILINE)
-
-
 def test_a_limit_takes_another_number():
     """In the list with what its jobs say; default takes it back."""
     make_lane("shop.sync:3", 9, 2)
@@ -162,25 +105,6 @@ def test_a_limit_takes_another_number():
     assert (NOTHING, changed) == told("lanes", "capacity", "shop.sync:3", 5)
     assert DONE == run("lanes", "capacity", "shop.sync:3", "default")[0]
     assert re.search(r" 2 of 2 ", run("lanes")[1])
-
-
-def test_a_fair_lane_has_so_many_in_a_turn():
-    """The list says how many; default takes it back."""
-    first, *_ = make_jobs(3, lane="shop.sync:3", lane_policy="fair")
-    waits = rf"{first}  due for \d+ s, waits for its turn"
-    line = rf"^shop.sync:3  fair +3 +0 +0 +\d+ s +{waits}$"
-    assert re.search(line, run("lanes")[1], re.MULTILINE)
-
-    assert (DONE, "Lane shop.sync:3 has 5 in a turn.\n", "") == run(
-        "lanes", "weight", "shop.sync:3", 5
-    )
-    assert re.search(r"^shop.sync:3  fair, weight 5 +3 ", run("lanes")[1], re.MULTILINE)
-    changed = {"lane": "shop.sync:3", "weight": 5, "changed": False}
-    assert (NOTHING, changed) == told("lanes", "weight", "shop.sync:3", 5)
-    assert (DONE, "Lane shop.sync:3 has 1 in a turn.\n", "") == run(
-        "lanes", "weight", "shop.sync:3", "default"
-    )
-    assert "weight" not in run("lanes")[1]
 
 
 def test_a_release_tells_what_it_let_through_or_why_not():
@@ -205,20 +129,6 @@ def test_a_release_tells_what_it_let_through_or_why_not():
     assert "no job of it is due" in run("lanes", "release", "none")[1]
 
 
-def test_what_cannot_be_said_of_a_lane_is_refused():
-    """A group has no capacity, and only lanes that take turns have a weight."""
-    make_lane("g", 2)
-    make_jobs(2, lane="f", lane_policy="fair")
-    for words, problem in (
-        (["capacity", "g", "2"], "lane 'g' is a group"),
-        (["capacity", "f", "2"], "lane 'f' takes turns"),
-        (["weight", "g", "2"], "lane 'g' takes no turns"),
-    ):
-        status, out, err = run("lanes", *words)
-        assert (USAGE, "") == (status, out)
-        assert problem in err
-
-
 # show --------------------------------------------------------------------------------
 
 
@@ -232,14 +142,3 @@ def test_show_says_why_a_job_waits():
     assert f"Job {third} is parked: {why}" == in_minutes(out.splitlines()[0])
     assert re.search(r"^  lane +customer:17, group$", out, re.MULTILINE)
     assert why == in_minutes(told("show", third)[1]["job"]["waits"])
-
-
-def test_show_says_for_whose_turns_a_job_waits():
-    """How many of its lane are before it, and how many other lanes there are."""
-    make_jobs(9, lane="sync:4", lane_policy="fair")
-    _, second = make_jobs(2, lane="sync:3", lane_policy="fair")
-
-    _, out, _ = run("show", second)
-    why = "2nd in line for lane sync:3, which takes turns with 1 other"
-    assert f"Job {second} is parked: {why}" == out.splitlines()[0]
-    assert re.search(r"^  lane +sync:3, in turn with others$", out, re.MULTILINE)

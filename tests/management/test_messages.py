@@ -14,8 +14,6 @@ from django_pgqueue.models import (
     DeadLetter,
     Job,
     Message,
-    Queue,
-    ScheduledMessage,
 )
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
@@ -91,39 +89,6 @@ def test_lines_of_standard_input_are_all_sent_or_none_is(monkeypatch):
     received = {each["id"]: each["payload"] for each in answer["messages"]}
     assert [1, {"a": 2}, "three"] == [received[each] for each in sorted(received)]
     assert 3 == ArchivedJob.objects.filter(state="succeeded").count()
-
-
-def test_a_message_that_python_cannot_read_is_shown_as_it_is_stored():
-    """Whoever sent it may be no Python."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_send('thumbs', %s)", ['{"__pgqueue__": "odd"}'])
-        cursor.execute("SELECT pgqueue_send('thumbs', %s)", ["9" * 5000])
-    _, messages = lines("receive", "thumbs", "-n", "2")
-    assert [{"__pgqueue__": "odd"}, "9" * 5000] == [
-        each["payload"] for each in messages
-    ]
-
-
-def test_a_queue_that_is_none_is_not_made():
-    """Nor is one of tasks taken for one; the nearest name is told."""
-    status, _, err = run("send", "thumb", "1")
-    assert NOTHING == status
-    assert "No pull queue is called 'thumb'. Did you mean 'thumbs'?" in err
-    assert NOTHING == run("receive", "default")[0]
-    assert ["thumbs"] == list(Queue.objects.values_list("name", flat=True))
-
-
-def test_a_message_is_published_later():
-    """Its id leads to `scheduled`; a moment that cannot be is told."""
-    status, out, err = run("publish", "orders.created", "1", "--run-after", "2h")
-
-    assert (DONE, "Topic orders is new: no code declares it.\n") == (status, err)
-    waiting = ScheduledMessage.objects.get()
-    assert f"Message {waiting.pk} of orders.created is published later.\n" == out
-    assert waiting.pk < 0
-    status, _, err = run("publish", "orders.created", "1", "--run-after", "soon")
-    assert USAGE == status
-    assert "'soon'" in err
 
 
 def test_a_message_is_published():

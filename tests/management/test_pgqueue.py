@@ -15,19 +15,9 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
-from django.utils import timezone
 
 from django_pgqueue.management.cli import queues
-from django_pgqueue.management.cli.output import (
-    Column,
-    Output,
-    cut,
-    cut_in_middle,
-    padded,
-    width,
-)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Lane, Queue
-from django_pgqueue.operators import paging
 from django_pgqueue.operators.human import shown
 from tests.harness.factories import (
     make_archived_job,
@@ -105,19 +95,6 @@ def test_data_is_shown_without_control_characters():
     assert r"\x1b[31mred\r\n\t\x00\u202e\u2028\ud800" == shown(text)
 
 
-def test_widths_are_columns_of_a_terminal():
-    """A wide character takes two, a combining one none."""
-    assert 4 == width("世界")
-    assert 1 == width("e\u0301")
-    assert "世界" == cut("世界", 4)
-    assert "世…" == cut("世界人", 4)
-    assert "ab…" == cut("abcd", 3)
-    assert "ab…yz" == cut_in_middle("abcdwxyz", 5)
-    assert "a…世" == cut_in_middle("a世世世", 5)
-    assert "世  |" == padded("世", 4) + "|"
-    assert "  世" == padded("世", 4, right=True)
-
-
 # stats -------------------------------------------------------------------------------
 
 
@@ -148,26 +125,6 @@ def test_stats_have_a_line_for_each_queue(db):
         key: mail[key] for key in ("name", "ready", "running", "scheduled", "dead")
     }
     assert "ada" == mail["paused_by"]
-
-
-def test_stats_tell_how_full_a_queue_with_a_limit_is(db, settings):
-    """By the leader's count, or one of now; and with its limit in JSON."""
-    settings.PGQUEUE = {
-        "QUEUES": {"mail": {"depth_max": 2_000}, "sms": {"depth_max": 2}}
-    }
-    Queue.objects.create(name="mail", depth=1_234, depth_at=timezone.now())
-    make_jobs(5, queue="sms")
-    make_job(queue="other")
-
-    _, out, _ = run("stats")
-    assert re.search(r"^mail .* holds 1,234 of 2,000$", out, re.MULTILINE)
-    assert re.search(r"^sms .* holds 2\+ of 2$", out, re.MULTILINE)
-    assert 2 == out.count("holds")
-
-    _, found = told("stats")
-    assert [("mail", 1_234, 2_000), ("other", None, None), ("sms", 3, 2)] == [
-        (queue["name"], queue["depth"], queue["depth_max"]) for queue in found["queues"]
-    ]
 
 
 def test_stats_are_printed_again_until_somebody_interrupts(db, monkeypatch):
@@ -239,30 +196,6 @@ def test_jobs_by_queue_task_and_tag(one_of_each):
     assert "Did you mean 'tests.app.tasks.noop'?" in err
 
 
-def test_no_job_is_left_out_where_tables_are_looked_through_at_different_paces(
-    db, monkeypatch
-):
-    """What one table has below the end of the look in another one waits."""
-    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 4)
-    wanted = []
-    for kinds in ("ljlljdd", "dddddddd", "lldjld", "llllllll"):
-        for kind in kinds:
-            make = make_dead_letter if kind == "d" else make_job
-            wanted.append(make(queue="mail").pk)
-            make_job(queue="other")
-
-    for limit in (2, 3, 50):
-        seen, before = [], []
-        while True:
-            states = ["--state=ready", "--state=dead", "--queue=mail"]
-            _, found = told("jobs", *states, "--limit", limit, *before)
-            seen += [job["id"] for job in found["jobs"]]
-            if found["next"] is None:
-                break
-            before = ["--before", found["next"]]
-        assert wanted[::-1] == seen
-
-
 def test_a_table_is_not_cut_off_in_a_pipe_and_shows_no_escapes(db):
     """What a job's names hold cannot steer a terminal."""
     make_job(task="t" * 200)
@@ -273,53 +206,6 @@ def test_a_table_is_not_cut_off_in_a_pipe_and_shows_no_escapes(db):
     assert "t" * 200 in out
     assert shown(ESCAPES) in out
     assert not set(out) & {"\x1b", "\u202e", "\r", "\x07"}
-
-
-def test_a_narrow_terminal_keeps_what_tells_rows_apart(monkeypatch):
-    """Columns that say nothing go, and the first one keeps twice as much as others."""
-    out = io.StringIO()
-    out.isatty = lambda: True
-    monkeypatch.setenv("COLUMNS", "40")
-    columns = [
-        Column("group", may_cut=True),
-        Column("halted", right=True),
-        Column("task", may_cut=True),
-    ]
-    output = Output(out, out, as_json=False, color=False)
-
-    output.table(columns, [["orders/flaky", "", "shop.tasks.flaky_and_long"]])
-    output.table(columns, [["orders/" + "f" * 30, "", "shop.tasks.flaky_and_long"]])
-
-    assert [
-        "group         task",
-        "orders/flaky  shop.tasks.flaky_and_long",
-        "group                      task",
-        "orders/fffffffffffffffff…  shop.tasks.f…",
-    ] == out.getvalue().splitlines()
-
-
-def test_a_narrow_terminal_leaves_out_what_may_go(monkeypatch):
-    """The last one first, and only where it would cost others what they say."""
-    columns = [
-        Column("worker", may_cut=True, keeps_end=True),
-        Column("host", may_cut=True, may_go=True),
-        Column("pid", may_go=True),
-        Column("job", may_cut=True),
-    ]
-    row = ["w" * 40, "web-1", "4711", "shop.tasks.sync"]
-
-    def heads(total):
-        out = io.StringIO()
-        out.isatty = lambda: True
-        monkeypatch.setenv("COLUMNS", str(total))
-        Output(out, out, as_json=False, color=False).table(columns, [row])
-        assert total >= max(map(len, out.getvalue().splitlines()))
-        return out.getvalue().split()[: len(columns)]
-
-    for total in (80, 54):
-        assert ["worker", "host", "pid", "job"] == heads(total)
-    assert ["worker", "host", "job"] == heads(53)[:3]
-    assert ["worker", "job"] == heads(40)[:2]
 
 
 # show --------------------------------------------------------------------------------
@@ -334,15 +220,6 @@ ERROR = {
     "worker": "w-1",
     "at": "2026-11-21T10:00:00+00:00",
 }
-
-
-def test_show_finds_a_job_wherever_it_is(one_of_each):
-    """With its state."""
-    for state, job_id in one_of_each.items():
-        status, out, _ = run("show", job_id)
-        assert DONE == status
-        assert out.startswith(f"Job {job_id} is {state}")
-        assert state == told("show", job_id)[1]["job"]["state"]
 
 
 def test_show_tells_all_and_hides_secrets(db):
@@ -379,61 +256,6 @@ def test_show_tells_all_and_hides_secrets(db):
     _, found = told("show", job.pk, "--show-payload")
     assert {"api_key": "hunter2"} == found["job"]["kwargs"]
     assert [ERROR, {**ERROR, "attempt": 2, "log": log}] == found["job"]["errors"]
-
-
-def test_show_and_stats_tell_what_waits_to_run_alone(db):
-    """Of a job that is due; one that waits for its time does that first."""
-    job, later = (
-        make_job(runs_alone=True, crashes=1, **columns)
-        for columns in ({}, {"visible_at": timedelta(hours=1)})
-    )
-
-    assert f"Job {job.pk} is ready, and waits to run alone" in shown_of(job)
-    assert "and waits to run alone" not in shown_of(later)
-    _, output, _ = run("stats")
-    assert "1 of the ready wait to run alone" in output
-    _, stats = told("stats")
-    assert 1 == stats["queues"][0]["alone"]
-
-
-def shown_of(job):
-    _, output, _ = run("show", str(job.pk))
-    return output
-
-
-def test_show_works_where_python_cannot_read_the_arguments(cursor):
-    """Their text is shown when asked for: nothing in it can be hidden."""
-    cursor.execute(
-        "INSERT INTO pgqueue_job (task, args) VALUES ('t', '[1e5000]')"
-        " RETURNING id, args::text"
-    )
-    job_id, text = cursor.fetchone()
-
-    status, out, _ = run("show", job_id)
-    assert DONE == status
-    assert "--show-payload shows its text" in out
-    assert ["args"] == told("show", job_id)[1]["job"]["unreadable"]
-    assert text == told("show", job_id, "--show-payload")[1]["job"]["args"]
-    assert text[:500] in run("show", job_id, "--show-payload")[1]
-
-
-def test_show_of_no_job(db):
-    """It never committed, or its retention has passed."""
-    status, out, _ = run("show", 12_345)
-
-    assert NOTHING == status
-    assert "There is no job 12345" in out
-    assert (NOTHING, {"job": None}) == told("show", 12_345)
-
-
-def test_show_works_with_errors_that_no_worker_wrote(db):
-    """Shown as they are; and no escape of theirs reaches the terminal."""
-    odd = [5, {}, {"kind": "error", "traceback": 5}]
-    for errors in ({}, "x", odd):
-        job = make_dead_letter(errors=errors, task=ESCAPES, kwargs={ESCAPES: ESCAPES})
-        status, out, _ = run("show", job.pk)
-        assert DONE == status
-        assert not set(out) & {"\x1b", "\u202e", "\r", "\x07"}
 
 
 # dead --------------------------------------------------------------------------------
@@ -498,19 +320,6 @@ def test_a_purge_deletes_dead_letters_alone(db, one_of_each):
     assert Job.objects.filter(pk=job.pk).exists()
     assert not DeadLetter.objects.filter(pk__in=[kept.pk, gone.pk]).exists()
     assert not ArchivedJob.objects.filter(pk__in=[kept.pk, gone.pk]).exists()
-
-
-def test_a_redrive_names_the_job_that_has_the_dedup_key(db):
-    """The dead letter stays where it is, and the status says that something does."""
-    dead, job = make_dead_letter(queued_key="k"), make_job(dedup_key="k")
-
-    status, out, err = run("redrive", dead.pk)
-
-    assert (NOTHING, "0 jobs redriven.\n") == (status, out)
-    assert (
-        f"Job {dead.pk} was not redriven: it is dead, and job {job.pk} has its" in err
-    )
-    assert re.search(r"waiting key +k\n", run("show", dead.pk)[1])
 
 
 def test_cancel_says_who_did_it(one_of_each):
@@ -595,25 +404,6 @@ def test_names_that_nothing_has_are_asked_about(db):
 # pause and resume --------------------------------------------------------------------
 
 
-def test_pause_and_resume_a_task(db):
-    """Its lane is paused, for some time; a second pause leaves all as it is."""
-    name = "tests.app.tasks.noop"
-    status, out, _ = run("pause", "--task", name, "--until", "2h", "--reason", "down")
-    assert (0, f"Task {name} is paused: no job of it begins") == (
-        status,
-        out.split(";")[0],
-    )
-    lane = Lane.objects.get()
-    assert (name, "down") == (lane.name, lane.pause_reason)
-    assert timedelta(hours=2) == lane.paused_until - lane.paused_at
-
-    assert 1 == run("pause", "--task", name)[0]
-    status, out, _ = run("resume", "--task", name)
-    assert (0, f"Task {name} goes on.\n") == (status, out)
-    assert not Lane.objects.exists()
-    assert 1 == run("resume", "--task", name)[0]
-
-
 def test_pause_and_resume(db):
     """A second pause leaves who and why as they are, and has status 1."""
     status, out, _ = run("pause", "mail", "--reason", "the provider is down")
@@ -632,18 +422,6 @@ def test_pause_and_resume(db):
     status, _, err = run("resume", "mial")
     assert NOTHING == status
     assert "Did you mean 'mail'?" in err
-
-
-def test_a_queue_is_paused_until_a_time(db):
-    """It ends by itself; stats tell in how long."""
-    assert DONE == run("pause", "mail", "--until", "2h", "--reason", "holiday")[0]
-    queue = Queue.objects.get(name="mail")
-    assert timedelta(hours=2) == queue.paused_until - queue.paused_at
-    assert re.search(r"paused for another 1 h 59 min by .*: holiday", run("stats")[1])
-
-    Queue.objects.update(paused_until=queue.paused_at)
-    assert "paused" not in run("stats")[1]
-    assert NOTHING == run("resume", "mail")[0]
 
 
 # limit -------------------------------------------------------------------------------
@@ -733,19 +511,6 @@ def test_a_wrong_word_is_told_with_what_there_is(django_assert_num_queries, db):
             status, out, err = run(*arguments)
             assert (USAGE, "") == (status, out), arguments
             assert words in err, arguments
-
-
-def test_a_wrong_setting_is_status_3(db, settings):
-    """One line that names it."""
-    settings.PGQUEUE = {"LEASE_SECOND": 5}
-    status, _, err = run("stats")
-    assert UNUSABLE == status
-    assert "Did you mean 'LEASE_SECONDS'?" in err
-
-    settings.PGQUEUE = {"DATABASE": "defualt"}
-    status, _, err = run("jobs")
-    assert UNUSABLE == status
-    assert "Did you mean 'default'?" in err
 
 
 # Of a process: Django takes a second to start.

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue import topic
 from django_pgqueue.models import Generation, Topic
 from tests.log.rows import make_group, make_message, make_topic
 from tests.management.test_doctor import examined
-from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run
 from tests.management.test_topics import Terminal
 
 pytestmark = pytest.mark.django_db
@@ -45,24 +44,6 @@ def test_what_is_no_change_or_cannot_be():
         assert (USAGE, True) == (status, "a whole number from 1 to 256" in err)
     assert USAGE == run("repartition", "orders", 3)[0]
     assert not Generation.objects.exists()
-
-
-def test_a_script_is_told_in_json():
-    """And Python does the same."""
-    make_topic("orders", partitions=2)
-
-    status, answer = told("repartition", "orders", 3, "--yes")
-
-    assert DONE == status
-    assert {
-        "topic": "orders",
-        "partitions": 3,
-        "first_partition": 2,
-        "repartitioned": True,
-    } == answer
-    assert "partitions  3, 2 to 4" in run("topics", "orders")[1]
-    assert topic("orders").repartition(2)
-    assert not topic("orders").repartition(2)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,9 +6,8 @@ import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
 
-from django_pgqueue.models import BulkAct, ConsumerGroup, Message, Position, Topic
+from django_pgqueue.models import BulkAct, ConsumerGroup, Message, Position
 from django_pgqueue.operators import bulk_acts
 from tests.harness.minutes import in_minutes
 from tests.log.rows import (
@@ -120,18 +119,6 @@ def test_the_listeners_of_a_topic_are_listed():
     assert ["3"] == [each["lag"] for each in topic["groups"]]
 
 
-def test_without_topics_it_says_so():
-    """A topic that is not there has status 1, and the nearest one is told."""
-    assert (DONE, "There is no topic.\n") == run("topics")[:2]
-    assert (DONE, {"topics": []}) == told("topics")
-    make_topic("orders")
-    status, out, err = run("topics", "oders")
-    assert (NOTHING, "") == (status, out)
-    assert "No topic is called 'oders'. Did you mean 'orders'?" in err
-    make_topic("nobody")
-    assert "Nobody listens to it." in run("topics", "nobody")[1]
-
-
 # peek --------------------------------------------------------------------------------
 
 
@@ -187,40 +174,7 @@ def test_messages_are_chosen():
     )
 
 
-def test_a_payload_that_python_cannot_read_is_told():
-    """As it is stored, if that is asked for."""
-    row = make_message()
-    digits = "9" * 5_000  # Of an int, more than Python reads.
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_message SET payload = %s::jsonb WHERE id = %s",
-            [digits, row.pk],
-        )
-
-    assert "JSON that Python cannot read" in run("peek", "orders")[1]
-    assert "9999" in run("peek", "orders", "--show-payload")[1]
-
-
 # groups ------------------------------------------------------------------------------
-
-
-def test_a_group_that_no_living_worker_serves():
-    """It is not said to wait for the next free worker; a worker that lives is one."""
-    make_topic(partitions=1)
-    make_message(partition=0)
-    make_group(queue="mail")
-    make_worker(queues=["-mail"])
-    make_worker("gone", silent=HOUR)
-
-    def state():
-        (group,) = told("groups")[1]["groups"]
-        return group["state"]
-
-    assert "unserved" == state()
-    assert "unserved" in run("groups")[1]
-    assert "unserved" in run("topics", "orders")[1]
-    make_worker("new", queues=["mail"])
-    assert "waiting" == state()
 
 
 def test_groups_are_listed():
@@ -334,13 +288,6 @@ def test_what_is_not_there_is_told_with_the_nearest_name():
         assert NOTHING == told(*command)[0]
 
 
-def test_without_groups_it_says_so():
-    """Status 0."""
-    for command in ("groups", "lag"):
-        assert (DONE, "There is no consumer group.\n") == run(command)[:2]
-        assert (DONE, {"groups": []}) == told(command)
-
-
 # lag ---------------------------------------------------------------------------------
 
 
@@ -414,61 +361,6 @@ def test_a_seek_tells_what_it_will_do_and_asks(monkeypatch, reply, is_done):
     assert is_done == ("reads on from there, in 2 partitions." in out)
 
 
-def test_a_seek_that_nobody_can_confirm_needs_yes(monkeypatch):
-    """Status 2, and nothing moves."""
-    ids = fill()
-    make_group()
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-
-    status, _, err = run("seek", "orders/stats", "--to", "latest")
-    assert USAGE == status
-    assert "6 skipped, and nobody can be asked: give --yes." in err
-    assert [0, 0] == positions()
-
-    status, answer = told(
-        *("seek", "orders/stats", "--to", "latest", "--partition", 1, "--yes")
-    )
-    assert DONE == status
-    assert [{"partition": 1, "from": 0, "to": ids[-1]}] == answer["moved"]
-    assert [0, ids[-1]] == positions()
-
-
-def test_a_seek_to_a_time_or_so_long_ago():
-    """A time without a zone is one of the project's."""
-    ids = fill(6, partitions=1)
-    make_group()
-    at = (datetime.now(UTC) - 2.5 * MINUTE).replace(tzinfo=None).isoformat()
-
-    for place in (at, f"{at}+00:00", "150 seconds ago", "150s"):
-        Position.objects.update(position=0)
-        assert DONE == run("seek", "orders/stats", "--to", place, "--yes")[0]
-        assert [ids[2]] == positions(), place
-    assert DONE == run("seek", "orders/stats", "--to", "earliest", "-y")[0]
-    assert [0] == positions()
-
-
-def test_a_place_that_cannot_be_is_told():
-    """What retention has removed: status 1; what is none: status 2."""
-    ids = fill()
-    make_group()
-    Topic.objects.update(removed_to=ids[2])
-    before = positions()
-
-    status, _, err = run("seek", "orders/stats", "--to", ids[1], "--yes")
-    assert NOTHING == status
-    assert "Nothing was done. Retention has removed" in err
-    status, answer = told("seek", "orders/stats", "--to", ids[1], "--yes")
-    assert (NOTHING, []) == (status, answer["moved"])
-    for arguments, problem in (
-        (("--to", "10000000"), "lies beyond it"),
-        (("--to", "latest", "--partition", "7"), "has no partition 7"),
-    ):
-        status, _, err = run("seek", "orders/stats", *arguments, "--yes")
-        assert USAGE == status
-        assert problem in err
-    assert before == positions()
-
-
 # replay ------------------------------------------------------------------------------
 
 
@@ -508,17 +400,3 @@ def test_a_replay_is_counted_confirmed_shown_and_stopped(monkeypatch):
     assert ("lost mails", "stopped") == BulkAct.objects.values_list(
         "reason", "state"
     ).get()
-
-
-def test_a_replay_that_cannot_be_is_a_wrong_command_line():
-    """Without a receiver or a place; nothing in the range is nothing done."""
-    fill(partitions=1)
-    mail()
-
-    assert USAGE == run("replay", "orders", *INTO)[0]
-    assert USAGE == run("replay", "orders", "--to", "mail", "--since", "1h")[0]
-    assert USAGE == run("replay", "orders", *INTO, "--since", "latest")[0]
-    nothing = ("--since", "earliest", "--where", '{"id": 99}')
-    assert NOTHING == run("replay", "orders", *INTO, *nothing, "--yes")[0]
-    Topic.objects.update(removed_to=10**6)
-    assert NOTHING == run("replay", "orders", *INTO, "--since", "1h")[0]

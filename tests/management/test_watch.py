@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.harness.factories import make_dead_letter
-from tests.management.test_pgqueue import DONE, NOTHING, run, told
+from tests.management.test_pgqueue import DONE, NOTHING, run
 
 HOUR = timedelta(hours=1)
 
@@ -47,18 +47,3 @@ def test_a_cron_gets_mail_of_what_has_changed_alone():
     make_dead_letter()
     assert run("watch", "--quiet")[1]
     assert (NOTHING, "", "") == run("watch", "--quiet")
-
-
-def test_the_watch_as_json():
-    """One object for each alert."""
-    make_dead_letter(task="shop.charge")
-    status, found = told("watch")
-
-    (alert,) = found["alerts"]
-    assert (NOTHING, {"kind", "subject", "change", "count", "detail", "since"}) == (
-        status,
-        set(alert),
-    )
-    assert ("new_dead_letters", "shop.charge", "begins", 1) == tuple(
-        alert[key] for key in ("kind", "subject", "change", "count")
-    )

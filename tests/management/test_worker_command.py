@@ -66,23 +66,6 @@ def test_a_wrong_setting_is_one_line(settings, pgqueue, words):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "a b"])
-def test_an_address_that_is_not_ours_is_an_error(db, host):
-    """To listen on for the platform's questions."""
-    with pytest.raises(CommandError, match=r"--health-port 0 on .* cannot be used"):
-        call_command("pgqueue_worker", "--health-port=0", f"--health-host={host}")
-
-
-def test_many_queues_may_be_named_and_more_than_once(start_worker):
-    """A thousand, in one option."""
-    names = ",".join(["default", "default", *(f"q{n}" for n in range(1_000))])
-    worker = start_worker("--drain", "--queues", names, wait=False)
-
-    assert 0 == worker.wait(60)
-    (line,) = worker.lines("  queues ")
-    assert 1 == line.count("default")
-
-
 def test_a_queue_that_looks_like_a_typo_is_asked_about(start_worker):
     """It would wait for ever without a word; --force says that it is meant."""
     with pytest.raises(CommandError, match=r"called 'mial'\. Did you mean 'mail'\?"):

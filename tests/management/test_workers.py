@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import re
 from datetime import timedelta
 
 import pytest
-from django.core.management import call_command
 
 from django_pgqueue.management.cli import workers as verb
 from django_pgqueue.models import Worker
@@ -62,32 +60,6 @@ def test_workers_have_a_line_each_the_longest_held_job_first():
     )
 
 
-def test_workers_as_json():
-    """Every number, and the job that was held longest."""
-    start("w-1", queues=["mail"], leads=True)
-    start("gone", silent=timedelta(minutes=2), leads=True)
-    job = make_leased_job("w-1", queue="mail", leased_at=LONG_AGO)
-
-    status, found = told("workers")
-    assert (DONE, False) == (status, found["is_partial"])
-    by_name = {worker["name"]: worker for worker in found["workers"]}
-    assert {
-        "state": "alive",
-        "leads": True,
-        "pid": 4711,
-        "queues": ["mail"],
-        "threads": 8,
-        "async_slots": 0,
-        "jobs": 1,
-    }.items() <= by_name["w-1"].items()
-    longest = by_name["w-1"]["longest"]
-    assert (job.pk, "mail") == (longest["id"], longest["queue"])
-    assert 240 < longest["seconds"] < 300
-    gone = by_name["gone"]
-    assert ("silent", False, None) == (gone["state"], gone["leads"], gone["longest"])
-    assert 120 <= gone["silent_seconds"] < 180
-
-
 def test_one_worker_tells_its_facts_and_jobs():
     """The job that it has held longest comes first; those of others are not there."""
     start("w-1", hostname="web-7", queues=["mail"])
@@ -120,23 +92,3 @@ def test_a_worker_that_is_not_there_has_status_1():
     assert (NOTHING, "") == (status, out)
     assert "No worker is called 'web-1-4711.0-c07fab'. Did you mean" in err
     assert (NOTHING, {"worker": None}) == told("workers", "web-2")
-
-
-def test_lines_of_workers_fit_a_terminal(monkeypatch):
-    """What a name says already goes first; a job keeps its number, names their ends."""
-    start("web-1-4711.0-c07faf", hostname="web-1", queues=["mail", "receipts"])
-    Worker.objects.update(async_slots=100)
-    job = make_leased_job(
-        "web-1-4711.0-c07faf", task="shop.tasks.synchronize_orders", leased_at=LONG_AGO
-    )
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setenv("COLUMNS", "80")
-
-    call_command("pgqueue", "workers", "--no-color", stdout=terminal)
-    heads, line = terminal.getvalue().splitlines()
-    assert 80 >= len(line)
-    assert re.match(r"web\S*faf ", line)
-    assert f" {job.pk} " in line
-    assert line.endswith("ders")
-    assert not {"host", "pid", "slots"} & set(heads.split())
