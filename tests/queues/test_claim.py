@@ -258,9 +258,3 @@ def test_after_a_second_crash_a_job_runs_alone(cursor, claim_jobs):
     (claimed,) = claim_jobs(cursor)
 
     assert (2, True) == (claimed.crashes, claimed.runs_alone)
-
-
-# Floors ------------------------------------------------------------------------------
-
-
-# When to look again ------------------------------------------------------------------

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.queues.dead_letters import delete, set_aside
 from django_pgqueue.queues.settle import KEPT_COLUMNS
 from tests.harness.factories import make_dead_letter
 
 HOUR = timedelta(hours=1)
-
-VERBS = {"set aside": set_aside, "delete": delete}
-every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
 
 
 def test_a_dead_letter_that_is_set_aside_is_archived_as_cancelled(cursor):

@@ -174,6 +174,3 @@ def test_no_job_goes_to_two_claims(new_cursor):
         taken = [job_id for some in pool.map(drain, cursors) for job_id in some]
 
     assert (400, 400) == (len(taken), len(set(taken)))
-
-
-# Promotions --------------------------------------------------------------------------

@@ -186,9 +186,3 @@ def test_a_lapsed_lease_of_a_held_task_counts_its_crash(cursor):
     assert (1, 2, 1) == (row.attempt, row.deliveries, row.crashes)
     assert (None, TASK) == (row.leased_by, row.lane)
     assert ("lease_expired", "dead") == (row.errors[0]["kind"], row.errors[0]["worker"])
-
-
-# Claims of few jobs -------------------------------------------------------------------
-
-
-# In lanes that take turns ------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -13,7 +12,6 @@ from django_pgqueue.models import Job, Lane
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import lane_controls as controls
 from django_pgqueue.queues import lanes
-from django_pgqueue.queues.fair import Stand, claim_fair
 from django_pgqueue.queues.lane_stats import lane_stats
 from tests.harness.factories import make_job, make_jobs
 from tests.harness.waiting import wait_for
@@ -120,14 +118,6 @@ def test_an_operators_capacity_holds_in_place_of_the_jobs(cursor):
     assert not Lane.objects.exists()
 
 
-def claimed(cursor, limit):
-    """Claim as a worker does; return how many of each lane."""
-    came = claim_fair(
-        cursor, "default", stand=Stand(), worker="w", limit=limit, lease=HOUR
-    )
-    return Counter(job.lane for job in came.jobs)
-
-
 # Releases ----------------------------------------------------------------------------
 
 
@@ -194,6 +184,3 @@ def test_a_release_counts_what_a_promotion_has_let_through(cursor, other_cursor)
             wait_for(lambda: waits(cursor), 10, "a release that waits")
         assert (None, None, None, second) == asked.result(30)
     assert [first] == visible()
-
-
-# Pauses that go on -------------------------------------------------------------------

@@ -148,6 +148,3 @@ def test_groups_that_wait_for_a_failing_job(cursor):
         found["failing"].attempt,
     )
     assert (None, None) == (found["odd"].error, found["odd"].first_at)
-
-
-# Plans -------------------------------------------------------------------------------

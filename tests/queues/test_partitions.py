@@ -209,6 +209,3 @@ def test_a_detach_that_was_cut_off_is_finished_and_its_day_dropped(
 
     assert [] == pending(cursor)
     assert day not in tables(cursor)
-
-
-# Names -------------------------------------------------------------------------------

@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
-from django.db.models import F
 from django.db.models.functions import Now
 
-from django_pgqueue.models import Job, Permit, Queue
+from django_pgqueue.models import Job, Permit
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import release, renew, rescue
 from django_pgqueue.queues.queue_limits import (
@@ -52,11 +51,6 @@ def hand_back(cursor, job):
 def lapse(ids):
     """Let leases run out."""
     Job.objects.filter(pk__in=ids).update(visible_at=Now() - SECOND)
-
-
-def passes(seconds):
-    """Let time pass for the bucket of every queue."""
-    Queue.objects.update(full_at=F("full_at") - timedelta(seconds=seconds))
 
 
 # How many at a time -------------------------------------------------------------------

@@ -168,6 +168,3 @@ def test_a_point_tells_all_that_its_spans_have(db):
     assert 0.008 <= point.wait_p50 < 0.016
     assert 64 <= point.wait_p95 < 131.1
     assert 2.048 <= point.run_p50 <= point.run_p95 < 4.096
-
-
-# The purge ---------------------------------------------------------------------------

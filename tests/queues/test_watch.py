@@ -29,11 +29,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 
-WORKER = """
-INSERT INTO pgqueue_worker (name, hostname, pid, queues, threads, version, heartbeat_at)
-VALUES ('w', 'host', 1, %s, 1, '1', clock_timestamp() - %s)
-"""
-
 
 @pytest.fixture
 def look(cursor):
@@ -181,6 +176,3 @@ def test_what_was_said_since_a_moment_is_read_by_whoever_was_away(cursor):
     found = watch.look(cursor)
     assert (found, "ends") == (watch.said_after(cursor, upto)[0], found[0].change)
     assert [] == watch.standing(cursor)
-
-
-# Bounds -------------------------------------------------------------------------------

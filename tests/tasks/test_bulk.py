@@ -107,6 +107,3 @@ def test_an_error_names_the_item(place, wrong, problem):
         add.bulk(items)
 
     assert 0 == len(queries)
-
-
-# What a call keeps -------------------------------------------------------------------

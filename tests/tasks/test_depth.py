@@ -138,9 +138,6 @@ def test_a_bulk_fits_as_a_whole_or_not_at_all(limit):
     assert 5 == stored()
 
 
-# Who is never refused ----------------------------------------------------------------
-
-
 # What a process knows ----------------------------------------------------------------
 
 

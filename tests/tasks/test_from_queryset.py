@@ -24,7 +24,6 @@ from tests.app.models import EveryField, Order
 from tests.app.tasks import add, noop
 
 pytestmark = pytest.mark.django_db
-two_databases = pytest.mark.django_db(databases=["default", "queue"], transaction=True)
 
 ORDERS = Order.objects.order_by("pk")
 

@@ -47,13 +47,6 @@ def test_the_log_of_an_attempt_that_fails_stands_with_its_error():
     assert [of_attempt(1), of_attempt(2)] == [texts(each) for each in result.errors]
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 def test_of_many_lines_the_first_and_the_latest_stay():
     """And how many are left out is said between them."""
     log = JobLog()

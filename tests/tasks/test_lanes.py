@@ -163,6 +163,3 @@ def test_rows_of_a_query_get_the_lanes_that_calls_get(text):
     assert first == second
     assert third == fourth == (f"{NAME}:{order.pk}", None)
     assert all(len(lane) <= 255 for lane, _ in lanes())
-
-
-# Without a worker --------------------------------------------------------------------

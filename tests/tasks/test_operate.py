@@ -216,9 +216,6 @@ def test_a_job_in_another_state_is_not_edited(make, columns, problem):
     assert [1, 2] == type(row).objects.get().args
 
 
-# Dead letters that nobody will fix ---------------------------------------------------
-
-
 # Pause and resume ---------------------------------------------------------------------
 
 
@@ -234,15 +231,3 @@ def test_a_queue_is_paused_once_and_resumed_once(heard):
     assert [True, False] == [operate.resume("bank") for _ in range(2)]
     assert None is Queue.objects.get().paused_at
     assert ["bank"] == heard()
-
-
-# Bad input ----------------------------------------------------------------------------
-
-TAKE_IDS = {
-    "retry": operate.retry,
-    "redrive": operate.redrive,
-    "cancel": lambda ids: operate.cancel(ids).cancelled,
-    "set_aside": operate.set_aside,
-    "delete_dead_letters": operate.delete_dead_letters,
-}
-every_verb = pytest.mark.parametrize("verb", TAKE_IDS.values(), ids=TAKE_IDS.keys())

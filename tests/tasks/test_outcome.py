@@ -225,6 +225,3 @@ def test_a_failure_is_the_last_where_the_group_says_so(policy, expected):
     assert expected == outcome_after(claimed(lane_policy=policy), options, OSError())
     snoozed = outcome_after(claimed(lane_policy=policy), options, Snooze(9))
     assert timedelta(seconds=9) == snoozed.delay
-
-
-# Whether it failed, to a circuit breaker ----------------------------------------------

@@ -43,14 +43,6 @@ class Doubled(dict):
         return [(key, value * 2) for key, value in super().items()]
 
 
-def deep(levels):
-    """Return as many lists within one another."""
-    value = 1
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 def walked(value):
     """Return what looking at every value gives: the text, or None for an error."""
     try:

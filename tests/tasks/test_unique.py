@@ -186,9 +186,6 @@ def test_a_skipped_call_in_a_transaction_wakes_workers_after_it(monkeypatch):
     assert ["default", "default"] == woken
 
 
-# Debounce and throttle ----------------------------------------------------------------
-
-
 # Without a worker ---------------------------------------------------------------------
 
 
@@ -209,9 +206,6 @@ def test_a_task_may_enqueue_itself(declared):
     drain()
 
     assert {"waits": None, "runs": "skipped"} == said
-
-
-# Redrive ------------------------------------------------------------------------------
 
 
 # Deadlocks ----------------------------------------------------------------------------

@@ -120,13 +120,3 @@ def test_what_takes_its_reader_down_does_not_do_so_for_ever(
     before = decide_before(consumer(**said), messages=messages, failures=failures)
 
     assert expected == before
-
-
-def test_a_back_off_that_raises_costs_a_minute():
-    """And not the message."""
-
-    def broken(attempt, error):
-        raise RuntimeError
-
-    said = {"retries": Retry(backoff=broken)}
-    assert Again(MINUTE, one_by_one=True) == after(consumer(**said))

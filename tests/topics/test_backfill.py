@@ -123,42 +123,6 @@ def test_an_open_transaction_is_waited_for(backfills, link, cursor, other_cursor
     assert early == jobs()
 
 
-def test_a_snapshot_from_before_is_waited_for(backfills, link, cursor):
-    """It has no transaction id yet, and publishes without seeing the subscription."""
-    publish("orders", 0)
-    cursor.execute(REPEATABLE)
-    with cursor.connection.transaction():
-        cursor.execute("SELECT 1")
-        listen()
-        assert not rest(backfills, link)
-        late = send(cursor, 1)
-        assert not rest(backfills, link)
-    live = publish("orders", 2)
-    assert rest(backfills, link)
-    assert sorted(jobs()) == [late[0] - 1, late[0], live]
-
-
-def test_a_busy_topic_does_not_keep_it_open(backfills, link, new_cursor):
-    """Somebody always publishes; it is over when its own past is."""
-    publish("orders", "the first makes the topic")
-    cursors = [new_cursor(), new_cursor()]
-    cursors[0].execute("BEGIN")
-    first = send(cursors[0], 0)
-    listen()
-    for n in range(1, 6):
-        one, other = cursors[n % 2], cursors[(n + 1) % 2]
-        one.execute("BEGIN")
-        send(one, n)
-        backfills(link)
-        other.execute("COMMIT")
-        backfills(link)
-    is_over = rest(backfills, link)
-    cursors[1].execute("COMMIT")
-    assert is_over
-    assert 1 == jobs().count(first[0])
-    assert 7 == len(jobs()) == len(set(jobs()))
-
-
 ROLES = ("read committed", "repeatable read")
 
 

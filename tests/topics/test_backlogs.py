@@ -11,9 +11,8 @@ import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
-from django_pgqueue import Backlog, DeclarationError, QueueFull, publish, signals, topic
+from django_pgqueue import Backlog, QueueFull, publish, signals, topic
 from django_pgqueue.models import ArchivedJob, Job, LogState, Message, Subscription
-from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.worker.chores import backlogs as chore
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.backlogs import Backlogs
@@ -235,40 +234,3 @@ def test_publishers_are_refused_and_their_transactions_go_on(count, full):
     run_jobs(2)
     count()
     assert publish("orders", {"n": 1}) in jobs(TASK)
-
-
-def test_what_nobody_counts_refuses_nothing(count):
-    """No worker leads any more; and one that is disabled wants nothing."""
-    bounded(1, "refuse")
-    publish("orders", 1)
-    count()
-    with pytest.raises(QueueFull, match="1 jobs of at most 1"):
-        publish("orders", 2)
-    operate.disable(Subscription.objects.get().pk)
-    publish("orders", 3)
-    operate.enable(Subscription.objects.get().pk)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_subscription SET backlog_at = backlog_at - interval '31 s'"
-        )
-    publish("orders", 4)
-    topic("orders").publish_many([5])
-    assert 3 == len(jobs(TASK))
-
-
-# What is no backlog ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "call,words",
-    [
-        (lambda: Backlog(0), "from 1 to 1,000,000"),
-        (lambda: Backlog(True), "whole number"),
-        (lambda: Backlog(5, on_full="drop"), "'pause', 'drop_oldest' or 'refuse'"),
-        (lambda: listen(backlog=5), "must be a Backlog"),
-    ],
-)
-def test_what_is_no_backlog_is_refused(call, words):
-    """Where it is declared."""
-    with pytest.raises(DeclarationError, match=words):
-        call()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue import InvalidOption, consume, subscribe
+from django_pgqueue import consume, subscribe
 from django_pgqueue.topics.captured import capture_actor
 from django_pgqueue.topics.sync import sync_groups
 from tests.app.models import Order
@@ -71,21 +71,6 @@ def test_nobody_is_woken_for_what_was_rolled_back(captures: None, heard: Heard):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_writes_past_django_wakes_by_option_alone(
-    captures: None, heard: Heard, other_cursor
-):
-    """A notification inside the transaction: commits wait for one another then."""
-    listens()
-    capture("testapp.Order", topic="orders")
-    insert = "INSERT INTO testapp_order (name) VALUES ('')"
-    other_cursor.execute(insert)
-    assert [] == heard()
-    capture("testapp.Order", topic="orders", wakes="now")
-    other_cursor.execute(insert)
-    assert ["!topic orders", "search"] == sorted(heard())
-
-
-@pytest.mark.django_db(transaction=True)
 def test_messages_say_who_has_acted(captures: None):
     """In a transaction, without one, within another's, and past a savepoint."""
     capture("testapp.Order", topic="orders", fields=["name"])
@@ -115,11 +100,3 @@ def test_messages_say_who_has_acted(captures: None):
         *(("a", "user:7"), ("b", "user:7"), ("c", "user:8"), ("d", "user:7")),
         *(("e", "user:7"), ("f", None), ("g", "user:7"), ("h", None), (None, None)),
     ] == told
-
-
-@pytest.mark.parametrize("actor", ["", 7, "x" * 256, "a\x00"])
-def test_an_actor_is_a_short_text(actor):
-    """Refused before SQL is sent."""
-    said = capture_actor(actor)
-    with pytest.raises(InvalidOption, match="in 1 to 255 characters"), said:
-        pass

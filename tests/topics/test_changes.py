@@ -6,11 +6,9 @@ import pytest
 
 from django_pgqueue import (
     Change,
-    DeclarationError,
     TopicError,
     capture_actor,
     subscribe,
-    task,
 )
 from django_pgqueue.models import Subscription
 from django_pgqueue.testing import drain
@@ -124,18 +122,3 @@ def test_what_no_change_has_is_refused(said, message):
     """Where it is declared."""
     with pytest.raises(TopicError, match=message):
         subscribe(Order, **said)
-
-
-def test_words_of_models_are_for_models():
-    """And a model stands above a function alone."""
-    with pytest.raises(DeclarationError, match="fields=…\\) is said of a model"):
-        subscribe("orders", fields=["name"])
-    made = task(name="shop.made")(lambda message: None)
-    with pytest.raises(DeclarationError, match="goes on a function, which gets a Cha"):
-        subscribe(Order)(made)
-
-    def yields(change):
-        yield change
-
-    with pytest.raises(DeclarationError, match="is a generator"):
-        subscribe(Order)(yields)

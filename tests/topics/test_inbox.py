@@ -19,7 +19,7 @@ from django.db import (
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import InvalidArgument, inbox
+from django_pgqueue import inbox
 from django_pgqueue.conf import parse
 from django_pgqueue.models import InboxEntry, Topic
 from django_pgqueue.postgres.connect import Link
@@ -114,32 +114,6 @@ def test_of_many_at_once_one_is_new():
 
     assert 20 == answers.count(True) == Topic.objects.count()
     assert 20 == InboxEntry.objects.count()
-
-
-@pytest.mark.parametrize(
-    "source, external_id, words",
-    [
-        ("", 1, "source is ''; it must be a text of 1 to 63"),
-        ("s" * 64, 1, "1 to 63"),
-        (5, 1, "source is 5"),
-        ("s", "", "external_id is ''"),
-        ("s", "x" * 513, "1 to 512 .* give a hash"),
-        ("s", None, "external_id is None"),
-        ("s", True, "external_id is True"),
-        ("s", 1.5, "external_id is 1.5"),
-        ("s", "a\x00", "NUL"),
-        ("s", "\ud800", "surrogate"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_sql(
-    source: Any, external_id: Any, words: str, django_assert_num_queries: Any
-):
-    """With the value and the limit; the caller's transaction stays usable."""
-    with (
-        django_assert_num_queries(0),
-        pytest.raises(InvalidArgument, match=words),
-    ):
-        inbox(source, external_id)
 
 
 def test_without_a_transaction_it_is_refused(django_assert_num_queries: Any):

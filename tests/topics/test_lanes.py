@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date
-from uuid import UUID
-
 import pytest
 from django.db import connections
 
 from django_pgqueue import (
     DeclarationError,
-    Group,
     Limit,
-    Rate,
     publish,
     publish_many,
     subscribe,
@@ -25,14 +20,7 @@ from django_pgqueue.topics.sync import wanted_subscriptions
 from django_pgqueue.worker.chores.backfills import Backfills
 from tests.topics.conftest import deploy
 
-COLUMNS = ("lane_by", "lane_capacity", "lane_spacing", "lane_burst", "lane_policy")
 NAME = "shop.on_order"
-
-# What a payload may hold, and what an argument may: the same text of both.
-VALUES = [
-    *("c7", "7", "ü", "with:colon", "", 'quo"te', 7, -1, 0, 10**20, True, False),
-    *(date(2026, 1, 2), UUID(int=5), None),
-]
 
 
 def listener(pattern="orders.*", name=NAME, **said):
@@ -77,14 +65,10 @@ def test_the_lane_of_a_task_holds_for_its_messages_too(of_task, said, columns):
     [
         ({"group": "message"}, "'message' is no part of a message"),
         ({"group": "customer_id"}, 'or a field of its payload, such as "payload.cus'),
-        ({"group": "keys"}, "Did you mean 'key'"),
-        ({"group": "payload"}, "'payload' is no part"),
         ({"group": "payload..a"}, "is no part"),
-        ({"group": "payload.a\nb"}, "is no part"),
         ({"group": "payload." + "x" * 248}, "of at most 255 characters"),
         ({"limit": Limit(5, key=["key", "id"])}, "limit: 'id' is no part"),
         ({"group": lambda message: 1}, "group is a function, and .* cannot call it"),
-        ({"rate": Rate("1/s", key=str)}, "rate is a function, and .* cannot call it"),
         ({"group": "key", "limit": Limit(5)}, "Leave limit out"),
         ({"group": ""}, "the name of a parameter"),
         ({"limit": 5}, "it must be a Limit"),
@@ -95,33 +79,6 @@ def test_what_no_lane_of_a_message_can_be_is_refused(said, problem):
     with pytest.raises(DeclarationError, match=f"@subscribe.*{problem}"):
         subscribe("orders", name=NAME, **said)(lambda message: None)
     assert [] == declared()
-
-
-@pytest.mark.parametrize(
-    "of_task", [{"group": "message"}, {"limit": Limit(5, key=lambda message: 1)}]
-)
-def test_the_key_of_a_task_that_no_message_has_is_refused(of_task):
-    """Its one argument is the message; the subscription says what of it."""
-    inner = task(name=NAME, **of_task)(lambda message: None)
-    (option,) = of_task
-    with pytest.raises(DeclarationError, match=rf"Say @subscribe\({option}=…\) with"):
-        subscribe("orders")(inner)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_queue_whose_turns_no_message_has_a_key_for_is_refused(settings):
-    """Unless the subscription says one, or that its messages take no turns."""
-    settings.PGQUEUE = {"QUEUES": {"mail": {"fair_by": "customer"}}}
-    words = r"queue 'mail', .* by PGQUEUE.*customer.*Say @subscribe\(fair_by=…\) with"
-    with pytest.raises(DeclarationError, match=words):
-        listener(queue="mail")
-    assert [] == declared()
-
-    listener(queue="mail", fair_by="payload.customer")
-    (said,) = declared()
-    assert ("payload.customer",) == said.lane.by
-    listener(queue="mail", fair_by=False)
-    assert [None] == [each.lane for each in declared()]
 
 
 # What is published -------------------------------------------------------------------
@@ -160,23 +117,6 @@ def test_a_field_that_is_not_there_waits_for_nobody():
 
     texts = ["1.5", "[1, 2]", '{"a": 2, "b": 1}']
     assert [None] * 5 + [f"{NAME}:{text}" for text in texts] == lanes()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_all_that_a_subscription_says_of_its_lane_stands_in_the_job():
-    """Beside one of the same message that has none."""
-    listener(
-        limit=Limit(2, key="name"), rate=Rate("1/s", burst=3, key="name"), queue="a"
-    )
-    listener(name="shop.other", queue="b")
-    listener(name="shop.whole", queue="c", group=Group(True, on_error="skip"))
-    publish("orders.made", 1, key="c7")
-
-    assert [
-        ("a", f"{NAME}:orders.made", 2, 1.0, 3, None),
-        ("b", None, None, None, None, None),
-        ("c", "shop.whole", None, None, None, "skip"),
-    ] == [*Job.objects.order_by("queue").values_list("queue", "lane", *COLUMNS[1:])]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -73,17 +73,6 @@ def test_a_job_gets_its_message():
     assert UTC == SEEN[0].published_at.tzinfo
 
 
-def test_a_message_that_is_passed_on_stays_a_reference():
-    """To another task, also when a worker had brought it along; and reads the same."""
-    listen()
-    publish("orders", {"big": "x" * 1_000})
-    testing.drain()
-    (message,) = SEEN
-    (job,) = ArchivedJob.objects.all()
-    assert job.args == [{"__pgqueue__": "message", "value": stored(message)}]
-    assert message == payload.decode_value(payload.encode_value(message))
-
-
 def test_a_message_of_no_log_is_written_as_a_whole():
     """And what retention has written into a job stays so through an edit."""
     made = Message(id=1, topic="t", name="t.x", payload={"at": Decimal(2)})

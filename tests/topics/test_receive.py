@@ -228,33 +228,6 @@ def test_workers_and_receivers_leave_each_other_s_groups_alone(cursor):
     assert {"g": "waiting", "stats": "unserved"} == states
 
 
-def test_what_cannot_be_received_is_refused_before_any_sql(
-    cursor, django_assert_num_queries
-):
-    """A number, a wait, a lease and a transaction."""
-    group = topic("clicks").group("g")
-
-    with django_assert_num_queries(0):
-        for n in (0, True, 10_001, "7"):
-            with pytest.raises(TopicError, match="a whole number from 1 to 10,000"):
-                group.receive(n)
-        for wait in ("2h", "soon"):
-            with pytest.raises(TopicError, match="receive"):
-                group.receive(wait=wait)
-        for said in (
-            {"on_error": "skip"},
-            {"lease": "10ms"},
-            {"max_attempts": 0},
-            {"start": "tomorrow"},
-        ):
-            with pytest.raises(TopicError):
-                group.create(**said)
-    with pytest.raises(TopicError, match="in a transaction"), transaction.atomic():
-        group.receive()
-    with pytest.raises(TopicError, match=r"group\('g'\)\.create\(\)"):
-        group.receive()
-
-
 def test_a_message_that_python_cannot_read_keeps_only_its_partition(cursor):
     """What comes before it is received; then it is the attempts' business."""
     group = pulled(on_error="halt", max_attempts=1)

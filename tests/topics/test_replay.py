@@ -201,37 +201,3 @@ def test_a_replay_goes_at_its_rate_and_is_stopped_between_two_chunks(cursor):
     BulkAct.objects.update(next_at="2020-01-01T00:00Z")
     assert 0 == finish()
     assert ("stopped", 10) == (asked.progress().state, asked.progress().done)
-
-
-def test_what_cannot_be_replayed_is_refused(cursor, django_assert_num_queries):
-    """A place, a rate or a receiver that is none; the error says how to name one."""
-    put(cursor, 1)
-    task, _ = listen()
-    topic("clicks").group("pulled").create()
-    clicks = topic("clicks")
-
-    with django_assert_num_queries(0):
-        for said, problem in (
-            ({"since": "latest"}, "since='latest': write the id"),
-            ({"since": 0}, "since=0"),
-            ({"since": 1, "until": True}, "until=True"),
-            ({"since": 1, "rate": 0}, "rate=0: it must be a whole number"),
-            ({"since": 1, "where": "x"}, "where='x'"),
-        ):
-            with pytest.raises(TopicError, match=problem):
-                clicks.replay(to=task, **said)
-    for to, problem in (
-        ("mail", "to='mail': write 'group:NAME'"),
-        (7, "to=7"),
-        ("group:none", "no consumer group 'none'"),
-        ("group:pulled", "has no task that could get a job"),
-        ("subscription:mail/click", "Did you mean 'subscription:mail/clicks/shop"),
-        (topic("orders").group("g"), "a group of another topic"),
-    ):
-        with pytest.raises(TopicError, match=problem):
-            clicks.replay(to=to, since=1)
-    with pytest.raises(TopicError, match="no topic 'orders'"):
-        topic("orders").replay(to=task, since=1)
-    with pytest.raises(TopicError, match="lies beyond it"):
-        clicks.replay(to=task, since=10**9)
-    assert 0 == BulkAct.objects.count()

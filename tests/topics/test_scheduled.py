@@ -14,14 +14,9 @@ from asgiref.sync import async_to_sync
 from django.db import connection, connections, transaction
 
 from django_pgqueue import (
-    InvalidArgument,
-    InvalidOption,
-    ScheduleError,
-    TopicError,
     acancel_message,
     apublish,
     cancel_message,
-    cron,
     publish,
     publish_many,
     topic,
@@ -34,7 +29,6 @@ from django_pgqueue.testing import drain, freeze
 from django_pgqueue.worker.chores.heartbeat import OVERDUE
 from django_pgqueue.worker.chores.scheduler import LOOK_SECONDS, Scheduler
 from tests.harness.notices import heard_until_now
-from tests.harness.waiting import wait_until_blocked
 from tests.log.test_publish import subscribe
 from tests.schedules.conftest import tick_until_rest
 
@@ -152,35 +146,6 @@ def test_it_commits_with_its_transaction_or_never_was(scheduler: Scheduler):
     assert ([], []) == (published(), waiting())
 
 
-@pytest.mark.parametrize(
-    "call, error, words",
-    [
-        (lambda: publish("a", 1, run_after="x"), InvalidOption, "run_after"),
-        (lambda: publish("a", 1, run_after=-1), InvalidOption, "run_after"),
-        (lambda: orders.publish(1, run_after="20y"), InvalidOption, "run_after"),
-        (lambda: orders.message(1, run_after=[]), InvalidOption, "run_after"),
-        (lambda: publish("a b", 1, run_after=1), TopicError, "cannot be called"),
-        (lambda: orders.publish(object(), run_after=1), InvalidArgument, "payload"),
-        (lambda: orders.publish_many([1], run_after="x"), InvalidOption, "run_after"),
-        (
-            lambda: cron("0 3 * * *")(orders.message(1, run_after=1)),
-            ScheduleError,
-            "published at its tick",
-        ),
-        (lambda: cancel_message(7), InvalidArgument, "stays in its log"),
-        (lambda: cancel_message(True), InvalidArgument, "below zero"),
-        (lambda: cancel_message("-7"), InvalidArgument, "below zero"),
-        (lambda: cancel_message(-(2**63) - 1), InvalidArgument, "below zero"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_sql(
-    call: Any, error: Any, words: str, django_assert_num_queries: Any
-):
-    """With the value and the way out."""
-    with django_assert_num_queries(0), pytest.raises(error, match=words):
-        call()
-
-
 def test_until_then_it_can_be_cancelled(scheduler: Scheduler):
     """In a transaction, and once; what is published or was never there is told."""
     first, second = orders.publish_many([1, 2], run_after=0)
@@ -194,39 +159,6 @@ def test_until_then_it_can_be_cancelled(scheduler: Scheduler):
     assert [False, False, False] == [
         cancel_message(each) for each in (first, second, -(2**63))
     ]
-
-
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_cancel_waits_for_who_publishes(commits: bool):
-    """It is told what has become of the message: one of the two has had it."""
-    message_id = orders.publish(1, run_after=0)
-    link = Link("default", name="tests: leader")
-
-    def cancel() -> bool:
-        try:
-            connection.ensure_connection()
-            opened.append(connection.connection)
-            ready.set()
-            return cancel_message(message_id)
-        finally:
-            connections.close_all()
-
-    opened: list[Any] = []
-    ready = threading.Event()
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            with link.connection.transaction() as block, link.cursor() as cursor:
-                assert publish_due(cursor)
-                answer = pool.submit(cancel)
-                assert ready.wait(20)
-                with connection.cursor() as looking:
-                    wait_until_blocked(looking, opened[0])
-                if not commits:
-                    raise psycopg.Rollback(block)
-            assert commits is not answer.result(20)
-    finally:
-        link.drop()
-    assert ([1] if commits else []) == published()
 
 
 def test_leaders_at_once_publish_each_once():

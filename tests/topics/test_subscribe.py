@@ -9,7 +9,6 @@ import pytest
 from django_pgqueue import (
     Accumulate,
     DeclarationError,
-    Message,
     Retry,
     TopicError,
     Unique,
@@ -100,38 +99,3 @@ def test_a_task_whose_rule_would_not_hold_is_refused(options, message):
 
     with pytest.raises(DeclarationError, match=message):
         subscribe("orders")(task(name="shop.ruled", **options)(handler))
-
-
-def test_a_function_takes_one_argument():
-    """Neither none nor two."""
-
-    def none():
-        pass
-
-    def two(message, other):
-        pass
-
-    for number, function in enumerate((none, two)):
-        with pytest.raises(DeclarationError, match="must take one argument"):
-            subscribe("orders", name=f"shop.wrong{number}")(function)
-
-    def with_context(context, message: Message):
-        pass
-
-    subscribe("orders", name="shop.right", takes_context=True)(with_context)
-
-
-def test_a_start_is_a_time_or_so_long_ago():
-    """Times are kept in UTC; what is so long ago is reckoned by the database."""
-    for number, (start, text, ago) in enumerate(
-        [
-            ("60 days ago", "", timedelta(days=60)),
-            ("90s", "", timedelta(seconds=90)),
-            (timedelta(hours=1), "", timedelta(hours=1)),
-            ("2026-01-02", "2026-01-02T00:00:00+00:00", None),
-            (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00:00+00:00", None),
-        ]
-    ):
-        subscribe(f"t{number}", start=start, name=f"shop.t{number}")(on_message)
-        row = wanted_subscriptions()[-1]
-        assert (text, ago) == (row.start, row.ago)

@@ -35,22 +35,6 @@ class OrderEvent:
     country: str = "DE"
 
 
-class Model:
-    """What pydantic's models have."""
-
-    def __init__(self, number):
-        self.id = number
-
-    @classmethod
-    def model_validate(cls, value):
-        if not isinstance(value.get("id"), int):
-            raise ValueError("id must be an int")
-        return cls(value["id"])
-
-    def model_dump(self, mode):
-        return {"id": self.id, "mode": mode}
-
-
 @pytest.fixture(autouse=True)
 def _declared(monkeypatch):
     monkeypatch.setattr(registry, "_declared", {})
@@ -137,14 +121,11 @@ def test_a_dataclass_checks_its_fields():
     "call, error, words",
     [
         (lambda: publish("a b", 1), TopicError, "cannot be called 'a b'"),
-        (lambda: publish(5, 1), TopicError, "cannot be called 5"),
         (lambda: topic("a").publish("b.c", 1), TopicError, r"'a\.b\.c'"),
         (lambda: topic("a").publish(), TopicError, "0 arguments"),
-        (lambda: topic("a").publish(1, 2, 3), TopicError, "3 arguments"),
         (lambda: publish("a", object()), InvalidArgument, "a: payload is a"),
         (lambda: publish("a", 1, key=""), TopicError, "0 characters"),
         (lambda: publish("a", 1, headers={"pgqueue.x": 1}), InvalidOption, "reserved"),
-        (lambda: publish("a", 1, headers=[1]), InvalidOption, "must be a dict"),
         (lambda: publish("a", "x" * 2_000_000), PayloadTooLarge, "payload and headers"),
         (
             lambda: topic("a").publish_many([{"x": 1}], key="y"),
@@ -158,13 +139,9 @@ def test_a_dataclass_checks_its_fields():
         ),
         (lambda: publish_many([{"x": 1}]), TopicError, "item 0"),
         (lambda: topic("a", partitions=0), TopicError, "1 to 256"),
-        (lambda: topic("a", partitions=True), TopicError, "1 to 256"),
         (lambda: topic("a", retain="x"), TopicError, "no duration"),
-        (lambda: topic("a", retain=0), TopicError, "retain"),
-        (lambda: topic("a", retain_bytes="20 G"), TopicError, "no size"),
         (lambda: topic("a", retain_bytes="1kB"), TopicError, "from 1,048,576 to"),
         (lambda: topic("a", schema=dict), TopicError, "dataclass"),
-        (lambda: topic("a", size=1), TypeError, "'size'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_sql(
@@ -184,14 +161,6 @@ def test_a_transaction_on_another_database_is_refused():
         pytest.raises(WrongDatabase, match="on_commit"),
     ):
         publish("a", 1)
-
-
-def test_a_topic_is_declared_once():
-    """The same words again are fine, and so is its name alone."""
-    first = topic("orders", partitions=4, retain="2d")
-    assert first == topic("orders") == topic("orders", partitions=4, retain="48h")
-    with pytest.raises(TopicError, match=r"declared twice: .*timedelta\(days=2\), "):
-        topic("orders", partitions=5)
 
 
 def test_declared_topics_become_rows():
