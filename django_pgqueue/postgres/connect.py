@@ -322,13 +322,15 @@ class SharedLink(Link):
     """
     One connection of several loops, each of which uses it while it has the turn.
 
-    Its session has no settings of one loop: a statement that wants some takes a
-    transaction of its own, as behind a pooler. No statement keeps the others from
-    their turn for longer than *statement_seconds*, where the session is ours alone.
+    It is steady and in order, because the loops that run statements all day need that
+    and the others lose nothing: they look rows up by key. It never flushes later, so
+    that the outcomes written here are on disk when they are committed. No statement
+    keeps the others from their turn for longer than *statement_seconds*, where the
+    session is ours alone.
     """
 
     def __init__(self, alias: str, *, name: str, statement_seconds: float) -> None:
-        super().__init__(alias, name=name)
+        super().__init__(alias, name=name, steady=True, in_order=True)
         self._statement_seconds = statement_seconds
         self.turn = Turn()
 
