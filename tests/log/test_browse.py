@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from django.db import connection
 
-from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.log import browse as browses
-from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.browse import Wanted, browse
 from django_pgqueue.log.seek import preview_seek
-from django_pgqueue.log.start import first_id
 from django_pgqueue.models import Message, Position, Topic
 from tests.log.rows import make_group, make_message, make_position, make_topic
 
 pytestmark = pytest.mark.django_db
-
-DAY = timedelta(days=1)
-HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -101,26 +95,6 @@ def test_pages_are_narrowed(cursor, monkeypatch):
                 )
 
 
-def test_a_time_has_its_place_in_the_log(cursor):
-    """The first message then or later, over days, before all and after all."""
-    ago = [5 * DAY, 5 * DAY - HOUR, 2 * DAY, 3 * HOUR, 2 * HOUR, HOUR]
-    rows = [make_message(published_at=-each) for each in ago]
-    now = datetime.now(UTC)
-    after = rows[-1].pk + 1
-
-    assert [row.pk for row in rows] == [
-        first_id(cursor, row.published_at) for row in rows
-    ]
-    assert [*(row.pk for row in rows[1:]), after] == [
-        first_id(cursor, row.published_at + timedelta(microseconds=1)) for row in rows
-    ]
-    assert rows[2].pk == first_id(cursor, now - 4 * DAY)
-    assert rows[0].pk == first_id(cursor, now - 50 * DAY)
-    assert after == first_id(cursor, now + DAY)
-    assert after == first_id(cursor, TIME_MAX + DAY)
-    assert rows[0].pk == first_id(cursor, TIME_MIN - DAY)
-
-
 # What a seek would do ----------------------------------------------------------------
 
 
@@ -153,12 +127,3 @@ def test_a_preview_counts_what_a_seek_reads_again_or_skips(
 
     assert (*foreseen, False) == preview
     assert before == list(Position.objects.order_by("pk").values())
-
-
-def test_what_is_foreseen_is_counted_no_further_than_said(cursor, monkeypatch):
-    """So a seek over a hundred million messages is foreseen at once."""
-    fill(20, partitions=1)
-    group = make_group()
-    monkeypatch.setattr(seeks, "COUNTED_MESSAGES_MAX", 5)
-
-    assert (0, 5, True) == preview_seek(cursor, group.pk, "latest")

@@ -117,20 +117,6 @@ def test_what_else_writes_rows_is_told():
     assert 6 == len(told)
 
 
-def test_a_row_is_found_by_its_primary_key():
-    """One that changes is the delete of a key and the insert of another."""
-    attach("testapp_order", columns=("name",))
-    execute("INSERT INTO testapp_order (id, name) VALUES (1, 'a'), (2, 'b')")
-    execute("UPDATE testapp_order SET id = id + 1, name = 'c' WHERE id = 2")
-
-    assert {
-        ("insert", "1", "None", "{'name': 'a'}"),
-        ("insert", "2", "None", "{'name': 'b'}"),
-        ("delete", "2", "{'name': 'b'}", "None"),
-        ("insert", "3", "None", "{'name': 'c'}"),
-    } == {(act, key, str(old), str(new)) for act, key, old, new in changes()}
-
-
 def test_a_large_row_is_written_and_its_large_values_are_left_out():
     """By name: the write does not fail, and the message is within the limit."""
     attach("testapp_everyfield", columns=("char", "text"), bytes_max=2_000)
@@ -181,42 +167,3 @@ def wait_until_blocked(cursor: Any, count: int) -> None:
     wait_for(
         lambda: cursor.execute(BLOCKED).fetchone() == (count,), what="a blocked session"
     )
-
-
-def test_a_condition_picks_rows():
-    """Of both rows; those that there are not are NULL."""
-    attach(
-        "testapp_order", columns=("name",), when="new.name > coalesce(old.name, 'm')"
-    )
-    execute("INSERT INTO testapp_order (id, name) VALUES (1, 'a'), (2, 'z')")
-    execute("UPDATE testapp_order SET name = 'b'")
-    execute("DELETE FROM testapp_order")
-
-    assert [
-        ("insert", "2", None, {"name": "z"}),
-        ("update", "1", {"name": "a"}, {"name": "b"}),
-    ] == changes()
-
-
-def test_a_partitioned_table_is_captured_where_it_is_written_itself():
-    """A row that moves to another partition has one message; TRUNCATE has none."""
-    execute(
-        """CREATE TABLE day (id integer, at integer, note text, PRIMARY KEY (id, at))
-               PARTITION BY RANGE (at);
-           CREATE TABLE day_1 PARTITION OF day FOR VALUES FROM (0) TO (10);
-           CREATE TABLE day_2 PARTITION OF day FOR VALUES FROM (10) TO (20)"""
-    )
-    attach("day", columns=("note",))
-    execute("INSERT INTO day VALUES (1, 5, 'a')")
-    execute("UPDATE day SET note = 'b'")
-    execute("UPDATE day SET at = 15")
-    execute("UPDATE day_2 SET note = 'c'")  # Past the table that is captured.
-    execute("TRUNCATE day")
-
-    told = changes()
-    assert [("insert", "[1, 5]"), ("update", "[1, 5]")] == [
-        each[:2] for each in told[:2]
-    ]
-    assert {("delete", "[1, 5]"), ("insert", "[1, 15]")} == {
-        each[:2] for each in told[2:]
-    }

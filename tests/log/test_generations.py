@@ -1,16 +1,13 @@
 """A topic's count of partitions changes while it is published to and read."""
 
 import random
-from datetime import timedelta
 
 import pytest
 
 from django_pgqueue.log import generations, positions, pull
-from django_pgqueue.log.retain import Going, announce
 from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import ConsumerGroup, Generation, Message, Position, Topic
 from tests.log.log import batch, bound_of, make_group, make_topic, put, take
-from tests.log.rows import make_message
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -207,21 +204,6 @@ def test_who_claims_before_the_change_reads_nothing_of_after_it(cursor):
     assert bound == positions.end_of(cursor, group, topic, claimed, bound)
     assert positions.advance(cursor, claimed, bound)
     assert take(cursor, group).is_merging
-
-
-def test_retention_removes_what_stands_in_any_partition(cursor):
-    """Their numbers begin where those before have ended."""
-    topic = make_topic(partitions=2, first_partition=300)
-    group = make_group(cursor)
-    old = make_message("clicks", partition=301, published_at=-timedelta(days=3))
-    going = Going(topic.pk, "clicks", (old.published_at.date(),))
-
-    with cursor.connection.transaction():
-        (loss,) = announce(cursor, going)
-
-    topic.refresh_from_db()
-    assert (old.pk, (301,)) == (topic.removed_to, loss.partitions)
-    assert [300, 301] == partitions_of(group)
 
 
 def test_a_group_without_a_task_keeps_the_order_too(cursor):

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -103,20 +102,6 @@ def test_a_bound_is_exact_at_any_distance_and_id(cursor, other_cursor, high_ids)
             for topic, each in zip(topics, behind, strict=True)
             if each >= 0
         } == found.held
-
-
-@pytest.mark.parametrize(
-    "highest", [1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 5 * 2**32 + 2**31, 2**62 + 7]
-)
-def test_a_lock_says_the_highest_id_before_its_own(cursor, high_ids, highest):
-    """In the low 32 bits; the bound is that id, whatever its high bits."""
-    publish(cursor, "orders", items(0))
-    cursor.execute(SET, [highest])
-    with cursor.connection.transaction():
-        (mine,) = publish(cursor, "orders", items(1)).ids
-        cursor.execute(LOCKS, [keys.TOPICS])
-        assert [(topic_id("orders"), highest % HIGH_BITS)] == cursor.fetchall()
-        assert highest == horizons(cursor).of(topic_id("orders")) == mine - 1
 
 
 def test_the_first_message_ever_is_held_back(cursor, new_cursor, high_ids):
@@ -235,29 +220,6 @@ def test_a_snapshot_without_the_topic_is_told_to_run_again(cursor, other_cursor)
         publish(other_cursor, "brand-new", items(2, name="brand-new"))
     other_cursor.execute("ROLLBACK")
     assert 1 == len(publish(other_cursor, "brand-new", items(3, name="brand-new")).ids)
-
-
-@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
-def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor, isolation):
-    """Eight at once make it once; nobody fails and no message is lost."""
-    name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
-    publish(cursor, "orders", items(0))
-    cursor.execute(f"ALTER TABLE pgqueue_message DETACH PARTITION {name}")
-    cursor.execute(f"DROP TABLE {name}")
-    cursors = [new_cursor() for _ in range(8)]
-    together = threading.Barrier(8)
-
-    def late(number):
-        with cursors[number].connection.transaction():
-            cursors[number].execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
-            cursors[number].execute("SELECT 1 FROM pgqueue_topic")
-            together.wait(10)
-            return publish(cursors[number], "orders", items(number)).ids
-
-    with ThreadPoolExecutor(8) as threads:
-        ids = sorted(each for one in threads.map(late, range(8)) for each in one)
-    cursor.execute(f"SELECT id FROM {name} ORDER BY 1")
-    assert ids == [row[0] for row in cursor]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Names of topics and messages, and patterns."""
 
-import re
-
 import pytest
 
 from django_pgqueue.exceptions import TopicError
@@ -41,25 +39,6 @@ def test_a_pattern_selects_by_words(pattern, name, expected):
     assert expected == Pattern.parse(pattern).matches(name)
 
 
-def test_postgresql_reads_patterns_as_python_does(cursor):
-    """By words, and by the expression that a row has for queries of others."""
-    for text, name, expected in MATCHES:
-        pattern = Pattern.parse(text)
-        cursor.execute(
-            "SELECT pgqueue_pattern_selects(%(text)s, %(name)s),"
-            " %(text)s = ANY (pgqueue_patterns_of(%(name)s)),"
-            " (%(topic)s::text IS NULL OR %(topic)s = split_part(%(name)s,'.',1))"
-            " AND (%(regex)s::text IS NULL OR %(name)s ~ %(regex)s)",
-            {
-                "text": text,
-                "topic": pattern.topic,
-                "regex": pattern.regex,
-                "name": name,
-            },
-        )
-        assert (expected, expected, expected) == cursor.fetchone(), (text, name)
-
-
 @pytest.mark.parametrize(
     "one, other, expected",
     [
@@ -83,16 +62,6 @@ def test_patterns_that_can_meet_overlap(one, other, expected):
     """Whichever is asked: whether one name can be selected by both."""
     first, second = Pattern.parse(one), Pattern.parse(other)
     assert (expected, expected) == (first.overlaps(second), second.overlaps(first))
-
-
-@pytest.mark.parametrize(
-    "bad", ["", ".", "a.", ".a", "a..b", "a b", "ä", "a\n", "a" * 64, 5, None, "a.*b"]
-)
-def test_what_is_no_name_is_refused(bad):
-    """As a topic, as a message's name and as a pattern, with the value."""
-    for check in (check_topic, check_name, Pattern.parse):
-        with pytest.raises(TopicError, match=re.escape(repr(bad)[:20])):
-            check(bad)
 
 
 def test_a_message_is_called_as_its_topic():

@@ -177,30 +177,6 @@ def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
     assert 2 == len(Position.objects.get().errors)
 
 
-def test_one_by_one_ends_where_it_was_to_end(cursor):
-    """After the last message of the batch that has failed."""
-    make_topic()
-    group = make_group(cursor)
-    ids = put(cursor, 1, 2, 3)
-    claimed = take(cursor, group)
-    positions.fail(
-        cursor,
-        claimed,
-        delay=timedelta(0),
-        single_to=ids[1],
-        counts=False,
-    )
-    # A failure among them does not end it sooner.
-    claimed = take(cursor, group)
-    positions.fail(cursor, claimed, delay=timedelta(0), single_to=ids[0])
-    seen = []
-    for to in ids[:2]:
-        claimed = take(cursor, group)
-        seen.append(claimed.single_to)
-        positions.advance(cursor, claimed, to)
-    assert ([ids[1], ids[1]], None) == (seen, take(cursor, group).single_to)
-
-
 def test_a_message_becomes_a_dead_letter_and_the_position_moves_past_it(cursor):
     """With all errors, the handler's task, and a list of one as its argument."""
     make_topic()

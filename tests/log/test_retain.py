@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import psycopg
 import pytest
 
 from django_pgqueue.log import retain
@@ -18,7 +17,7 @@ from django_pgqueue.log.retain import (
     inline_dead_letters,
     inline_jobs,
 )
-from django_pgqueue.models import DeadLetter, Job, Message, Topic
+from django_pgqueue.models import DeadLetter, Job, Message
 from tests.harness.factories import (
     make_dead_letter,
     make_group,
@@ -29,7 +28,6 @@ from tests.harness.factories import (
 )
 from tests.harness.waiting import wait_until_blocked
 
-DAY = timedelta(days=1)
 WEEK = timedelta(days=7)
 
 
@@ -97,15 +95,6 @@ def test_a_topic_keeps_as_many_whole_days_as_it_says(cursor, days):
     assert {long.pk, usual.pk} == set(found.keepers(yesterday))
     assert not found.is_held
     assert ["short"] == [each.topic for each in due(cursor, default=None).going]
-
-
-def test_what_is_not_closed_is_not_due(cursor, days):
-    """It is held up until it is."""
-    topic = make_topic()
-    make_message(topic, 9)
-
-    found = due(cursor, default=WEEK)
-    assert ((), (), True) == (found.going, found.days, found.is_held)
 
 
 def test_what_somebody_may_still_publish_into_is_not_due(cursor, other_cursor, days):
@@ -213,25 +202,6 @@ def test_a_reader_whose_batch_is_under_way_is_fenced_off(cursor, other_cursor, d
         "UPDATE pgqueue_position SET position = %s WHERE fence = 3", [message.pk]
     )
     assert 0 == other_cursor.rowcount
-
-
-def test_a_position_that_somebody_keeps_locked_is_not_waited_for(
-    cursor, other_cursor, days, monkeypatch
-):
-    """Nothing is removed meanwhile; the next round tries again."""
-    monkeypatch.setattr(retain, "PATIENCE", "100ms")
-    topic = make_topic()
-    make_message(topic, 9)
-    make_position(make_group(topic))
-    close_days(cursor)
-    (going,) = due(cursor, default=WEEK).going
-
-    with other_cursor.connection.transaction():
-        other_cursor.execute("SELECT FROM pgqueue_position FOR UPDATE")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
-            tell(cursor, going)
-    assert 0 == Topic.objects.get().removed_to
-    assert 1 == len(tell(cursor, going))
 
 
 # Jobs and dead letters ---------------------------------------------------------------

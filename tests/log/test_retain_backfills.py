@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
 import pytest
@@ -14,7 +13,6 @@ from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.log_retention import PAUSE_SECONDS, LogRetention
 from tests.harness.factories import make_message, make_topic
 from tests.log.rows import make_subscription
-from tests.management.test_doctor import examined
 
 WEEK = timedelta(days=7)
 
@@ -102,22 +100,3 @@ def test_what_a_disabled_back_fill_has_not_had_is_told_once(
     while backfills(link) == 0:
         pass
     assert [kept.pk] == list(Job.objects.values_list("message_id", flat=True))
-
-
-def test_the_doctor_tells_before(days, log_days, settings):
-    """When four fifths of the time are over."""
-    settings.PGQUEUE = {"RETENTION": {"log": "10d"}}
-    disabled()
-    topic = make_topic()
-    log_days(7)
-    make_message(topic, 7, name="orders.paid")
-    assert "ok" == examined()[1]["backfills_behind"]["severity"]
-
-    make_message(topic, 9, name="orders.paid")
-    finding = examined()[1]["backfills_behind"]
-    assert ("warning", ["orders.* → default"]) == (
-        finding["severity"],
-        finding["value"],
-    )
-    old = r"\(disabled\): a message of orders is [89] d( \d+ h)? old"
-    assert re.search(old, finding["what"])

@@ -4,10 +4,8 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connections, transaction
 
-from django_pgqueue import topic
-from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log import positions
 from django_pgqueue.log.seek import seek
 from django_pgqueue.models import Message, Position, Topic
@@ -111,23 +109,6 @@ def test_a_time_is_found_in_each_partition(cursor):
     assert expected == {partition: now for partition, _, now in sought}
 
 
-def test_a_moment_is_not_sought_in_an_older_snapshot(cursor, other_cursor):
-    """It does not see what the horizon of now passes; a Group's own has none."""
-    make_topic()
-    make_group(cursor)
-    put(cursor, 1)
-    now = datetime.now(UTC)
-    session = connections["default"]
-    session.cursor().execute("SET default_transaction_isolation = 'repeatable read'")
-    with transaction.atomic():
-        Topic.objects.count()
-        (new,) = put(other_cursor, 2)
-        with pytest.raises(TopicError, match="in a transaction of REPEATABLE READ"):
-            topic("clicks").group("g").seek(now)
-    assert [new - 1] == [each.now for each in topic("clicks").group("g").seek(now)]
-    session.close()
-
-
 def test_what_retention_has_removed_cannot_be_sought(cursor):
     """Neither by id nor by time; the error says what there is."""
     make_topic()
@@ -144,23 +125,3 @@ def test_what_retention_has_removed_cannot_be_sought(cursor):
         move(cursor, group, start)
     later = start + timedelta(seconds=1_800)
     assert [(0, 0, ids[2])] == move(cursor, group, later)
-
-
-@pytest.mark.parametrize(
-    "to, message",
-    [
-        (10_000_000, "can be read up to the id"),
-        ("noon", "'noon' is no place in a log"),
-        ("2026-01-01T00:00", "has no time zone"),
-        (True, "True is no place in a log"),
-    ],
-)
-def test_a_place_that_is_none_is_refused(cursor, to, message):
-    """The error says what can be written."""
-    make_topic()
-    group = make_group(cursor)
-
-    with pytest.raises(TopicError, match=message):
-        move(cursor, group, to)
-    with pytest.raises(TopicError, match="no partition 7; it has 0"):
-        move(cursor, group, "latest", partition=7)

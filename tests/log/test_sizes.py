@@ -6,10 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from django_pgqueue.log import browse, sizes
 from django_pgqueue.log.sizes import first_within
-from tests.harness.factories import make_topic
-from tests.log.rows import fill_day
 
 DAY = timedelta(days=1)
 MONDAY = date(2026, 1, 5)
@@ -35,28 +32,3 @@ def test_the_newest_days_that_fit_are_kept(days, bytes_max, kept):
     first = first_within(of_days, bytes_max, closed)
 
     assert (None if kept is None else MONDAY + kept * DAY) == first
-
-
-@pytest.mark.parametrize("pages", [sizes.SAMPLED_PAGES, 20])
-def test_what_a_topic_has_is_estimated_from_some_pages(
-    cursor, log_days, monkeypatch, pages
-):
-    """
-    Of small messages and of those that are stored apart; near to what files say.
-
-    The rows of the large ones stand in few pages: where those are missed, or count for
-    too much, more pages are read.
-    """
-    monkeypatch.setattr(sizes, "SAMPLED_PAGES", pages)
-    log_days(3)
-    small, large = make_topic(name="small"), make_topic(name="large")
-    fill_day(cursor, small, log_days(3), n=8_000, size=4)
-    fill_day(cursor, large, log_days(3), n=400, size=200)
-    (day,) = [each for each in browse.days(cursor) if each.day == log_days(3)]
-    assert day.pages > 200
-
-    found = sizes.measure(cursor, day)
-
-    share = 0.15 if pages > day.pages else sizes.OFF_SHARE_MAX
-    assert pytest.approx(day.bytes, rel=share) == sum(found.values())
-    assert {large.pk, small.pk} == set(found)
