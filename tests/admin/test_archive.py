@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.harness.factories import make_archive_day, make_archived_job
+from tests.harness.factories import make_archived_job
 from tests.harness.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
@@ -42,14 +42,3 @@ def test_a_row_shows_its_result_and_times(admin_client):
 
     assert "&quot;files&quot;: [\n    &quot;nightly.parquet&quot;,\n" in html
     assert "(3 min ago)" in in_minutes(html)
-
-
-@pytest.mark.parametrize("age, count", [("1h", 1), ("24h", 2), ("7d", 3), ("30d", 4)])
-def test_the_list_is_narrowed_to_what_ended_lately(admin_client, age, count):
-    """By the database's clock."""
-    for hours in (0.5, 3, 50, 500, 1_000):
-        ago = timedelta(hours=hours)
-        make_archive_day(-ago)
-        make_archived_job(finished_at=-ago)
-
-    assert count == len(admin_client.get(URL, {"age": age}).context["cl"].result_list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from django_pgqueue.models import BulkAct, DeadLetter, Job
+from django_pgqueue.models import BulkAct, DeadLetter
 from django_pgqueue.operators import bulk_acts
 from tests.harness.factories import make_dead_letter, make_job
 
@@ -39,17 +39,6 @@ def test_a_list_leads_to_what_can_be_done_to_all_that_it_shows(admin_client, mai
     assert f'href="{LETTERS}all-set-aside/?queue=mail"' in html
 
 
-@pytest.mark.parametrize("wrong", [{"typed": "3"}, {"typed": ""}, {"reason": ""}])
-def test_nothing_is_asked_for_without_the_number_and_a_reason(
-    admin_client, mails, wrong
-):
-    """The page comes again, and says what is missing."""
-    answer = confirm(admin_client, **wrong)
-
-    assert "Nothing was done: see below." in answer.content.decode()
-    assert 0 == BulkAct.objects.count()
-
-
 def test_confirmed_it_is_asked_for_and_noted(admin_client, mails):
     """Who and why stand in the row and in Django's log; the rows are still there."""
     answer = confirm(admin_client, per_second="50")
@@ -77,16 +66,6 @@ def test_what_was_not_shown_is_not_confirmed(admin_client, mails, shown):
     assert 0 == BulkAct.objects.count()
     again = dict(answer.context["hidden"])["shown"]
     assert 302 == confirm(admin_client, shown=again).status_code
-
-
-def test_what_was_shown_of_one_filter_confirms_no_other(admin_client, mails):
-    """Nor that of another act."""
-    page = admin_client.get(FORM)
-    shown = dict(page.context["hidden"])["shown"]
-
-    for url in (f"{LETTERS}all-redrive/", f"{LETTERS}all-set-aside/?queue=mail"):
-        assert 200 == confirm(admin_client, url, shown=shown).status_code
-    assert 0 == BulkAct.objects.count()
 
 
 def test_what_comes_after_the_page_is_not_meant(admin_client, mails):
@@ -138,24 +117,6 @@ def test_it_is_stopped_by_its_page(admin_client, mails):
     assert ("stopped", "admin") == (act.state, act.stopped_by)
     assert not bulk_acts.step()
     assert 3 == DeadLetter.objects.count()
-
-
-@pytest.mark.parametrize("named", ["Declined", "shop.Declined"])
-def test_all_of_a_class_of_errors_are_redriven(admin_client, named):
-    """By its whole name or without its module, as a person types it in the list."""
-    for kind in ("shop.Declined", "shop.Broken", "shop.NotDeclined"):
-        make_dead_letter(errors=[{"kind": "error", "type": kind, "message": "no"}])
-    url = f"{LETTERS}all-redrive/?error_named={named}"
-    page = admin_client.get(f"{LETTERS}?error_named={named}").content.decode()
-    assert f'href="{url}"' in page
-    assert f'name="error_named" value="{named}"' in page
-
-    confirm(admin_client, url, counted=1)
-    assert f"error={named}" in admin_client.get(ACTS).content.decode()
-    bulk_acts.step()
-
-    assert ["shop.Declined"] == [row.errors[-1]["type"] for row in Job.objects.all()]
-    assert 2 == DeadLetter.objects.count()
 
 
 @pytest.mark.parametrize(

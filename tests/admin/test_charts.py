@@ -7,8 +7,6 @@ import math
 import pytest
 
 from django_pgqueue.admin.chart import (
-    ABOVE,
-    HEIGHT,
     Series,
     lines,
     scale,
@@ -37,29 +35,6 @@ def test_scales_end_at_a_round_number(highest, ticks):
     assert ticks == pytest.approx(list(found.ticks))
     assert found.top >= highest * 0.999
     assert 1.0 == found.share(found.top) == found.share(found.top * 2)
-
-
-def test_bars_stand_upon_each_other_from_the_ground():
-    """As high together as their sum; none where there is nothing."""
-    parts = [Series("a", "x", [3, 0, None]), Series("b", "y", [1, 2, None])]
-
-    bars = stacked(parts, scale(4))
-
-    assert ["x", "y", "y"] == [bar.css for bar in bars]
-    ground = ABOVE + HEIGHT
-    assert [ground, ground - HEIGHT * 3 / 4, ground] == pytest.approx(
-        [float(bar.y) + float(bar.height) for bar in bars], abs=0.2
-    )
-    assert HEIGHT == pytest.approx(sum(float(bar.height) for bar in bars[:2]), abs=0.2)
-
-
-def test_lines_have_gaps_where_nothing_was_measured():
-    """A value that stands alone is a dot."""
-    series = Series("a", "x", [None, 1.0, 2.0, None, 3.0, None])
-
-    found = lines([series], scale(3))
-
-    assert [False, True] == [piece.x2 == "" for piece in found]
 
 
 @pytest.mark.parametrize("values", [[], [None], [0, 0], [1], [5, math.pi, 0]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from html import escape
 
 import pytest
@@ -12,7 +11,7 @@ from django.contrib.messages import get_messages
 
 from django_pgqueue.admin import acting
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from tests.harness.factories import make_dead_letter, make_job
+from tests.harness.factories import make_dead_letter
 
 pytestmark = pytest.mark.django_db
 
@@ -59,33 +58,6 @@ def test_the_list_shows_the_last_error_in_short(admin_client):
     assert "x" * 161 not in html
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"queue": "mail"},
-        {"q": "send"},
-        {"reason": "timeout"},
-        {"tag": "vip"},
-        {"age": "1h"},
-        {"age": "24h", "tag": "vip", "queue": "mail"},
-    ],
-)
-def test_the_list_is_narrowed_by_each_field(admin_client, query):
-    """Each field finds the one that is asked for."""
-    wanted = make_dead_letter(
-        queue="mail",
-        task="shop.send",
-        reason="timeout",
-        headers={"tags": ["vip"]},
-        finished_at=-timedelta(minutes=59),
-    )
-    make_dead_letter(finished_at=-timedelta(minutes=61))
-
-    rows = admin_client.get(URL, query).context["cl"].result_list
-
-    assert [wanted.pk] == [row.pk for row in rows]
-
-
 def test_a_dead_letter_shows_every_attempt(admin_client):
     """Kind, class, message, traceback, time and worker; the last attempt is open."""
     row = make_dead_letter(
@@ -127,23 +99,6 @@ def test_selected_dead_letters_go_back_to_their_queues(staff):
     assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
 
 
-def test_a_redrive_names_the_job_that_has_the_dedup_key(staff):
-    """The dead letter stays; the one beside it goes, and is the one that is logged."""
-    held, free = make_dead_letter(dedup_key="k"), make_dead_letter()
-    job = make_job(dedup_key="k")
-    client = staff("view_deadletter", "retry")
-
-    response = redrive(client, held.pk, free.pk)
-
-    (text,) = texts(response)
-    assert text.startswith(
-        "1 dead letter went back to its queue. 1 stays a dead letter"
-    )
-    assert text.endswith(f"since a live job has its dedup key: #{job.pk}.")
-    assert [str(free.pk)] == [entry.object_id for entry in LogEntry.objects.all()]
-    assert held.pk == DeadLetter.objects.get().pk
-
-
 def test_only_ticked_rows_move_whatever_the_form_says(admin_client):
     """select_across asks for the whole table, which no request may lock."""
     ticked, other = make_dead_letter(), make_dead_letter()
@@ -164,21 +119,6 @@ def test_one_request_moves_a_bounded_number(admin_client, monkeypatch):
     assert 3 == DeadLetter.objects.count()
     redrive(admin_client, *rows[:2])
     assert 1 == DeadLetter.objects.count()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_workers_are_woken_after_the_commit(staff, new_cursor):
-    """One NOTIFY for each queue that got jobs back."""
-    listener = new_cursor()
-    listener.execute("SELECT pgqueue_channel()")
-    (channel,) = listener.fetchone()
-    listener.execute(f"LISTEN {channel}")
-    rows = [make_dead_letter(queue=name) for name in ("woken-a", "woken-b", "woken-b")]
-
-    redrive(staff("view_deadletter", "retry"), *(row.pk for row in rows))
-
-    heard = listener.connection.notifies(timeout=10, stop_after=2)
-    assert ["woken-a", "woken-b"] == sorted(notify.payload for notify in heard)
 
 
 # To another queue, aside, away --------------------------------------------------------
@@ -227,16 +167,6 @@ def test_dead_letters_are_set_aside_with_who_and_why(staff):
     assert "customer &lt;left&gt;" in page
 
 
-def test_setting_aside_needs_a_reason(admin_client):
-    """Whoever looks later wants to know."""
-    row = make_dead_letter()
-
-    response = act(admin_client, "set-aside", row.pk, reason=" ")
-
-    assert "reason" in response.context["form"].errors
-    assert DeadLetter.objects.filter(pk=row.pk).exists()
-
-
 def test_dead_letters_are_deleted_for_ever(staff):
     """After a question; the log keeps who, and which task."""
     row, other = make_dead_letter(task="shop.send"), make_dead_letter()
@@ -251,19 +181,6 @@ def test_dead_letters_are_deleted_for_ever(staff):
     assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
     entry = LogEntry.objects.get()
     assert (DELETION, f"shop.send #{row.pk}") == (entry.action_flag, entry.object_repr)
-
-
-def test_the_form_comes_back_to_the_filtered_list(admin_client):
-    """With the filters that the list had."""
-    row = make_dead_letter(queue="mail")
-
-    path = f"{URL}?queue=mail"
-    data = {"action": "purge", "_selected_action": [row.pk]}
-    html = admin_client.post(path, data).content.decode()
-    response = admin_client.post(path, {**data, "confirmed": "1"})
-
-    assert f'href="{path}"' in html
-    assert path == response.url
 
 
 # Groups -------------------------------------------------------------------------------

@@ -13,12 +13,10 @@ from django.db import connection, connections
 
 from django_pgqueue.admin import edit as edits
 from django_pgqueue.models import DeadLetter, Job
-from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.declare import task
 from tests.harness.factories import (
     make_dead_letter,
     make_job,
-    make_leased_job,
 )
 
 pytestmark = pytest.mark.django_db
@@ -155,19 +153,6 @@ def test_what_was_not_edited_stays_to_the_digit(admin_client):
     assert "[1.10, 0.1000000000000000055511151231257827]" == stored(row)[0]
 
 
-def test_nothing_is_stored_where_nothing_was_changed(admin_client):
-    """No edit, no entry in the log; line ends of the browser are no change."""
-    row = make_charge(args=[1], kwargs={"amount": "1" * 80})
-    data = open_form(admin_client, row)
-    data["kwargs"] = data["kwargs"].replace("\n", "\r\n")
-
-    response = send(admin_client, row, **data)
-
-    assert ["Nothing was stored: nothing was changed."] == texts(response)
-    assert not LogEntry.objects.exists()
-    assert [] == DeadLetter.objects.get(pk=row.pk).errors
-
-
 def test_an_edit_is_logged_without_values(admin_client):
     """Who, and the names of what was changed; history is read without view_payload."""
     row = make_charge(args=[1, "old-s3cret"], kwargs={"amount": "old-amount"})
@@ -187,27 +172,6 @@ def test_an_edit_is_logged_without_values(admin_client):
     noted = DeadLetter.objects.get(pk=row.pk).errors[-1]
     assert ("edited", "admin") == (noted["kind"], noted["by"])
     assert "s3cret" not in json.dumps(noted)
-
-
-def test_dates_and_decimals_are_edited_as_they_are_stored(admin_client):
-    """In the notation that the page shows them in."""
-    stored_date = {"__pgqueue__": "date", "value": "2026-11-20"}
-    row = make_dead_letter(task="no.such.task", args=[stored_date])
-    data = open_form(admin_client, row)
-    assert "2026-11-20" in data["args"]
-
-    send(admin_client, row, **{**data, "args": data["args"].replace("-20", "-21")})
-    refused = send(
-        admin_client,
-        row,
-        **{
-            **open_form(admin_client, row),
-            "args": '[{"__pgqueue__": "date", "value": "x"}]',
-        },
-    )
-
-    assert {**stored_date, "value": "2026-11-21"} == DeadLetter.objects.get().args[0]
-    assert "cannot be read" in problems(refused)["args"]
 
 
 # What is refused ---------------------------------------------------------------------
@@ -250,40 +214,6 @@ def test_arguments_that_cannot_be_are_refused_at_their_field(
     assert not LogEntry.objects.exists()
 
 
-def test_the_form_tells_the_signature_or_that_there_is_none(admin_client):
-    """An unknown task's arguments can be edited too, unchecked."""
-    known, unknown = make_charge(args=[1]), make_dead_letter(task="no.such.task")
-
-    pages = [
-        unescape(admin_client.get(f"{DEAD}{row.pk}/edit/").content.decode())
-        for row in (known, unknown)
-    ]
-    send(
-        admin_client,
-        unknown,
-        **{**open_form(admin_client, unknown), "kwargs": '{"any": [1]}'},
-    )
-
-    assert "tests.admin.charge(order_id: " in pages[0]
-    assert "No task of this name is declared here" in pages[1]
-    assert {"any": [1]} == DeadLetter.objects.get(pk=unknown.pk).kwargs
-
-
-def test_a_dead_letter_that_python_cannot_read_is_mended(admin_client):
-    """Its raw text is shown, and what is typed instead is stored."""
-    row = make_charge(reason="undecodable")
-    update(row, args="[1e400]", kwargs='{"amount": 1e5000, "api_token": 1e5000}')
-    data = open_form(admin_client, row)
-    assert "1" + "0" * 5_000 in data["kwargs"]
-
-    response = send(
-        admin_client, row, **{**data, "args": "[1]", "kwargs": '{"amount": "1"}'}
-    )
-
-    assert 302 == response.status_code
-    assert ("[1]", '{"amount": "1"}') == stored(row)
-
-
 # Secrets -----------------------------------------------------------------------------
 
 
@@ -309,23 +239,6 @@ def test_the_form_shows_secrets_to_those_who_may_see_payloads(staff):
 # Who comes second --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("submit", ["save", "redrive"])
-def test_a_dead_letter_that_somebody_redrove_meanwhile_is_left_alone(
-    admin_client, submit
-):
-    """A message, and the job as it is now; its arguments are not touched."""
-    row = make_charge(args=[1])
-    data = open_form(admin_client, row)
-    operate.redrive([row.pk])
-
-    response = send(admin_client, row, **{**data, "args": "[2]"}, **{submit: "1"})
-
-    assert f"{JOBS}{row.pk}/change/" == response.url
-    assert [f"Job {row.pk} has moved: it is among the jobs now."] == texts(response)
-    assert [1] == Job.objects.get().args
-    assert not LogEntry.objects.exists()
-
-
 def test_the_second_of_two_edits_is_refused(admin_client):
     """It would undo the first without having seen it."""
     row = make_charge(args=[1])
@@ -337,21 +250,6 @@ def test_the_second_of_two_edits_is_refused(admin_client):
     assert 302 == first.status_code
     assert "Somebody has edited this job" in problems(second)["__all__"]
     assert [2] == DeadLetter.objects.get().args
-
-
-def test_a_running_job_cannot_be_edited(admin_client):
-    """Not by a forged form either; the button is not offered."""
-    row = make_job(args=[1])
-    data = open_form(admin_client, row, JOBS)
-    row.delete()
-    running = make_leased_job(args=[1], id=row.pk)
-
-    response = send(admin_client, running, JOBS, **{**data, "args": "[2]"})
-
-    assert "is running" in texts(response)[0]
-    assert [1] == Job.objects.get().args
-    page = admin_client.get(f"{JOBS}{running.pk}/change/").content.decode()
-    assert "/edit/" not in page
 
 
 def test_what_a_worker_may_take_is_locked_while_it_is_stored(

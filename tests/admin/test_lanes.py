@@ -94,29 +94,6 @@ def test_a_lane_is_paused_until_a_time_and_resumed(admin_client, new_cursor):
     ] == [entry.change_message for entry in LogEntry.objects.order_by("pk")]
 
 
-def test_a_pause_needs_a_reason_and_a_time_that_can_be_read(admin_client):
-    """The form says so, and nothing is done."""
-    make_lane("a")
-
-    for data in ({"reason": ""}, {"reason": "x", "until": "soon"}):
-        response = admin_client.post(f"{URL}a/pause/", {"confirmed": "1", **data})
-        assert 200 == response.status_code
-        assert response.context["form"].errors
-    assert not Lane.objects.exists()
-
-
-def test_a_limit_takes_another_number(admin_client):
-    """And again what its jobs say."""
-    make_lane("a", 9, 2)
-
-    done = act(admin_client, "capacity", "a", jobs="5")
-    assert ["1 lane takes 5 at a time."] == told(done)
-    assert "2 of 5 (2)" in admin_client.get(URL).content.decode()
-    act(admin_client, "capacity", "a", jobs="")
-    assert not Lane.objects.exists()
-    assert 2 == LogEntry.objects.count()
-
-
 def test_a_fair_lane_is_given_a_weight(admin_client):
     """And again one job in a turn."""
     make_jobs(3, lane="a", lane_policy="fair")
@@ -135,28 +112,6 @@ def test_a_fair_lane_is_given_a_weight(admin_client):
     assert ["Weight: 3 in a turn.", "Weight: one in a turn, as others."] == [
         entry.change_message for entry in LogEntry.objects.order_by("pk")
     ]
-
-
-def test_the_next_jobs_of_several_lanes_are_released(admin_client):
-    """Of one where none can be, it is told why."""
-    first, second, _ = make_lane("a", 3, 1)
-    group, _ = make_lane("b", 2)
-
-    done = act(admin_client, "release", "a", "b")
-    released, problem = sorted(told(done))
-    assert f"1 job was let through: {second}." == released
-    assert problem.startswith("b: nothing was let through: a group never has more")
-    assert [first, second, group] == visible()
-    assert f"Released: job {second}." == LogEntry.objects.get().change_message
-
-
-def test_a_paused_lane_is_shown_where_nothing_waits(admin_client):
-    """Else nobody would find its pause."""
-    Lane.objects.create(name="b", paused_at=timezone.now(), pause_reason="later")
-    Lane.objects.create(name="a rate of its own", spacing=1.0, burst=1)
-
-    assert ["b"] == listed(admin_client)
-    assert 200 == admin_client.get(f"{URL}b/change/").status_code
 
 
 def test_an_open_breaker_is_shown_and_closed(admin_client):

@@ -12,7 +12,7 @@ from django.core.mail import EmailMessage
 from django_pgqueue.backends.mail import message_id, write
 from django_pgqueue.backends.mail_connections import store_mails
 from django_pgqueue.models import ArchivedJob, Job, MailFile
-from tests.admin.stored_mails import FILE, HTML, a_mail, columns_of
+from tests.admin.stored_mails import FILE, HTML, a_mail
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
@@ -95,17 +95,6 @@ def test_a_file_beside_its_mail_is_a_download_too(admin_client):
     assert "rows.csv" in page_of(admin_client, "job", Job.objects.get())
 
 
-def test_arguments_of_a_mail_are_edited_by_those_who_may_see_its_body(staff):
-    """The form shows all of them."""
-    row = make_job(run_after=timedelta(hours=1), **a_mail())
-    url = f"/admin/pgqueue/job/{row.pk}/edit/"
-    others = ("view_job", "edit", "view_payload")
-
-    assert 403 == staff(*others).get(url).status_code
-    assert url not in page_of(staff(*others), "job", row)
-    assert 200 == staff(*others, "view_mail_body").get(url).status_code
-
-
 # Sent again --------------------------------------------------------------------------
 
 
@@ -131,24 +120,3 @@ def test_a_mail_that_was_sent_is_sent_again_as_a_new_one(admin_client):
     assert ArchivedJob.objects.filter(pk=row.pk).exists()
     entry = LogEntry.objects.get()
     assert f"Sent again as a new mail, by job {job.pk}." == entry.change_message
-
-
-def test_what_was_not_sent_is_not_sent_again(admin_client):
-    """A mail that was cancelled, a job that is none, and a text that may be signed."""
-
-    class Signed(EmailMessage):
-        def message(self, **told):
-            return super().message(**told)
-
-    rows = [
-        make_archived_job(**a_mail(), state="cancelled"),
-        make_archived_job(),
-        make_archived_job(**columns_of(Signed("Hi", "Text", "a@x.org", ["b@x.org"]))),
-    ]
-
-    html = resend(admin_client, *rows)
-
-    assert not Job.objects.exists()
-    assert "its text was made, and perhaps signed, where it was sent" in html
-    assert "Send again" not in page_of(admin_client, "archivedjob", rows[0])
-    assert "Send again" not in page_of(admin_client, "archivedjob", rows[1])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from html import unescape
 
 import pytest
 
-from django_pgqueue.admin import keyset_list
 from django_pgqueue.models import Message
 from tests.log.rows import make_message, make_topic
 
@@ -71,26 +70,6 @@ def test_messages_are_narrowed(admin_client, query, fits):
     expected = [row.pk for row in rows if fits(row)]
 
     assert expected == listed(admin_client, f"?{query}")
-
-
-@pytest.mark.parametrize("topic", ["", "&topic=orders", "&topic=orders&key=c1"])
-def test_messages_from_a_time_on(admin_client, monkeypatch, topic):
-    """Nothing older is shown, nor looked through."""
-    monkeypatch.setattr(keyset_list, "LOOK_ROWS_MAX", 12)
-    ids = fill(30)
-    time = datetime.now(UTC) - 9.5 * MINUTE
-    expected = ids[21:][::-1]
-    if "key" in topic:
-        expected = list(
-            Message.objects.filter(pk__in=expected, key="c1")
-            .order_by("-pk")
-            .values_list("pk", flat=True)
-        )
-
-    cl = admin_client.get(f"{URL}?since={time:%Y-%m-%d %H:%M:%S}{topic}").context["cl"]
-
-    assert expected == [row.pk for row in cl.result_list]
-    assert (None, None) == (cl.looked_through, cl.older_url)
 
 
 def test_a_message_shows_what_it_carries_to_those_who_may_see_it(staff):

@@ -60,24 +60,6 @@ def test_what_ended_is_stacked_by_the_hour(admin_client):
     assert "Highest: 130 an hour." in html
 
 
-def test_percentiles_of_several_tasks_are_bounds_and_called_so(admin_client):
-    """p95 is the highest of any task, p50 a mean by deliveries; the page says it."""
-    make_task_hour(1, started=30, wait_p50=1.0, wait_p95=4.0)
-    make_task_hour(1, task="b", started=10, wait_p50=5.0, wait_p95=9.0)
-    make_task_hour(1, task="c", started=99, wait_p50=None, wait_p95=None)
-
-    html, context = page(admin_client)
-
-    p95, p50 = chart(context, "wait").series
-    assert (9.0, 2.0) == (p95.values[-2], p50.values[-2])
-    assert ["p95: the highest of any task", "p50: mean of the tasks"] == [
-        p95.name,
-        p50.name,
-    ]
-    assert "no more than 5% of all jobs took longer" in html
-    assert "it is no median of all jobs" in html
-
-
 def test_tasks_stand_in_a_table(admin_client):
     """All queues of a task in one line; the busiest first, each a link to its own."""
     make_task_hour(1, started=4, succeeded=2, failed=1, crashed=1, dead=1)
@@ -96,17 +78,3 @@ def test_tasks_stand_in_a_table(admin_client):
         line["worker_seconds"],
     )
     assert 'href="?period=7d&task=tests.noop"' in html
-
-
-def test_the_queue_narrows_charts_table_and_bars(admin_client):
-    """Names of all are offered still."""
-    make_task_hour(1, succeeded=5)
-    make_task_hour(1, queue="mail", task="shop.mail", succeeded=3, failed=4)
-
-    html, context = page(admin_client, "?queue=mail")
-
-    assert [3] == [v for v in chart(context, "throughput").series[0].values if v]
-    assert ["shop.mail"] == [line["label"] for line in context["tasks"]]
-    assert ["shop.mail"] == [line["task"] for line in context["failing"]]
-    assert '<option value="default">' in html
-    assert '<option value="tests.noop">' in html

@@ -21,7 +21,6 @@ from tests.harness.factories import (
     make_leased_job,
     make_schedule,
     make_stuck_saga,
-    make_task_span,
     register,
 )
 from tests.log.rows import make_group, make_message, make_position
@@ -88,22 +87,6 @@ def test_each_number_is_a_link_to_what_it_counts(admin_client):
         assert int(number) == len(rows), label
     assert re.search(r"oldest: 1 h, in <a[^>]*queue=mail&state=ready", html)
     assert re.search(r'in the last hour: <a href="[^"]*\?age=1h">1<', html)
-
-
-def test_lists_lead_to_what_they_tell_of(admin_client):
-    """Dead letters by task and age; the job that is held for longest, and by whom."""
-    make_counted()
-    html = html_of(admin_client)
-
-    for age, number in (("1h", 1), ("24h", 2)):
-        link = re.search(
-            rf'"([^"]*\?task=shop.tasks.charge&age={age})">{number}<', html
-        )[1]
-        rows = admin_client.get(link).context["cl"].result_list
-        assert number == len(rows)
-    assert "shop.tasks.notify" not in html
-    assert re.search(r'/job/\d+/change/"><span[^>]*>shop.tasks.import_rows #', html)
-    assert "/admin/pgqueue/worker/web-1/change/" in html
 
 
 def test_all_is_well(admin_client):
@@ -202,20 +185,6 @@ def test_a_database_that_takes_too_long_is_told(admin_client, monkeypatch, curso
     assert "<dt>Ready</dt>" not in html
 
 
-def test_the_next_ticks_are_those_that_are_due_first(admin_client):
-    """Paused schedules have none; those that are due lead."""
-    make_schedule(name="late", next_tick=-HOUR)
-    make_schedule(name="soon", next_tick=HOUR)
-    make_schedule(name="resting", next_tick=HOUR, paused_at=timedelta(0))
-
-    html = html_of(admin_client)
-    lines = html[html.index("Next schedules") : html.index("pgqueue-pages")]
-
-    assert lines.index("late") < lines.index("soon")
-    assert "resting" not in lines
-    assert "Ticks are overdue, the first for 1 h: late." in html
-
-
 def test_lag_is_that_of_all_groups_together(admin_client):
     """Each group is told, the one with the oldest unread message first."""
     for n in range(3):
@@ -247,45 +216,6 @@ MINUTE = timedelta(minutes=1)
 
 
 ENDED = "/admin/pgqueue/archivedjob/?age=1h&queue=mail"
-
-
-def ended_in(html):
-    """Return how many ended, by the lines of the table below the charts."""
-    part = html[html.index('id="pgqueue-charts"') :]
-    return re.findall(
-        r'<th scope="row"><span class="pgqueue-name">([^<]*)</span></th>.*?'
-        r'<a href="([^"]*)">([\d,]+)</a>',
-        part,
-    )
-
-
-def test_charts_tell_what_workers_have_settled(admin_client):
-    """Of the last hour, by task and queue; each number leads to its jobs."""
-    make_task_span(MINUTE, queue="mail", task="shop.send", succeeded=1_200, failed=3)
-    make_task_span(MINUTE, queue="mail", task="shop.pack", succeeded=7)
-    make_task_span(3 * HOUR, task="shop.old", succeeded=5)
-    html = html_of(admin_client)
-
-    assert [
-        ("shop.send", f"{ENDED}&task=shop.send", "1,200"),
-        ("shop.pack", f"{ENDED}&task=shop.pack", "7"),
-    ] == ended_in(html)
-    assert ["Throughput", "Wait", "Run"] == re.findall(r"-title\">(\w+) <span", html)
-    assert "succeeded: 1,207" in html
-
-
-def test_what_has_failed_leads_to_what_fails(admin_client):
-    """The jobs that wait for their next attempt, and dead letters; no link from 0."""
-    make_task_span(MINUTE, queue="mail", task="shop.send", failed=3, dead=1)
-    make_task_span(MINUTE, queue="mail", task="shop.pack", succeeded=7)
-    make_job(queue="mail", task="shop.send", visible_at=HOUR, attempt=1, deliveries=1)
-    make_job(queue="mail", task="shop.send", visible_at=-HOUR)
-    html = html_of(admin_client)
-
-    (link,) = re.findall(r'<a href="([^"]*\?state=retrying&[^"]*)">3</a>', html)
-    (row,) = admin_client.get(link).context["cl"].result_list
-    assert ("shop.send", 1) == (row.task, row.attempt)
-    assert 1 == html.count("state=retrying&queue")
 
 
 def test_sagas_that_need_a_human_are_named_without_keys_to_who_may_not_see_them(staff):

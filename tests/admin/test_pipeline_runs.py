@@ -9,10 +9,10 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
-from django_pgqueue.models import Job, PipelineRun, Worker
+from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark.job import pipeline_job
-from tests.harness.factories import make_job, make_live_run, make_run, register
+from tests.harness.factories import make_job, make_live_run, make_run
 
 pytestmark = pytest.mark.django_db
 
@@ -63,25 +63,6 @@ def test_the_list_tells_how_runs_are_and_went(admin_client):
     assert "4 min" in rows[2]
 
 
-def test_a_run_whose_process_died_is_lost(admin_client):
-    """Whatever its row says; it took until its last word."""
-    run = make_live_run(
-        started_at=-timedelta(minutes=10), lease_until=-timedelta(minutes=4)
-    )
-
-    html = html_of(admin_client)
-    detail = html_of(admin_client, f"{run.pk}/change/")
-
-    for text in (html, detail):
-        assert "pgqueue-lost" in text
-        assert "pgqueue-running" not in text
-        assert "6 min" in text
-        assert "<progress" not in text
-    assert "Its process ended without a word." in html
-    assert "The next run of the job takes its place." in detail
-    assert "4040" not in detail
-
-
 def test_the_page_of_a_run_has_all_that_is_known(admin_client):
     """Spark's UI and the queue's job as links, while it is live."""
     run = make_live_run(queue_job_id=4711, cancel_requested_by=None)
@@ -115,35 +96,6 @@ def test_errors_and_options_need_view_payload(admin_client, staff):
     assert "bad row" not in other
     assert "/srv/private" not in other
     assert "needs permission pgqueue.view_payload" in other
-
-
-def test_the_list_is_renewed_while_a_run_is_asked_for(admin_client):
-    """So that it appears; the page says how many wait, with a link to them."""
-    make_job(queue=QUEUE, task="django_pgqueue.run_pipeline", args=["metrics"])
-
-    html = html_of(admin_client)
-
-    assert 'id="pgqueue-live"' in html
-    assert f"1 run is asked for and waits in queue {QUEUE}." in html
-    assert f'href="/admin/pgqueue/job/?queue={QUEUE}"' in html
-
-
-def test_a_queue_that_nobody_serves_is_told(admin_client):
-    """With the command that starts a worker; silent workers serve nothing."""
-    told = "No living worker serves the queue pgqueue_pipeline"
-    command = "python manage.py pgqueue_worker --queues pgqueue_pipeline"
-
-    for path in ("", "run/", "run/?job=metrics"):
-        assert told in html_of(admin_client, path), path
-        assert command in html_of(admin_client, path), path
-    register("other", queues=["mail"])
-    assert told in html_of(admin_client)
-    register("all")
-    assert told not in html_of(admin_client)
-    Worker.objects.filter(name="all").update(
-        heartbeat_at=Worker.objects.get(name="all").heartbeat_at - timedelta(hours=1)
-    )
-    assert told in html_of(admin_client)
 
 
 def test_run_again_enqueues_the_same_options(admin_client):
@@ -268,10 +220,3 @@ def test_jobs_that_run_the_pipeline_are_edited_by_those_who_may_run_it(staff):
     assert 302 == every.post(url, given).status_code
     row.refresh_from_db()
     assert ["export"] == row.args
-
-
-def test_a_job_that_is_not_declared_cannot_be_run(admin_client):
-    """400, and no name is imported."""
-    assert 400 == admin_client.get(f"{URL}run/?job=os.system").status_code
-    assert 400 == admin_client.post(f"{URL}run/?job=os.system").status_code
-    assert not Job.objects.exists()

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.db import connection
 
-from django_pgqueue.models import DeadLetter, Queue
+from django_pgqueue.models import Queue
 from django_pgqueue.pull.queue import known_queue
 
 pytestmark = pytest.mark.django_db
@@ -80,21 +80,3 @@ def test_a_received_message_shows_its_receiver_and_hides_its_payload(staff, thum
     assert "hunter2" not in html
     listed = staff("view_job", "view_worker").get("/admin/pgqueue/job/")
     assert "/pgqueue/worker/node-7/" not in listed.content.decode()
-
-
-def test_a_dead_message_is_edited_and_redriven(admin_client, thumbs):
-    """It stays a message: one payload, and nothing else."""
-    sent = thumbs.send({"path": "a.jpg"})
-    assert 1 == thumbs.nack(thumbs.receive()).dead
-    url = f"/admin/pgqueue/deadletter/{sent}/edit/"
-    form = admin_client.get(url).context["form"]
-    data = {"seen": form.initial["seen"], "args": "[1, 2]", "kwargs": '{"a": 1}'}
-    html = admin_client.post(url, {**data, "save": "1"}).content.decode()
-    assert "A message has one payload" in html
-    assert "A message has none of these" in html
-
-    data |= {"args": '[{"path": "b.jpg"}]', "kwargs": "{}", "redrive": "1"}
-    admin_client.post(url, data)
-    assert not DeadLetter.objects.exists()
-    [message] = thumbs.receive()
-    assert (sent, {"path": "b.jpg"}) == (message.id, message.payload)

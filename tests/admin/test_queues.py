@@ -8,8 +8,6 @@ from datetime import timedelta
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
-from django.db.models import F
-from django.utils import timezone
 
 from django_pgqueue.models import Queue
 from tests.harness.factories import (
@@ -114,21 +112,6 @@ def test_a_queue_is_resumed(staff, mail):
     assert 2 == LogEntry.objects.count()
 
 
-def test_a_pause_that_has_ended_is_none(admin_client, mail):
-    """The list says when one ends, and that the queue is open after that."""
-    until = timezone.now() + 2 * HOUR
-    pause(admin_client, "mail", until=f"{until:%Y-%m-%d %H:%M}")
-    html = admin_client.get(URL).content.decode()
-    assert "paused" in cell(html, "state")
-    assert ">ends " in cell(html, "state")
-    assert "provider is down" in cell(html, "state")
-
-    Queue.objects.update(paused_until=F("paused_at"))
-    html = admin_client.get(URL).content.decode()
-    assert "open" in cell(html, "state")
-    assert "provider is down" not in cell(html, "state")
-
-
 def test_a_limit_is_set_and_taken_back(staff, mail, settings):
     """By whoever may pause; empty fields are what the settings say."""
     client, url = staff("view_queue", "pause"), f"{URL}mail/limit/"
@@ -149,18 +132,3 @@ def test_a_limit_is_set_and_taken_back(staff, mail, settings):
     settings.PGQUEUE = {"QUEUES": {"mail": {"concurrency": 20}}}
     client.post(url, {"confirmed": 1})
     assert "0 of 20 run" == cell(client.get(URL).content.decode(), "limit")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_workers_are_woken_when_it_is_resumed(admin_client, new_cursor, mail):
-    """They need not wait for their next look."""
-    pause(admin_client, "mail")
-    listener = new_cursor()
-    listener.execute("SELECT pgqueue_channel()")
-    (channel,) = listener.fetchone()
-    listener.execute(f"LISTEN {channel}")
-
-    admin_client.post(f"{URL}mail/resume/")
-
-    heard = listener.connection.notifies(timeout=10, stop_after=1)
-    assert ["mail"] == [notify.payload for notify in heard]

@@ -7,7 +7,6 @@ from html import unescape
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import Settings
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.declare import task
-from django_pgqueue.tasks.redact import redact_job
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
@@ -48,15 +46,6 @@ def test_text_is_redacted_as_values_are(value):
     """Whatever its shape, and however its keys are quoted."""
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
         assert redact(value, PATTERNS) == json.loads(redact_json(text))
-
-
-@given(st.lists(VALUES, max_size=6))
-def test_positional_arguments_are_redacted_by_their_parameters(args):
-    """Those of *args too; those of a task that nobody declared by keys alone."""
-    for name in ("tests.admin.sign_in", "no.such.task"):
-        expected, _ = redact_job(args, {}, name, Settings())
-
-        assert expected == json.loads(redact_json(json.dumps(args), task=name))
 
 
 # On pages ----------------------------------------------------------------------------
@@ -158,37 +147,3 @@ def test_no_message_and_no_log_entry_tells_a_secret(admin_client):
         assert "s3cret" not in f"{entry.object_repr} {entry.change_message}"
     for answer in answers:
         assert "s3cret" not in answer.content.decode()
-
-
-@pytest.mark.django_db
-def test_patterns_are_the_projects_own(admin_client, settings):
-    """Names that it adds are hidden; with an empty list nothing is."""
-    row = make_job(task="no.such.task", kwargs={"iban": "DE02", "token": "abc"})
-    url = f"/admin/pgqueue/job/{row.pk}/change/"
-
-    settings.PGQUEUE = {"REDACT": ["iban"]}
-    own = unescape(admin_client.get(url).content.decode())
-    settings.PGQUEUE = {"REDACT": []}
-    none = unescape(admin_client.get(url).content.decode())
-
-    assert ("DE02" in own, '"abc"' in own) == (False, True)
-    assert ("DE02" in none, '"abc"' in none) == (True, True)
-
-
-@pytest.mark.django_db
-def test_what_python_cannot_read_is_redacted_too(admin_client):
-    """Arguments and errors that are no JSON to Python."""
-    row = make_job()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """UPDATE pgqueue_job
-                  SET kwargs = '{"a": 1e5000, "token": {"b": "s3cret"}}',
-                      errors = '[{"a": 1e5000, "token": ["s3cret"]}]'
-                WHERE id = %s""",
-            [row.pk],
-        )
-
-    html = admin_client.get(f"/admin/pgqueue/job/{row.pk}/change/").content.decode()
-
-    assert "1" + "0" * 5_000 in html
-    assert "s3cret" not in html

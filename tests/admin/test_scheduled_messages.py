@@ -14,7 +14,6 @@ from tests.log.rows import make_scheduled
 pytestmark = pytest.mark.django_db
 
 URL = "/admin/pgqueue/scheduledmessage/"
-INBOX = "/admin/pgqueue/inboxentry/"
 HOUR = timedelta(hours=1)
 ROWS = 20_000
 
@@ -30,18 +29,6 @@ ANALYZE pgqueue_scheduled_message, pgqueue_inbox
 
 def listed(client, url):
     return [row.pk for row in client.get(url).context["cl"].result_list]
-
-
-def test_the_next_are_the_first(admin_client):
-    """By their moments; narrowed by an id, a part of the name, and a topic."""
-    late = make_scheduled("orders.reminder", run_after=2 * HOUR).pk
-    soon = make_scheduled("orders.paid", run_after=HOUR).pk
-    other = make_scheduled("clicks", run_after=3 * HOUR).pk
-
-    assert [soon, late, other] == listed(admin_client, URL)
-    assert [late] == listed(admin_client, f"{URL}?q=remind")
-    assert [other] == listed(admin_client, f"{URL}?q={other}")
-    assert [soon, late] == listed(admin_client, f"{URL}?topic=orders")
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])

@@ -102,64 +102,7 @@ def test_the_list_tells_when_schedules_are_due_and_how_they_went(admin_client):
     assert "skipped" not in second
 
 
-@pytest.mark.parametrize(
-    "query, names",
-    [
-        ("?state=active", ["active"]),
-        ("?state=overdue", ["overdue"]),
-        ("?state=paused", ["changed", "paused"]),
-        ("?state=withdrawn", ["withdrawn"]),
-        ("?state=faulty", ["faulty"]),
-        ("?source=user", ["active", "faulty", "overdue", "paused"]),
-        ("?source=code", ["changed", "withdrawn"]),
-        ("?source=changed", ["changed"]),
-        ("?q=draw", ["withdrawn"]),
-        ("?task=ADD", ["changed"]),
-        ("?task=add&source=user", []),
-    ],
-)
-def test_schedules_are_narrowed(admin_client, query, names):
-    """By parts of names, by state, by who made them."""
-    make_schedule(name="active", next_tick=HOUR)
-    make_schedule(name="overdue", next_tick=-HOUR)
-    make_schedule(name="paused", next_tick=-HOUR, paused_at=-HOUR)
-    make_schedule(name="faulty", error="no such zone")
-    make_declared(name="withdrawn", withdrawn_at=-HOUR, paused_at=-HOUR)
-    make_declared(
-        name="changed", task="tests.app.tasks.add", overridden_at=-HOUR, paused_at=HOUR
-    )
-
-    assert names == listed(admin_client, query)
-
-
-def test_overdue_ticks_are_told_above_the_list(admin_client):
-    """With what to start."""
-    row = make_schedule(next_tick=-timedelta(seconds=30))
-    assert "no living worker" not in html_of(admin_client)
-
-    Schedule.objects.update(next_tick=row.created_at - HOUR)
-
-    for path in ("", f"{row.pk}/change/"):
-        html = html_of(admin_client, path)
-        assert "Ticks are overdue" in html
-        assert "python manage.py pgqueue_worker" in html
-
-    # A worker lives, and has written why it cannot issue the tick.
-    Schedule.objects.update(error="RaiseException: a curse is on it")
-    assert "no living worker" not in html_of(admin_client)
-
-
 # The page of one ---------------------------------------------------------------------
-
-
-def test_a_schedule_shows_its_next_ticks_by_two_clocks(admin_client):
-    """Five of them."""
-    row = make_schedule(expression="0 0 1 1 *", tz="Asia/Tokyo")
-
-    html = html_of(admin_client, f"{row.pk}/change/")
-
-    assert 5 == html.count("01-01 00:00 JST</time>")
-    assert 5 == html.count("12-31 15:00 UTC</td>")
 
 
 def test_a_schedule_shows_what_came_of_its_ticks(admin_client):
@@ -207,20 +150,6 @@ def test_what_was_changed_here_stands_beside_what_code_declares(admin_client, st
     assert "30 4 * * *" in other.split("Declared by code")[1]
     assert '"region"' not in other
     assert "needs permission pgqueue.view_payload" in other
-
-
-def test_a_schedule_that_cannot_be_read_says_so(admin_client):
-    """The page shows what is there, without ticks."""
-    row = make_schedule(tz="Mars/Olympus", error="There is no time zone 'Mars/Olympus'")
-    other = make_schedule(name="x", expression="61 * * * *", error="bad")
-
-    html = html_of(admin_client, f"{row.pk}/change/")
-
-    assert "There is no time zone 'Mars/Olympus'" in html
-    assert "There is no time zone 'Mars/Olympus'" in html_of(admin_client)
-    assert "Next ticks" not in html
-    assert "Next ticks" not in html_of(admin_client, f"{other.pk}/change/")
-    assert "61 * * * *" in html_of(admin_client)
 
 
 # Acts --------------------------------------------------------------------------------
@@ -397,19 +326,6 @@ def test_a_declared_schedule_that_is_changed_is_overridden(admin_client):
     )
 
 
-def test_nothing_changed_is_nothing_stored(admin_client):
-    """No new revision, no entry in the log."""
-    row = make_schedule(args=[1, {"token": "s3cret"}])
-    path = f"{row.pk}/edit/"
-
-    data = data_of(admin_client, path)
-    response = admin_client.post(URL + path, {**data, "save": "1"})
-
-    assert ["Nothing was stored: nothing was changed."] == texts(response)
-    assert row.revision == Schedule.objects.get().revision
-    assert not LogEntry.objects.exists()
-
-
 def test_two_who_edit_a_schedule_do_not_overwrite_each_other(admin_client):
     """The slower one is told."""
     row = make_schedule()
@@ -470,25 +386,6 @@ def test_a_schedule_that_publishes_is_made_shown_and_edited(admin_client):
     row.refresh_from_db()
     assert row.message_payload is None
     assert "null" == data_of(admin_client, f"{row.pk}/edit/")["args"]
-
-
-@pytest.mark.parametrize(
-    "field,value,at,said",
-    [
-        ("message", "no name", "message", "A message cannot be called 'no name'"),
-        ("queue", "mail", "queue", "a message goes to its topic"),
-        ("message", "", "key", "A key is of a message"),
-    ],
-)
-def test_what_is_wrong_with_a_message_is_said_at_its_field(
-    admin_client, field, value, at, said
-):
-    """And nothing is stored."""
-    sent = {**PUBLISHES, field: value, "save": "1"}
-    errors = errors_of(admin_client.post(f"{URL}new/", sent))
-    assert [at] == list(errors)
-    assert said in errors[at][0]
-    assert not Schedule.objects.exists()
 
 
 def test_who_may_not_see_payloads_sees_what_is_published_and_not_its_key(

@@ -78,27 +78,6 @@ def test_the_list_tells_what_goes_where(admin_client):
     assert "by a user" in lines["users"]
 
 
-@pytest.mark.parametrize(
-    "query, patterns",
-    [
-        ("?state=enabled", ["*.paid", "mail", "orders.*.failed", "users"]),
-        ("?state=disabled", ["clicks", "old"]),
-        ("?state=stale", ["*.paid"]),
-        ("?state=backfill", ["mail"]),
-        ("?queue=billing", ["orders.*.failed"]),
-        ("?task=ON_FAIL", ["orders.*.failed"]),
-        ("?q=*.", ["*.paid", "orders.*.failed"]),
-        ("?q=mail&state=disabled", []),
-    ],
-)
-def test_subscriptions_are_narrowed(admin_client, query, patterns):
-    """By parts of pattern and task, by queue and state."""
-    make_each()
-
-    rows = admin_client.get(URL + query).context["cl"].result_list
-    assert patterns == [row.pattern for row in rows]
-
-
 def test_a_subscription_shows_what_comes_of_it(admin_client):
     """Topic, jobs, back-fill; of a stale or disabled one what that means."""
     rows = make_each()

@@ -11,10 +11,8 @@ from django.contrib.admin.models import LogEntry
 
 from django_pgqueue.admin import topics
 from django_pgqueue.log import browse
-from django_pgqueue.log.publish import publish
 from django_pgqueue.models import BulkAct, Job, Message
 from django_pgqueue.operators import bulk_acts
-from django_pgqueue.postgres.bulk import Items
 from tests.log.rows import (
     make_group,
     make_message,
@@ -136,29 +134,6 @@ def test_a_topic_shows_its_log_and_its_listeners(admin_client):
     reading = cells(html.split("<h2>Consumer groups")[1])
     assert ["waiting", "1", "3 h", "stats", "tests.app.tasks.noop"] == reading["stats"]
     assert "others" not in reading
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_transaction_that_holds_readers_back_is_told(admin_client, cursor):
-    """In the list and on its page: for how long, and whose; above all if for long."""
-    topic = make_topic("orders")
-    assert "-" == cells(html_of(admin_client))["orders"][-1]
-
-    with cursor.connection.transaction():
-        publish(cursor, "orders", [Items('["orders", null, {}, {}]', 1)])
-        pid = cursor.connection.info.backend_pid
-        assert "for 0 s" == cells(html_of(admin_client))["orders"][-1]
-        html = html_of(admin_client, f"{topic.pk}/change/")
-        assert f"by the transaction of pid {pid}" in html
-        assert "pg_terminate_backend" not in html
-        row = topic
-        row.holder = topics.Holder(topic.pk, pid, 61.0, None, None)
-        (note,) = topics._notes(row)
-        row.holder = topics.Holder(topic.pk, None, None, None, None)
-        (note_of_prepared,) = topics._notes(row)
-    assert f"SELECT pg_terminate_backend({pid})" == note.command
-    assert "ROLLBACK PREPARED" in note_of_prepared.command
-    assert "-" == cells(html_of(admin_client))["orders"][-1]
 
 
 # Replay ------------------------------------------------------------------------------

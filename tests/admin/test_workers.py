@@ -59,14 +59,3 @@ def test_a_worker_shows_the_jobs_that_it_holds(admin_client):
         f"/admin/pgqueue/job/{job.pk}/change/" for job in (first, late, extended)
     ] == urls
     assert not response.context["held_more"]
-
-
-def test_the_jobs_of_a_worker_need_the_permission_for_jobs(staff):
-    """view_worker alone tells no task."""
-    register("w-1")
-    make_leased_job("w-1", task="shop.secret_task")
-
-    html = staff("view_worker").get(f"{URL}w-1/change/").content.decode()
-
-    assert "shop.secret_task" not in html
-    assert "Jobs that it holds" not in html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from django_pgqueue.admin.workflow_graph import BOX_WIDTH, STEPS_DRAWN_MAX, graph
+from django_pgqueue.admin.workflow_graph import BOX_WIDTH, graph
 from django_pgqueue.queues.workflows import Alike
 
 
@@ -87,15 +87,3 @@ def test_what_undoes_a_step_hangs_below_it_and_callbacks_come_last():
     assert 4 == len(found.paths)
     assert max(box.y + box.height for box in found.boxes) <= found.height
     assert max(box.x + box.width for box in found.boxes) <= found.width
-
-
-def test_a_circle_a_strange_state_and_nothing_are_drawn():
-    """SQL can have written the first; the second is of another version."""
-    circle = [step(1, "a", next=[2]), step(2, "b", next=[1]), step(3, "c", next=[3])]
-    found, _ = drawn([*circle, step(4, "d", state="resting")])
-
-    assert 4 == len(found.boxes)
-    assert found.boxes[3].text.startswith("resting")
-    assert [] == drawn([])[0].boxes
-    long = [step(n, "add", next=[n + 1]) for n in range(1, STEPS_DRAWN_MAX + 1)]
-    assert STEPS_DRAWN_MAX == len({box.x for box in drawn(long)[0].boxes})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from html import unescape
 
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from django_pgqueue import chain, chord, group
-from django_pgqueue.admin import workflows as pages
+from django_pgqueue import chain, group
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
 from django_pgqueue.testing import drain
 from tests.app.saga_tasks import CANCELS, FAILS, LOG, REJECTS, order
@@ -89,17 +87,6 @@ def test_the_list_tells_how_far_each_is(admin_client):
     assert 2 == html.count("pgqueue-badge pgqueue-running")
 
 
-def test_the_list_is_narrowed_by_state_and_name(admin_client):
-    """A part of the name, in letters of either case; both together."""
-    first = failed()
-    second = group(give.s(1), name="Important").delay()
-
-    assert [second.id, first.id] == listed(admin_client, "?name=IMPORT")[0]
-    assert [first.id] == listed(admin_client, "?name=import&state=failed")[0]
-    assert [second.id] == listed(admin_client, "?state=running")[0]
-    assert [] == listed(admin_client, "?state=compensated")[0]
-
-
 def test_keys_are_for_those_who_may_see_payloads(staff):
     """Arguments make them: they are neither shown nor found."""
     result = group(give.s(1)).delay(key="ada@example.org")
@@ -160,20 +147,6 @@ def test_a_job_leads_to_its_workflow_and_its_step_there(admin_client):
         assert 1 == there.content.decode().count("pgqueue-here")
 
 
-def test_the_steps_are_chosen_by_state_id_and_name(admin_client):
-    """Those of this workflow alone."""
-    result, other = failed(), failed()
-    one, dead, waiting, callback = steps_of(admin_client, result)
-    (theirs, *_) = steps_of(admin_client, other)
-
-    assert [dead] == steps_of(admin_client, result, "?state=dead")
-    assert [waiting] == steps_of(admin_client, result, f"?q={waiting}")
-    assert [callback] == steps_of(admin_client, result, "?q=SEE")
-    assert [one] == steps_of(admin_client, result, "?q=give&state=succeeded")
-    assert [] == steps_of(admin_client, result, f"?q={theirs}")
-    assert [] == steps_of(admin_client, result, "?state=nothing")
-
-
 def test_payloads_are_for_those_who_may_see_them(staff):
     """Arguments, results, and what an error says; its class is for all."""
     result = chain(give.s("an argument"), name="said").delay()
@@ -188,59 +161,6 @@ def test_payloads_are_for_those_who_may_see_them(staff):
         html = page_of(client, broken)
         assert "builtins.ValueError" in html
         assert is_shown == ("7 is bad" in html)
-
-
-def test_no_page_shows_a_secret(admin_client):
-    """What PGQUEUE["REDACT"] names: arguments, results, messages of errors."""
-    result = failed()
-    Step.objects.filter(state="succeeded").update(
-        result={"token": "s3cret-result", "shown": 1}
-    )
-    Step.objects.filter(state="waiting").update(
-        job={"args": [{"password": "s3cret-arg"}], "kwargs": {"api_key": "s3cret-kw"}}
-    )
-    Step.objects.filter(state="dead").update(
-        error={"type": "shop.Declined", "message": "password=s3cret-message"}
-    )
-
-    html = page_of(admin_client, result)
-
-    assert "s3cret" not in html
-    assert '"shown": 1' in html
-    assert "shop.Declined: password=" in html
-
-
-def test_the_page_of_one_that_runs_is_renewed(admin_client, monkeypatch):
-    """Not that of one that has ended, nor of one with very many steps."""
-    ended = failed()
-    result = chain(give.s(1), add.s(1)).delay()
-
-    assert "data-seconds" in page_of(admin_client, result)
-    assert "data-seconds" not in page_of(admin_client, ended)
-    monkeypatch.setattr(pages, "LIVE_STEPS_MAX", 1)
-    assert "data-seconds" not in page_of(admin_client, result)
-
-
-def test_a_large_workflow_shows_counts_and_the_first_steps(admin_client):
-    """In place of a picture; each number leads to the steps that it counts."""
-    result = chord([give.s(n) for n in range(100)], total.s()).delay()
-    ids = [step.id for step in result.steps()]
-    Step.objects.filter(pk__in=ids[:90]).update(state="succeeded")
-    Step.objects.filter(pk__in=ids[5:7]).update(state="dead")
-
-    html = page_of(admin_client, result)
-
-    assert "<svg" not in html[html.index("Steps by state") :].partition("</table>")[0]
-    counts = re.findall(r'<td class="pgqueue-number"><a href="([^"]*)">(\d+)<', html)
-    assert ["2", "10", "1", "88"] == [count for _, count in counts]
-    assert ids[5:7] == steps_of(admin_client, result, counts[0][0])
-    seen, query = [], ""
-    while query is not None:
-        cl = admin_client.get(f"{LIST}{result.id}/change/{query}").context["cl"]
-        seen.append([row.pk for row in cl.result_list])
-        query = cl.older_url
-    assert [ids[:50], ids[50:100], ids[100:]] == seen
-    assert 400 == admin_client.get(f"{LIST}{result.id}/change/?after=1~2").status_code
 
 
 # Acts --------------------------------------------------------------------------------
