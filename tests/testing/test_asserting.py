@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
-from django.db import transaction
 from django.test import TestCase
 
 from django_pgqueue import task
@@ -16,12 +14,8 @@ from django_pgqueue.models import Job
 from django_pgqueue.testing import (
     assert_enqueued,
     assert_not_enqueued,
-    drain,
-    immediate,
 )
-from tests.app.models import Order
-from tests.app.standard_tasks import multiply, note
-from tests.app.tasks import add, fails_once, noop
+from tests.app.tasks import add, noop
 
 pytestmark = pytest.mark.django_db
 
@@ -95,32 +89,6 @@ def test_a_value_matches_itself_as_it_travels(send, value):
     assert_not_enqueued(send, "another")
 
 
-def test_a_row_matches_itself_even_when_it_is_gone(send):
-    """It is compared by model, primary key and database."""
-    order, other = Order.objects.create(name="a"), Order.objects.create(name="b")
-    send.delay(order)
-
-    assert_enqueued(send, order)
-    with pytest.raises(AssertionError) as caught:
-        assert_enqueued(send, other)
-    Order.objects.all().delete()
-
-    assert (
-        f"order_id is <testapp.order {order.pk}>, not <testapp.order {other.pk}>"
-        in (str(caught.value))
-    )
-
-
-def test_mocks_any_matches_anything(send):
-    """It cannot travel, so it is compared with ==; also inside of other values."""
-    send.delay({"id": 7, "at": NOON}, items=[1, 2])
-
-    assert_enqueued(send, ANY)
-    assert_enqueued(send, {"id": ANY, "at": NOON})
-    assert_enqueued(send, items=[ANY, 2])
-    assert_not_enqueued(send, items=[ANY, 3])
-
-
 def test_options_of_the_job(send):
     """All that using() can say, in the same words."""
     send.using(
@@ -166,53 +134,6 @@ def test_times_are_moments_or_durations(send, name):
     assert_enqueued(send, **{f"{name}__gt": "59m"}, count=2)
     assert_not_enqueued(send, **{name: "2h"})
     assert_not_enqueued(send, **{f"{name}__lt": "50m"})
-
-
-def test_a_parameter_with_the_name_of_an_option_comes_first():
-    """The option can be looked at in what is returned."""
-
-    @task(name="moves")
-    def moves(queue, count=1):
-        """Do nothing."""
-
-    moves.using(queue="real").delay("argument", count=3)
-
-    (job,) = assert_enqueued(moves, queue="argument", count=3)
-    assert "real" == job.queue
-    assert_not_enqueued(moves, queue="real")
-
-
-def test_a_task_of_django_is_asked_in_the_same_words():
-    """That of django.tasks, whose jobs are ours."""
-    note.enqueue("x")
-
-    assert_enqueued(note, "x", queue="standard", priority=7)
-    assert_not_enqueued(multiply)
-    with immediate():
-        multiply.enqueue(2, 3)
-    assert_enqueued(multiply, left=2, right=3)
-
-
-def test_jobs_that_ran_were_enqueued_too(send):
-    """Succeeded, dead, or still to be retried."""
-    send.delay(1)
-    fails_once.delay()
-    drain()
-    with immediate():
-        send.delay(2)
-
-    assert_enqueued(send, count=2)
-    assert_enqueued(fails_once, priority=0)
-
-
-def test_jobs_that_rolled_back_were_not(send):
-    """They were never there."""
-    with transaction.atomic():
-        send.delay(1)
-        transaction.set_rollback(True)
-
-    assert_not_enqueued(send)
-    assert_not_enqueued()
 
 
 def test_the_number_can_be_asked(send):
@@ -262,33 +183,6 @@ items=[{{'a': 1}}, {{'b': 2}}])  queue='mail'
 of other tasks: tests.app.tasks.noop (1)""" == message(
         send, 42, items=[{"a": 1}, {"b": 3}], queue="mail"
     )
-
-
-def test_without_any_job_the_message_says_so(send):
-    """And without any of this task, which others there were."""
-    assert message(send, 1).endswith("send(order_id=1)\n\nnothing was enqueued at all")
-
-    noop.delay()
-    add.delay(1, 2)
-    add.delay(1, 2)
-    assert message(send, 1).endswith(
-        "but jobs of other tasks were: "
-        "tests.app.tasks.add (2), tests.app.tasks.noop (1)"
-    )
-
-
-def test_long_messages_are_cut(send):
-    """Values, jobs and differences; the rest is counted."""
-    for n in range(8):
-        send.delay(n, items=[0] * 20)
-    send.delay("x" * 500)
-
-    said = message(send, 99, items=[1] * 20)
-    assert "x" * 500 not in said
-    assert "… (502 characters)" in said
-    assert "and 11 more differences" in said
-    assert "and 4 more jobs of shop.tasks.send" in said
-    assert len(said) < 6_000
 
 
 def test_a_job_that_waits_for_a_commit_is_told_of(send):

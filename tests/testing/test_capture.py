@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection, transaction
-from django.test import TestCase
 
 from django_pgqueue.models import ArchivedJob, Job
-from django_pgqueue.queues.claim import claim
 from django_pgqueue.testing import capture, drain
 from tests.app.models import Order
-from tests.app.tasks import add, fails_once, make_order, noop, retries_later
-from tests.harness.factories import LEASE
+from tests.app.tasks import add, fails_once, noop, retries_later
 
 
 def names():
@@ -19,27 +15,6 @@ def names():
 
 
 # As a user would write it ------------------------------------------------------------
-
-
-class PlainTestCase(TestCase):
-    """Everything works inside the transaction that a TestCase rolls back."""
-
-    def test_a_captured_job_runs_when_drained(self):
-        """The example of the documentation."""
-        with capture() as jobs:
-            make_order.delay("from a job")
-        assert ["tests.app.tasks.make_order"] == [job.task for job in jobs]
-
-        assert 1 == drain()
-
-        assert ["from a job"] == names()
-
-    def test_nothing_is_left_of_other_tests(self):
-        """Neither jobs nor what they wrote; whichever test runs first."""
-        assert [] == names()
-        assert 0 == Job.objects.count() + ArchivedJob.objects.count()
-        make_order.delay("x")
-        drain()
 
 
 pytestmark = pytest.mark.django_db
@@ -66,18 +41,6 @@ def test_capture_lists_jobs_in_the_order_of_their_enqueues():
     )
 
 
-def test_capture_leaves_out_what_rolled_back():
-    """A savepoint took it along."""
-    with capture() as jobs:
-        noop.delay(1)
-        with transaction.atomic():
-            noop.delay(2)
-            transaction.set_rollback(True)
-        noop.delay(3)
-
-    assert [[1], [3]] == [job.args for job in jobs]
-
-
 def test_a_job_that_ran_inside_the_block_is_as_it_was_enqueued():
     """Whatever became of it, and although its row has changed or moved on."""
     with capture() as jobs:
@@ -92,32 +55,6 @@ def test_a_job_that_ran_inside_the_block_is_as_it_was_enqueued():
         (retries_later.name, [], 0, 0, 0, []),
     ] == [(j.task, j.args, j.priority, j.attempt, j.deliveries, j.errors) for j in jobs]
     assert [0, 1, 1] == [model.objects.count() for model in (Order, ArchivedJob, Job)]
-
-
-def test_jobs_enqueued_by_sql_are_in_it():
-    """As those of a trigger; nobody sends a signal for them."""
-    with capture() as jobs, connection.cursor() as cursor:
-        cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('sql')")
-        cursor.execute("SELECT pgqueue_enqueue('function')")
-
-    assert ["sql", "function"] == [job.task for job in jobs]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_a_worker_has_claimed_meanwhile_is_as_it_was_enqueued(cursor):
-    """Also when the block ends before the job does."""
-    with capture() as jobs:
-        noop.using(queue="mail").delay(1)
-        (claimed,) = claim(cursor, queues=["mail"], worker="w", limit=1, lease=LEASE)
-
-    (job,) = jobs
-    assert (claimed.id, "mail", [1], 0, 0) == (
-        job.id,
-        job.queue,
-        job.args,
-        job.attempt,
-        job.deliveries,
-    )
 
 
 def test_a_captured_list_can_be_asked_before_its_block_ends():

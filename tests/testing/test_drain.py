@@ -136,22 +136,6 @@ def test_a_task_that_breaks_the_transaction_is_a_failed_attempt():
     assert ["after", "of the test"] == names()
 
 
-def test_what_a_task_wrote_before_it_failed_stays():
-    """A worker has no transaction around a task; whoever wants one opens it."""
-
-    @task(name="half", retries=0)
-    def half():
-        Order.objects.create(name="kept")
-        with transaction.atomic():
-            Order.objects.create(name="rolled back")
-            raise Unlucky
-
-    half.delay()
-    drain()
-
-    assert ["kept"] == names()
-
-
 def test_hooks_of_a_task_run_after_it():
     """Although a TestCase never commits; those of the test itself do not run."""
     ran = []
@@ -219,41 +203,6 @@ def test_an_endless_chain_of_jobs_is_an_error(monkeypatch):
     endless.delay()
     with pytest.raises(RuntimeError, match=r"ran 20 jobs and there are more.*endless"):
         drain()
-
-
-def test_ctrl_c_ends_the_test_not_the_task():
-    """Everything else that a task raises is an outcome of its job."""
-
-    @task(name="interrupted")
-    def interrupted():
-        raise KeyboardInterrupt
-
-    @task(name="exits", retries=0)
-    def exits():
-        raise SystemExit
-
-    result = exits.delay()
-    drain()
-    assert "dead" == result.status
-
-    interrupted.delay()
-    with pytest.raises(KeyboardInterrupt):
-        drain()
-
-
-def test_a_receiver_that_raises_fails_the_test():
-    """Where a worker would only log it."""
-
-    def receiver(**fields):
-        raise ZeroDivisionError
-
-    signals.job_succeeded.connect(receiver, sender=noop)
-    try:
-        noop.delay()
-        with pytest.raises(ZeroDivisionError):
-            drain()
-    finally:
-        signals.job_succeeded.disconnect(receiver, sender=noop)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -364,65 +313,6 @@ def test_an_atomic_task_writes_all_or_nothing():
     assert [("succeeded", "done"), ("dead", None)] == [
         (result.status, result.result) for result in (good, bad)
     ]
-
-
-def test_ack_policies_hold():
-    """A failure after the first ack is noted; others are dead at once, or by word."""
-    told = []
-
-    @task(name="acks first", ack_policy="first")
-    def acks_first():
-        raise Unlucky("too late")
-
-    @task(name="rejects on error", ack_policy="reject_on_error")
-    def rejects_on_error():
-        raise Unlucky
-
-    @task(name="speaks", ack_policy="manual", takes_context=True)
-    def speaks(ctx, word):
-        told.append(word)
-        if word:
-            getattr(ctx, word)()
-
-    results = [
-        acks_first.delay(),
-        rejects_on_error.delay(),
-        *(speaks.delay(word) for word in ("ack", "reject", "retry", "")),
-    ]
-    drain()
-
-    assert [
-        ("succeeded", None),
-        ("dead", "rejected"),
-        ("succeeded", None),
-        ("dead", "rejected"),
-        ("retrying", None),
-        ("retrying", None),
-    ] == [(result.status, result.reason) for result in results]
-    assert "too late" == results[0].errors[0]["message"]
-
-
-def test_an_atomic_task_that_loses_its_lease_writes_nothing():
-    """Its ack is in its transaction, which rolls back when there is nothing to ack."""
-    heard = []
-
-    @task(name="loses", atomic=True)
-    def loses():
-        Order.objects.create(name="x")
-        Job.objects.update(leased_by="another")
-
-    def receiver(sender, job_id, kind, **fields):
-        heard.append((sender, job_id, kind))
-
-    signals.settle_stale.connect(receiver)
-    try:
-        result = loses.delay()
-        assert 1 == drain()
-    finally:
-        signals.settle_stale.disconnect(receiver)
-
-    told = [(loses, result.id, "ack")]
-    assert ([], told, "running") == (names(), heard, result.status)
 
 
 # What it answers ---------------------------------------------------------------------

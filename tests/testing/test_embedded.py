@@ -235,28 +235,6 @@ def test_after_kill_9_of_everything_the_next_process_finds_the_data(checkout, us
     assert not is_up(url)
 
 
-@pytest.mark.parametrize("stale", ["another program", "zombie", "dead", "empty"])
-def test_a_stale_pid_file_does_not_stop_a_start(checkout, stale):
-    """The pid runs as the server's user: PostgreSQL itself ignores those of others."""
-    with EmbeddedServer(checkout) as server:
-        pid_file = server.home / "data" / "postmaster.pid"
-        lines = pid_file.read_text().splitlines()
-    with subprocess.Popen(["sleep", "60"], **embedded.as_server_user()) as other:
-        if stale in ("zombie", "dead"):
-            other.kill()
-        if stale == "dead":
-            other.wait()
-        text = "" if stale == "empty" else "\n".join([str(other.pid), *lines[1:], ""])
-        pid_file.write_text(text)
-        (server.home / "socket" / ".s.PGSQL.5432.lock").write_text(text)
-        with server:
-            assert is_up(server.url)
-        if stale == "another program":
-            assert other.poll() is None
-        other.kill()
-    assert not is_up(server.url)
-
-
 def test_a_server_that_was_started_by_hand_is_left_alone(checkout, place):
     """Its data are refused, and the error names its pid."""
     with EmbeddedServer(checkout) as server:
@@ -355,19 +333,6 @@ def test_errors_name_the_way_out(checkout, place, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(EmbeddedServerError, match="On Windows, set DATABASE_URL"):
         embedded.database_url(checkout)
-
-
-@pytest.mark.slow
-def test_pgqueue_pg_bin_chooses_the_binaries(place, monkeypatch):
-    """Another version of the wheel serves too."""
-    newest = embedded.find_binaries()
-    others = {*newest.package.glob("pginstall*/bin")} - {newest.folder}
-    if not others:
-        pytest.skip("the wheel has one version only")
-    monkeypatch.setenv("PGQUEUE_PG_BIN", str(others.pop()))
-    with EmbeddedServer(place / "a") as server:
-        version = int(select(server.url, "SHOW server_version_num")) // 10_000
-    assert embedded.find_binaries().major == version < newest.major
 
 
 @pytest.mark.parametrize(

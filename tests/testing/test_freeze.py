@@ -7,7 +7,7 @@ import threading
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 from django.db.models.functions import Now
 from django.test import TestCase
 from django.utils import timezone
@@ -16,12 +16,10 @@ from django.utils.timezone import now as imported_now
 from django_pgqueue import Retry, Snooze, task
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.postgres.clock import with_moment
-from django_pgqueue.postgres.connect import connect
 from django_pgqueue.testing import assert_enqueued, drain, freeze
 from django_pgqueue.topics.captured import Captured
 from tests.app.models import Order
 from tests.app.tasks import make_order, noop
-from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
 
@@ -90,12 +88,6 @@ def test_it_is_moved_by_hand():
         assert LONG_AGO == clock.now
 
 
-def test_other_processes_have_their_own_time(transactional_db):
-    """As a connection that is not Django's."""
-    with freeze(LONG_AGO), connect("default", name="tests") as other:
-        assert other.execute("SELECT now()").fetchone()[0] > LONG_AGO
-
-
 @pytest.mark.django_db(transaction=True)
 def test_connections_opened_meanwhile_are_told_too():
     """In other threads, or after a reconnect; and no longer, afterwards."""
@@ -137,42 +129,6 @@ def test_a_job_is_due_when_it_is_enqueued(at):
 
     assert "succeeded" == result.refresh().status
     assert (clock.now, clock.now) == (done.enqueued_at, done.finished_at)
-
-
-@pytest.mark.parametrize("at", [None, LONG_AGO, LEAP_DAY], ids=["now", "ago", "ahead"])
-def test_times_are_kept_to_the_microsecond(at):
-    """So that a test can say ==; moments and durations, singly and in bulk."""
-    with freeze(at) as clock:
-        after = noop.using(run_after="1h", expires="2h")
-        after.delay(1)
-        after.bulk([(2,)])
-        noop.using(run_after=timezone.now() + HOUR, expires=clock.now + 2 * HOUR).delay(
-            3
-        )
-
-        assert_enqueued(
-            noop, run_after=clock.now + HOUR, expires=clock.now + 2 * HOUR, count=3
-        )
-        assert [0, 3] == [drain(), clock.advance("1h") and drain()]
-
-
-@pytest.mark.parametrize("at", [None, LONG_AGO, LEAP_DAY], ids=["now", "ago", "ahead"])
-def test_jobs_of_sql_are_pinned_when_somebody_looks(at):
-    """The server fills in its own time, and nobody sends a signal."""
-    with freeze(at) as clock:
-        with connection.cursor() as cursor:
-            cursor.execute("INSERT INTO pgqueue_job (task) VALUES (%s)", [noop.name])
-        scheduled = make_job(task=noop.name, visible_at=HOUR)
-        parked = make_job(task=noop.name, visible_at=None)
-        pinned = clock.now
-        clock.advance("1m")
-        assert 1 == drain()
-        scheduled.refresh_from_db()
-        parked.refresh_from_db()
-
-    assert pinned == ArchivedJob.objects.get().enqueued_at == scheduled.enqueued_at
-    assert pinned + HOUR == scheduled.visible_at
-    assert parked.visible_at is None
 
 
 def test_retries_come_when_they_are_due():
@@ -224,31 +180,6 @@ def test_snoozes_and_expiry_go_by_it():
     assert [timedelta(days=1)] == [ran[1] - ran[0]]
 
 
-def test_a_rollback_does_not_turn_it_back():
-    """Only what was written goes."""
-    with freeze() as clock:
-        start = clock.now
-        with transaction.atomic():
-            noop.delay()
-            clock.advance("1h")
-            transaction.set_rollback(True)
-
-        assert start + HOUR == clock.now == server_now()
-        noop.delay()
-        assert 1 == drain()
-
-
-@pytest.mark.django_db(databases=["default", "queue"])
-def test_jobs_in_another_database_go_by_it(settings):
-    """And so does the other database itself."""
-    settings.PGQUEUE = {"DATABASE": "queue"}
-    with freeze(LONG_AGO) as clock:
-        noop.using(run_after="1h").delay()
-        assert LONG_AGO == server_now("queue") == server_now()
-        clock.advance("1h")
-        assert 1 == drain()
-
-
 # What is sent ------------------------------------------------------------------------
 
 
@@ -268,17 +199,3 @@ def test_statements_are_told_the_moment(sql):
     asks = sql.replace("{", "").replace("}", "")
 
     assert re.sub(r"\{.*?\}", LITERAL, sql) == with_moment(asks, MOMENT)
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        'SELECT "now", "current_date", t.now() FROM t',
-        "SELECT known(), now(1), current_timestamp(3), my_now()",
-        "ALTER TABLE t ALTER a SET DEFAULT now()",
-        "CREATE TABLE t (a timestamptz DEFAULT clock_timestamp())",
-    ],
-)
-def test_other_statements_are_left_alone(sql):
-    """Names that only look alike, and moments that would be kept for good."""
-    assert sql == with_moment(sql, MOMENT)

@@ -20,7 +20,6 @@ from tests.app.tasks import (
     snoozes,
     tells_context,
 )
-from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
 
@@ -91,47 +90,6 @@ def test_a_failure_can_come_out_of_delay():
     assert {0, 1} == set(Job.objects.values_list("attempt", flat=True))
     with override_settings(PGQUEUE={"MODE": "immediate"}):
         fails.delay()
-
-
-def test_other_jobs_are_left_alone():
-    """Only what is enqueued runs, also where older ones would be first."""
-    older = make_job(task=noop.name, priority=100)
-    with immediate():
-        noop.delay()
-
-    assert [older.pk] == list(Job.objects.values_list("pk", flat=True))
-
-
-def test_jobs_of_jobs_run_one_after_another():
-    """Each when the one before it has ended, so that depth does not grow."""
-    order = []
-
-    @task(name="countdown")
-    def countdown(number):
-        order.append(("begins", number))
-        if number:
-            child = countdown.delay(number - 1)
-            assert "ready" == child.status
-        order.append(("ends", number))
-
-    with immediate():
-        countdown.delay(2)
-        assert [(w, n) for n in (2, 1, 0) for w in ("begins", "ends")] == order
-        countdown.delay(400)
-
-    assert 0 == Job.objects.count()
-
-
-def test_an_endless_chain_is_an_error(monkeypatch):
-    """The error says where it began."""
-    monkeypatch.setattr("django_pgqueue.tasks.inline.INLINE_JOBS_MAX", 20)
-
-    @task(name="endless")
-    def endless():
-        endless.delay()
-
-    with immediate(), pytest.raises(RuntimeError, match=r"delay\(\) .* ran 20 jobs"):
-        endless.delay()
 
 
 def test_it_belongs_to_the_callers_transaction():

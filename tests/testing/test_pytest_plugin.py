@@ -55,12 +55,6 @@ def test_the_fixture_is_the_whole_kit(pgqueue):
     assert [1, 1] == [pgqueue.drain(max_jobs=1) or 1, len(pgqueue.enqueued)]
 
 
-def test_it_knows_the_jobs_of_its_test_alone(pgqueue):
-    """Nothing was enqueued yet."""
-    assert [] == pgqueue.enqueued
-    pgqueue.assert_not_enqueued()
-
-
 @pytest.mark.django_db(transaction=True)
 def test_it_works_where_everything_is_committed(pgqueue, cursor):
     """With the mark of pytest-django, or its fixture transactional_db."""
@@ -139,31 +133,3 @@ def test_the_fixture(pgqueue): ...
     assert 0 != status
     assert "1 passed, 1 error" in output, output
     assert "The fixture pgqueue needs pytest-django" in output
-
-
-def test_a_mark_that_is_none_is_an_error(tmp_path):
-    """With the words that it takes."""
-    source = """
-import pytest
-
-@pytest.mark.pgqueue(mode="later")
-def test_mode(): ...
-
-@pytest.mark.pgqueue("immediate")
-def test_place(): ...
-
-@pytest.mark.pgqueue(raises=True)
-def test_name(pgqueue): ...
-"""
-    status, said = run_pytest(
-        tmp_path,
-        source,
-        "--strict-markers",
-        DJANGO_SETTINGS_MODULE="tests.settings",
-        DATABASE_URL="postgres:///unused",
-    )
-
-    assert 0 != status
-    assert "3 errors" in said
-    assert "pgqueue(mode='later'): it must be 'normal' or 'immediate'." in said
-    assert 2 <= said.count("The mark is pgqueue(mode='normal', raise_errors=False).")

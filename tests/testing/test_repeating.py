@@ -6,10 +6,9 @@ import pytest
 from django.db import connection, transaction
 from django.test import TestCase
 
-from django_pgqueue import Reject, Snooze, signals, task
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
-from django_pgqueue.testing import crash_once, drain, freeze, redeliver
-from django_pgqueue.topics.captured import Captured
+from django_pgqueue import signals, task
+from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.testing import crash_once, redeliver
 from tests.app.models import Order
 from tests.app.tasks import Unlucky, noop
 
@@ -28,11 +27,6 @@ def anywhere(request):
 def charge(name):
     """Stand for what another system is asked to do; is patched to die around it."""
     Order.objects.create(name=f"charged {name}")
-
-
-async def acharge(name):
-    """The same, awaited."""
-    await Order.objects.acreate(name=f"charged {name}")
 
 
 def names():
@@ -160,23 +154,6 @@ def test_a_point_that_is_never_reached_fails_the_test():
     ]
 
 
-@pytest.mark.parametrize(
-    "at, problem",
-    [
-        ("middle", "at='middle': it must be 'start', 'end', 'before:path"),
-        ("start:x.y", "it must be"),
-        ("after:", "it must be"),
-        ("after:charge", "it must be"),
-        ("after:tests.testing.test_repeating.chrage", "There is no function 'tests"),
-        ("before:no.such.module", "There is no function 'no.such.module'"),
-    ],
-)
-def test_a_point_that_is_none_is_an_error(at, problem):
-    """Before anything runs."""
-    with pytest.raises(ValueError, match=problem):
-        crash_once(noop, at=at)
-
-
 # redeliver() -------------------------------------------------------------------------
 
 
@@ -201,69 +178,4 @@ def test_a_redelivered_job_is_the_same_job(pays):
     assert [] == done.errors
 
 
-@pytest.mark.usefixtures("anywhere")
-def test_an_atomic_task_is_redelivered_without_a_trace():
-    """A lost ack takes its writes along."""
-
-    @task(name="atomic", atomic=True)
-    def atomic(name):
-        Order.objects.create(name=name)
-        return Order.objects.count()
-
-    assert [1, 1, 1] == redeliver(atomic, "x", times=3)
-    assert ["x"] == names()
-
-
-def test_what_a_run_fails_with_comes_out():
-    """Whichever it was; also a word."""
-
-    @task(name="once")
-    def once(error):
-        if Order.objects.exists():
-            raise error if error == "later" else Reject(error)
-        Order.objects.create(name="x")
-
-    with pytest.raises(Reject, match="again") as caught:
-        redeliver(once, "again", times=3)
-    assert ["This was run 2 of job"] == [n[:21] for n in caught.value.__notes__]
-    assert "rejected" == DeadLetter.objects.get().reason
-
-    @task(name="sleepy")
-    def sleepy():
-        raise Snooze("1h")
-
-    with pytest.raises(Snooze, match="again in 3600 s"):
-        redeliver(sleepy)
-
-
 # Both --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("again", [crash_once, redeliver])
-def test_a_job_that_cannot_run_is_an_error(again):
-    """The error says what it is, and how its time can come."""
-    later = noop.using(run_after="1h").delay()
-    with pytest.raises(ValueError, match=r"scheduled and cannot run now.*freeze\(\)"):
-        again(later)
-    done = noop.delay()
-    drain()
-    with pytest.raises(ValueError, match="is succeeded and cannot run now"):
-        again(done)
-    Queue.objects.create(name="paused", paused_at="2026-11-20T00:00:00Z")
-    with pytest.raises(ValueError, match="queue not paused"):
-        again(noop.using(queue="paused").delay())
-    with pytest.raises(LookupError, match="never committed"):
-        again(2**40)
-
-    with freeze() as clock:
-        clock.advance("1h")
-        again(later)
-
-
-@pytest.mark.parametrize("again", [crash_once, redeliver])
-def test_nothing_of_it_stays(again):
-    """The function at the point is the real one again, and so are the connections."""
-    original = charge
-    again(noop)
-    assert charge is original
-    assert [Captured] == [*map(type, connection.execute_wrappers)]
