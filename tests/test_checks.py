@@ -211,13 +211,6 @@ def test_a_wrong_setting_is_told_instead_of_a_traceback(settings, value, words):
     assert words in found("E001")
 
 
-def test_every_wrong_key_is_told_at_once(settings):
-    """And what is right beside them still counts."""
-    settings.PGQUEUE = {"LISTEM": 1, "LEASE_SECONDS": "x", "DATABASE": "nowhere"}
-
-    found("E001", "E001", "E002")
-
-
 def test_a_database_that_is_not_there(settings):
     """With the nearest alias."""
     settings.PGQUEUE = {"DATABASE": "defualt"}

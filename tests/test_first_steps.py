@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, connections
 
-from django_pgqueue import publish, queue, task
+from django_pgqueue import publish, task
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, SchemaError
 from django_pgqueue.options.table import CELERY
 from tests.app.tasks import noop
@@ -34,13 +34,6 @@ def test_task_says_what_a_word_of_celery_is_here(word):
         task(**{word: True})(len)
 
     assert CELERY[word] in str(told.value)
-
-
-@pytest.mark.parametrize("word", ["countdown", "eta", "delay", "max_retries", "link"])
-def test_using_says_what_a_word_of_celery_is_here(word):
-    """Before anything is sent to the database."""
-    with pytest.raises(InvalidOption, match=rf"using\(\) has no .*{word}"):
-        noop.using(**{word: 5})
 
 
 def test_a_typo_in_an_option_is_told_with_the_nearest_one():
@@ -105,17 +98,6 @@ def elsewhere(settings, monkeypatch, django_db_blocker):
         yield
     connections["lite"].close()
     del connections["lite"]
-
-
-@pytest.mark.parametrize(
-    "call", [noop.delay, lambda: noop.bulk([{}]), lambda: queue("thumbs").receive()]
-)
-def test_a_call_in_another_kind_of_database_says_so(elsewhere, call):
-    """As in a project whose tests run on SQLite."""
-    with pytest.raises(
-        SchemaError, match=r"'lite' is sqlite; jobs need PostgreSQL\. S"
-    ):
-        call()
 
 
 def test_a_call_in_a_database_that_is_not_there_names_those_that_are(settings):

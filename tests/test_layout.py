@@ -31,15 +31,6 @@ def parse(module):
     return ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
 
 
-def test_every_module_says_what_it_is_for():
-    """Each that has code opens with a docstring."""
-    assert [] == [
-        str(module)
-        for module in MODULES
-        if (tree := parse(module)).body and not ast.get_docstring(tree)
-    ]
-
-
 def may_have_sql(module):
     if module.parts[0] in SQL_PACKAGES or module.as_posix() in SQL_MODULES:
         return True

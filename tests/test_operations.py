@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection, models
-from django.db.migrations import CreateModel, DeleteModel
+from django.db import connection
 from django.db.migrations.autodetector import MigrationAutodetector
-from django.db.migrations.optimizer import MigrationOptimizer
 from django.db.migrations.writer import OperationWriter
 
 from django_pgqueue import DeclarationError
@@ -57,24 +55,6 @@ def test_secret_columns_are_left_out_unless_they_are_named():
     assert ["password"] == named
 
 
-@pytest.mark.django_db
-def test_sqlmigrate_shows_the_statements():
-    """Without a look at the database."""
-    state = migrate()[0]
-    after = state.clone()
-    operation = CaptureChanges(
-        "testapp.Order", topic="o", on=["update"], when="new.name <> 'x'"
-    )
-    operation.state_forwards("testapp", after)
-    with connection.schema_editor(collect_sql=True) as editor:
-        operation.database_forwards("testapp", editor, state, after)
-
-    told = "\n".join(editor.collected_sql)
-    assert 'CREATE OR REPLACE TRIGGER "pgqueue_capture_o_update"' in told
-    assert "AND (new.name <> 'x')" in told
-    assert [] == captured_on()
-
-
 def test_a_migration_writes_it_down_and_makemigrations_sees_no_change():
     """What stands in a file makes the same operation again."""
     operation = CaptureChanges(
@@ -95,18 +75,6 @@ def test_a_migration_writes_it_down_and_makemigrations_sees_no_change():
     assert {} == changes
     # The state can be rendered, though Django knows no such option.
     assert after.apps.get_model("testapp.Order")
-
-
-def test_operations_are_squashed():
-    """A later capture takes the place of an earlier one; the end of a model of all."""
-    make = CreateModel("A", [("id", models.BigAutoField(primary_key=True))])
-    first = CaptureChanges("shop.A", topic="a.changes")
-    second = CaptureChanges("shop.A", topic="a.changes", on=["delete"])
-    other = CaptureChanges("shop.A", topic="other")
-    squash = MigrationOptimizer().optimize
-
-    assert [make, second, other] == squash([make, first, second, other], "shop")
-    assert [] == squash([make, first, DeleteModel("A")], "shop")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from django.dispatch import Signal
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.log.retain import Loss
@@ -255,19 +254,6 @@ def test_an_event_sends_its_signal_and_writes_one_line(name, caplog):
     assert [("django_pgqueue.worker", level, line)] == caplog.record_tuples
 
 
-@each_event
-def test_a_signal_that_nobody_listens_to_is_not_sent(name, monkeypatch):
-    """One attribute look-up."""
-    tell, *_ = EVENTS[name]
-
-    def never(self, *args, **kwargs):
-        raise AssertionError("sent")
-
-    monkeypatch.setattr(Signal, "send", never)
-    monkeypatch.setattr(Signal, "send_robust", never)
-    tell(noop)
-
-
 def test_a_receiver_that_raises_is_logged_and_touches_nothing(caplog):
     """The others are called, and so is whoever told the event."""
     tell, signal, *_ = EVENTS["started"]
@@ -286,49 +272,3 @@ def test_a_receiver_that_raises_is_logged_and_touches_nothing(caplog):
     (failure,) = [r for r in caplog.records if "receiver failed" in r.getMessage()]
     assert logging.ERROR == failure.levelno
     assert ZeroDivisionError is failure.exc_info[0]
-
-
-def test_lines_of_groups_that_have_no_signal(caplog):
-    """A batch that comes again, a partition that is somebody else's, a lease."""
-    caplog.set_level(logging.DEBUG, "django_pgqueue.worker")
-    group = group_of(noop)
-
-    telemetry.batch_failed(
-        group,
-        CLAIMED,
-        messages=[JOB, JOB],
-        error=None,
-        delay_seconds=5.0,
-        one_by_one=True,
-    )
-    telemetry.position_stale(group, CLAIMED)
-    telemetry.lapsed(group, CLAIMED)
-    telemetry.failed_after_ack(group, CLAIMED, ValueError())
-
-    assert [
-        (
-            logging.INFO,
-            (
-                "retry      group=clicks/stats partition=3 messages=2 first=7 "
-                "failures=1 next=+5.0s one by one error=NoneType"
-            ),
-        ),
-        (
-            logging.WARNING,
-            (
-                "stale      group=clicks/stats partition=3 fence=4: it was taken "
-                "over or sought, nothing was written"
-            ),
-        ),
-        (
-            logging.WARNING,
-            (
-                "lapsed     group=clicks/stats partition=3 reader=w/1 failures=0: it "
-                "died, or took longer than its lease"
-            ),
-        ),
-        (
-            logging.ERROR,
-            "failed     group=clicks/stats partition=3 after its position was moved",
-        ),
-    ] == [(level, line) for _, level, line in caplog.record_tuples]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
-from django_pgqueue import Accumulate, Call, Reject, Retry, task
+from django_pgqueue import Accumulate, Call, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.app.models import Order
 from tests.harness import ledger
@@ -61,13 +58,6 @@ def fails(calls: list[Call]) -> None:
     raise ValueError("a run that always fails")
 
 
-@task(accumulate=Accumulate(size=10, within="1h"), takes_context=True)
-def rejects(ctx: JobContext, calls: list[Call]) -> None:
-    """Give up for good."""
-    _record(calls)
-    raise Reject("none of them")
-
-
 def _through(gate: str) -> None:
     """Wait until the test makes the file *gate*."""
     wait_for(Path(gate).exists, GATE_SECONDS_MAX, "the gate opens")
@@ -80,31 +70,6 @@ def through_gate(ctx: JobContext, calls: list[Call]) -> None:
     _through(calls[0].kwargs["gate"])
     if calls[0].kwargs.get("fails"):
         raise ValueError("after the gate")
-
-
-@task(accumulate=Accumulate(size=10, within="1h"), takes_context=True)
-def extends(ctx: JobContext, calls: list[Call]) -> None:
-    """Extend the leases by an hour."""
-    ctx.extend("1h")
-    _record(calls)
-    _through(calls[0].kwargs["gate"])
-
-
-@task(accumulate=Accumulate(size=10, within="1h"))
-def poison(calls: list[Call]) -> None:
-    """End the process under the run if one of the calls says so."""
-    _record(calls)
-    if any(call.kwargs.get("kills") for call in calls):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@task(accumulate=Accumulate(size=10, within="1h"), timeout=0.3, retries=0)
-def too_slow(calls: list[Call]) -> None:
-    """Run longer than the timeout, in Python code."""
-    _record(calls)
-    threading.Event().wait(0.2)
-    while True:
-        threading.Event().wait(0.02)
 
 
 @task(accumulate=Accumulate(size=3, within="1h"), timeout=0.3, retries=0)

@@ -41,12 +41,6 @@ async def arecord(ctx: JobContext, note: Any = None) -> Any:
     return note
 
 
-@task(queue="async")
-async def asleep(seconds: float) -> None:
-    """Wait, as for somebody's server."""
-    await asyncio.sleep(seconds)
-
-
 @task(takes_context=True, queue="async")
 async def agated(ctx: JobContext, gate: str) -> None:
     """Write a start, wait until the test makes the file *gate*, write an end."""

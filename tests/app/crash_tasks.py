@@ -109,13 +109,6 @@ def poison(ctx: JobContext, how: str, gate: str | None = None) -> None:
 
 
 @task(takes_context=True, timeout=0.3, retries=0)
-def too_slow(ctx: JobContext, gate: str) -> None:
-    """Run longer than the timeout, in Python code."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    _pass(gate)
-
-
-@task(takes_context=True, timeout=0.3, retries=0)
 def stuck(ctx: JobContext) -> None:
     """Run longer than the timeout, in a recv() that hears of no exception."""
     ledger.write("start", ctx.id, ctx.attempt)

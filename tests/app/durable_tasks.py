@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import transaction
-
 from django_pgqueue import JobContext, Retry, task
 from tests.app.models import Order
 
@@ -76,24 +74,3 @@ def waits(ctx: JobContext, key: str, timeout: str | None = None) -> Any:
 @task(takes_context=True, atomic=True)
 def atomic_steps(ctx: JobContext) -> None:
     ctx.step("one", note, "one")
-
-
-@task(takes_context=True)
-def keeps(ctx: JobContext, kind: str) -> None:
-    ctx.step("keep", lambda: object() if kind == "object" else "x" * 100_000)
-
-
-@task(takes_context=True, retries=LATER)
-def nested(ctx: JobContext, kind: str) -> Any:
-    def inner() -> Any:
-        if kind == "step":
-            return ctx.step("inner", note, "inner")
-        return ctx.sleep("1h") if kind == "sleep" else ctx.wait_for("go")
-
-    return ctx.step("outer", inner)
-
-
-@task(takes_context=True, retries=LATER)
-def sleeps_within(ctx: JobContext, kind: str) -> None:
-    with transaction.atomic():
-        ctx.sleep("1h") if kind == "sleep" else ctx.wait_for("go", timeout="1h")

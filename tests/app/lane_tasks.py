@@ -7,7 +7,7 @@ import random
 import time
 from pathlib import Path
 
-from django_pgqueue import Breaker, Group, Limit, Rate, Retry, task
+from django_pgqueue import Breaker, Limit, Rate, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.harness import ledger
 from tests.harness.ledger import Ledger
@@ -39,34 +39,10 @@ def flaky_step(ctx: JobContext, customer: str, number: int) -> None:
     _run(ctx, customer, number, 0.1)
 
 
-@task(
-    group=Group("customer", on_error="skip"),
-    takes_context=True,
-    retries=Retry(max_attempts=2, backoff="constant", base=600, jitter="none"),
-)
-def skips(ctx: JobContext, customer: str, number: int) -> None:
-    """One at a time for a customer; number 0 fails, and nobody waits for it."""
-    _run(ctx, customer, number, float(number == 0))
-
-
-@task(group=Group("customer", on_error="dead-letter"), takes_context=True, retries=SOON)
-def rejects(ctx: JobContext, customer: str, number: int) -> None:
-    """One at a time for a customer; number 0 fails, which is its last attempt."""
-    _run(ctx, customer, number, float(number == 0))
-
-
 @task(limit=Limit(3, key="tenant"), takes_context=True)
 def limited(ctx: JobContext, tenant: str, number: int) -> None:
     """Three at a time for a tenant."""
     _run(ctx, tenant, number)
-
-
-@task(limit=Limit(3), takes_context=True)
-def gated(ctx: JobContext, gate: str) -> None:
-    """Three at a time, which wait for a file."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    wait_for(Path(gate).exists, GATE_SECONDS_MAX, "the gate")
-    ledger.write("end", ctx.id, ctx.attempt)
 
 
 @task(group=True, takes_context=True)
@@ -88,12 +64,6 @@ def fails_once(ctx: JobContext, customer: str, number: int) -> None:
 def paced(ctx: JobContext, account: str, number: int) -> None:
     """Forty a second for an account, and four ahead of that; one of ten fails."""
     _run(ctx, account, number, 0.1)
-
-
-@task(rate=Rate("20/h", burst=2), takes_context=True)
-def seldom(ctx: JobContext, number: int) -> None:
-    """One each three minutes, of all; two at once."""
-    _run(ctx, "", number)
 
 
 @task(queue="provider", takes_context=True, retries=SOON)

@@ -6,12 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from django.db import OperationalError, connection
-
-from tests.harness.hanging import renewed
-from tests.harness.waiting import wait_for
-
 ROOT = Path(__file__).resolve().parents[2]
 
 UNDER_WAY = """
@@ -48,23 +42,3 @@ def test_a_process_that_hears_nothing_is_ended_and_says_where_it_was():
 
     assert 1 == done.returncode
     assert "hangs_for_ever" in done.stderr
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_test_that_was_cut_off_leaves_a_free_connection(cursor):
-    """The statement that nobody waits for is cancelled."""
-    connection.ensure_connection()
-    pid = connection.connection.info.backend_pid
-    connection.connection.pgconn.send_query(b"SELECT pg_sleep(600)")
-
-    def is_under_way():
-        return cursor.execute(UNDER_WAY, [pid]).fetchone() == (1,)
-
-    # Before it has begun, the server ignores a cancel.
-    wait_for(is_under_way, what="it has begun")
-    with pytest.raises(OperationalError, match="already in progress"):
-        connection.cursor().execute("SELECT 1")
-    assert renewed(connection)
-    with connection.cursor() as again:
-        again.execute("SELECT 1")
-    wait_for(lambda: not is_under_way(), what="it has ended")

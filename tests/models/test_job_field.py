@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, JobReference
-from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.tasks.result import JobResult
 from tests.app.models import Order
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
@@ -33,23 +31,6 @@ def test_the_job_is_found_in_whichever_table_it_is(make, model):
     assert (model, row.pk) == (type(found), found.pk)
 
 
-def test_a_job_that_is_nowhere_is_none():
-    """A purged job, or one that never committed, leaves a number behind."""
-    order = Order.objects.create(receipt=2**62)
-
-    assert order.receipt.job is None
-
-
-def test_a_redriven_job_is_found_in_the_queue_again():
-    """The field follows a job back from the dead letters."""
-    dead = make_dead_letter()
-    order = Order.objects.create(receipt=dead)
-    with connection.cursor() as cursor:
-        redrive(cursor, [dead.pk])
-
-    assert Job.objects.get(pk=dead.pk) == order.receipt.job
-
-
 @pytest.mark.parametrize(
     "remember",
     [
@@ -71,15 +52,6 @@ def test_whatever_names_a_job_can_be_assigned_and_searched_for(remember):
     assert [order] == list(Order.objects.filter(receipt=remember(job)))
     assert [order] == list(Order.objects.filter(receipt__in=[remember(job)]))
     assert [order] == list(Order.objects.exclude(receipt=remember(other)))
-
-
-def test_none_is_no_job():
-    """A nullable field stays None, in Python and in SQL."""
-    order = Order.objects.create(receipt=None)
-
-    assert Order.objects.get(pk=order.pk).receipt is None
-    assert [order] == list(Order.objects.filter(receipt=None))
-    assert [order] == list(Order.objects.filter(receipt__isnull=True))
 
 
 @pytest.mark.parametrize("value", ["seven", object(), [1]])

@@ -234,44 +234,6 @@ def test_no_path_of_the_caller_captures_what_a_function_names(
         assert 1 >= len(hostile.execute(ours).fetchall()), call
 
 
-def test_no_path_captures_what_a_trigger_of_a_users_table_names(
-    hostile: psycopg.Connection[Any],
-):
-    """It goes through all that it does: two columns of a key, and a large value."""
-    said = """{"name": "a.b", "on": ["insert", "update", "delete"], "columns": null,
-        "without": ["c"], "when": "true", "wakes": "now", "bytes_max": 200}"""
-    hostile.execute(
-        "CREATE TABLE evil.t (a integer, b text, c text, d text, PRIMARY KEY (a, b))"
-    )
-    for act, rows in (
-        ("INSERT", "NEW TABLE AS pgqueue_new"),
-        ("UPDATE", "OLD TABLE AS pgqueue_old NEW TABLE AS pgqueue_new"),
-        ("DELETE", "OLD TABLE AS pgqueue_old"),
-    ):
-        hostile.execute(
-            f"CREATE TRIGGER {act} AFTER {act} ON evil.t REFERENCING {rows}"
-            f" FOR EACH STATEMENT EXECUTE FUNCTION one.pgqueue_capture('{said}')"
-        )
-    hostile.execute(
-        "INSERT INTO one.pgqueue_subscription (pattern, topic, queue, task)"
-        " VALUES ('a.b.insert', 'a', 'q', 't')"
-    )
-    for statement in (
-        f"INSERT INTO evil.t VALUES (1, 'x', '', '{'y' * 500}'), (2, 'y', '', NULL)",
-        "UPDATE evil.t SET d = 'z'",
-        "UPDATE evil.t SET b = 'z'",
-        "DELETE FROM evil.t",
-    ):
-        hostile.execute(statement)
-    hostile.execute("DELETE FROM one.pgqueue_subscription")
-    found = hostile.execute(
-        "SELECT payload FROM one.pgqueue_message"
-        " ORDER BY id USING OPERATOR(pg_catalog.>) LIMIT 10"
-    ).fetchall()
-    assert 10 == len(found)
-    assert ["d"] == found[-1][0]["left_out"]
-
-
 def test_rows_go_to_the_schema_of_the_function(to: Connect):
     """Whichever installation the path has first, or none."""
     for path in ('"tenant ""2""", one, public', "public, one", "public"):

@@ -13,7 +13,6 @@ from django.db import OperationalError
 from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.bulk_acts import BulkActs
-from django_pgqueue.operators.error_groups import groups
 from django_pgqueue.postgres.connect import Link
 from tests.harness.factories import make_dead_letter, make_job, make_leased_job
 
@@ -111,25 +110,6 @@ def test_a_stop_comes_between_two_chunks(monkeypatch):
     assert not bulk_acts.stop(act.pk, by="bob")
 
 
-def test_two_acts_take_turns(monkeypatch):
-    """A small one does not wait for the end of a large one."""
-    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
-    for _ in range(3):
-        make_dead_letter(queue="large")
-    make_dead_letter(queue="small")
-    large, small = begin(queue="large"), begin(queue="small")
-
-    for _ in range(3):
-        bulk_acts.step()
-
-    large.refresh_from_db()
-    assert ("running", 2) == (large.state, large.done)
-    assert 0 == DeadLetter.objects.filter(queue="small").count()
-    finish()
-    small.refresh_from_db()
-    assert ("done", 1) == (small.state, small.done)
-
-
 def test_no_more_are_done_in_a_time_than_was_said():
     """The next chunk is due when the one before has had its time."""
     for _ in range(3):
@@ -141,24 +121,6 @@ def test_no_more_are_done_in_a_time_than_was_said():
     act.refresh_from_db()
     assert ("running", 2) == (act.state, act.done)
     assert act.next_at > act.started_at
-
-
-def test_what_fails_at_a_place_is_found_by_reading():
-    """No column holds it."""
-    here = make_dead_letter(errors=failed("ValueError", "pay"))
-    make_dead_letter(errors=failed("ValueError", "send"))
-    (place,) = {
-        row.alike.place
-        for row in groups(DeadLetter.objects.all())[0]
-        if row.sample == here.pk
-    }
-
-    act = begin(error="ValueError", place=place)
-    finish()
-
-    assert [here.pk] == [*Job.objects.values_list("pk", flat=True)]
-    act.refresh_from_db()
-    assert (1, 1) == (act.counted, act.done)
 
 
 def test_retry_means_what_has_failed_and_waits():
@@ -191,22 +153,6 @@ def test_cancel_takes_what_waits_and_asks_what_runs():
     running.refresh_from_db()
     assert running.cancel_requested_at is not None
     assert Job.objects.filter(pk=other.pk, cancel_requested_at=None).exists()
-
-
-def test_an_error_of_ours_ends_it(monkeypatch):
-    """It is not tried again for ever, and the row says what it was."""
-    make_dead_letter()
-    act = begin()
-
-    def refuse(ids):
-        raise TypeError("no such ids")
-
-    monkeypatch.setattr(bulk_acts.operate, "redrive", refuse)
-    assert 1 == finish()
-
-    act.refresh_from_db()
-    assert ("failed", "TypeError: no such ids") == (act.state, act.error)
-    assert 1 == DeadLetter.objects.count()
 
 
 def test_a_chunk_and_its_place_are_one_transaction(monkeypatch):

@@ -86,19 +86,6 @@ def test_jobs_that_retry_are_alike_too():
     assert job.pk == group.sample
 
 
-def test_whatever_errors_hold_is_grouped():
-    """Somebody else may have written them."""
-    odd = {"kind": "error", "traceback": "…", "at": "0001-01-01T00:00:00+23:00"}
-    for errors in ([1], [odd], [{"kind": {}}, None]):
-        make_dead_letter(errors=errors)
-        make_job(errors=errors)
-
-    for rows in (DeadLetter.objects.all(), Job.objects.all()):
-        found, read = groups(rows)
-        assert 3 == read
-        assert {"-"} == {group.alike.place for group in found}
-
-
 def test_rows_of_a_place_are_found():
     """Those without one have a name for it as well."""
     here = make_dead_letter(errors=[failed()]).pk

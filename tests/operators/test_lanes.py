@@ -9,10 +9,8 @@ import pytest
 from django_pgqueue.operators.lanes import (
     does,
     kind,
-    kind_word,
     rate,
     sentence,
-    taken,
     waits_for,
 )
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, TaskPause
@@ -227,32 +225,6 @@ def test_a_job_of_a_paused_task_waits_for_that(pause, text):
     assert f"1st in line for limit c:17 (5 at a time), {text}" == sentence(place)
 
 
-def test_a_lane_that_takes_turns_is_no_limit():
-    """It has neither a number nor room."""
-    lane = make_lane(100_000, policy="fair")
-
-    assert "in turn with others" == kind(100_000, None, "fair")
-    assert not lane.has_room
-    place = Place(id=1, before=2, due_seconds=9.0, lane=lane)
-    told = "3rd in line for lane c:17, which has all turns: no other lane waits"
-    assert told == sentence(place)
-    assert "2" == taken(make_lane(100_000, policy="fair", let_through=2))
-
-
-def test_a_weight_is_told_with_the_kind():
-    """Of a lane in which nothing waits, it is all that is known."""
-    fair = {"capacity": 100_000, "policy": "fair"}
-
-    assert "in turn with others, weight 3" == kind(100_000, None, "fair", 3)
-    assert ["fair", "fair, weight 3", "weight 3", "", "limit"] == [
-        kind_word(make_lane(**fair)),
-        kind_word(make_lane(**fair, weight=3)),
-        kind_word(make_lane(waiting=0, weight=3)),
-        kind_word(make_lane(waiting=0)),
-        kind_word(make_lane(5, weight=3)),
-    ]
-
-
 def test_a_job_of_a_fair_lane_waits_for_its_turn():
     """With how many others; a pause is told before that."""
     fair = {"capacity": 100_000, "policy": "fair"}
@@ -269,13 +241,4 @@ def test_a_job_of_a_fair_lane_waits_for_its_turn():
     head = make_head(state="parked", is_paused=True, is_fair=True)
     assert "1st in line for lane c:17, in the paused queue mail" == sentence(
         make_place(head=head, **fair)
-    )
-
-
-def test_a_group_says_what_a_failure_does():
-    """Beside what else it is."""
-    skips = "group that goes on without what fails"
-    assert skips == kind(None, None, "skip")
-    assert "group, 1/s in which what fails is a dead letter" == kind(
-        None, 1.0, "dead-letter"
     )

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 
 from django_pgqueue.postgres.connect import connect
 from tests.app import crash_tasks
-from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 from tests.harness.pgbouncer import POOL_SIZE, PgBouncer
 from tests.places import core
 from tests.places.place import PASSWORD, PATH, as_queue
@@ -98,23 +97,6 @@ def test_the_core_runs_through_it(
     assert 0 == worker.stop()
 
 
-def test_pages_of_the_admin_are_shown_through_it(
-    pooled, place, settings, admin_client, log_in
-):
-    """With limits of their own for how long a statement may take."""
-    log_in(None)
-    make_job(id=9_000_001, using="queue")
-    make_archived_job(id=9_000_002, using="queue")
-    make_dead_letter(id=9_000_003, using="queue")
-
-    with as_queue(pooled("viewer")):
-        core.assert_pages_answer(admin_client)
-        # What a page has set for its transaction is nobody else's.
-        with connections["queue"].cursor() as cursor:
-            cursor.execute("SHOW statement_timeout")
-            assert ("0",) == cursor.fetchone()
-
-
 def test_a_worker_outlives_what_operators_do_to_it(
     pooled, place, bouncer, settings, start_worker, the_ledger
 ):
@@ -159,14 +141,3 @@ def test_a_worker_refuses_a_role_whose_isolation_it_cannot_set(
     (line,) = worker.lines("CommandError|read committed")
     assert f"ALTER ROLE {login} SET default_transaction_isolation" in line
     assert ("serializable",) == row
-
-
-def test_a_worker_that_would_listen_through_it_says_so(pooled, start_worker):
-    """When it starts, with the way out; and it finds jobs by its poll."""
-    worker = start_worker(
-        databases={"queue": pooled("worker")},
-        pgqueue={"DATABASE": "queue", "POLL_INTERVAL_SECONDS": 1},
-    )
-
-    (line,) = worker.lines("behind a pooler")
-    assert "PGQUEUE['LISTEN_DATABASE']" in line

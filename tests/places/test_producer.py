@@ -9,19 +9,13 @@ from django.core.mail import EmailMessage
 from django.db import ProgrammingError, connections, transaction
 
 from django_pgqueue import (
-    QueueFull,
     Unique,
-    batch,
-    cancel_message,
     chord,
     group,
-    inbox,
     publish,
     publish_many,
 )
-from django_pgqueue.models import InboxEntry, ScheduledMessage
 from django_pgqueue.topics.publish import message
-from tests.app.accumulate_tasks import by_size
 from tests.app.lane_tasks import limited, step
 from tests.app.tasks import add, echo, fails_once, noop
 from tests.harness.mail_server import EMAIL, mail_settings
@@ -99,18 +93,6 @@ def test_a_call_stands_for_others(producer, owner):
     assert 2 == count(owner)
 
 
-def test_calls_are_debounced_throttled_and_gathered(producer, owner):
-    """With what each of them has to look at."""
-    for _ in range(2):
-        noop.using(debounce="1h").delay("debounced")
-        noop.using(throttle="1/h").delay("throttled")
-    assert 2 == count(owner)
-
-    by_size.delay(1)
-    by_size.bulk([(2,), (3,)])
-    assert 5 == count(owner)
-
-
 def test_a_large_file_of_mails_is_kept_once(producer, owner, settings):
     """Also one that another mail has brought; it cannot be read."""
     for name, value in mail_settings(port=25).items():
@@ -123,16 +105,6 @@ def test_a_large_file_of_mails_is_kept_once(producer, owner, settings):
 
     assert (2, 1) == (count(owner), count(owner, "pgqueue_mail_file"))
     assert 2 == count(owner, "pgqueue_mail_file_use")
-
-
-def test_a_full_queue_is_known(producer, owner, settings):
-    """It counts, and reads what the leader has counted."""
-    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"default": {"depth_max": 1}}}
-    noop.delay(1)
-
-    with pytest.raises(QueueFull, match="depth_max"):
-        noop.delay(2)
-    assert 1 == count(owner)
 
 
 def test_it_publishes_to_subscribers_and_into_a_day_that_nobody_has_made(
@@ -181,28 +153,6 @@ def test_it_writes_captured_rows_with_the_same_rights(producer, owner):
         owner.execute(f"DROP TABLE {table}")
 
 
-def test_it_publishes_later_and_takes_back(producer, owner):
-    """One and many, by SQL too; it reads nothing of what waits."""
-    first = publish("orders.paid", {"id": 1}, run_after="1h")
-    publish_many([message("orders.paid", {}, run_after="1h") for _ in range(3)])
-    with connections[producer].cursor() as cursor:
-        cursor.execute("SELECT pgqueue_publish('orders', '{}', run_after => now())")
-
-    assert cancel_message(first)
-    assert 4 == count(owner, "pgqueue_scheduled_message")
-    with pytest.raises(ProgrammingError, match="denied for table pgqueue_scheduled"):
-        ScheduledMessage.objects.using(producer).values("payload").first()
-
-
-def test_it_notes_what_comes_in(producer, owner):
-    """Once; what has come in otherwise is none of its business."""
-    for is_new in (True, False):
-        with transaction.atomic(using=producer):
-            assert is_new is inbox("stripe", "evt_1")
-    with pytest.raises(ProgrammingError, match="denied for table pgqueue_inbox"):
-        InboxEntry.objects.using(producer).first()
-
-
 def test_it_publishes_many_once_it_may_read_messages(producer, owner):
     """Refused by the file as it is; granted by the line that it has in a comment."""
     owner.execute(SUBSCRIBE)
@@ -237,18 +187,6 @@ def test_it_starts_workflows(producer, owner):
         "SELECT state FROM pgqueue_workflow WHERE id = %s", [result.id]
     )
     assert ("failed",) == found.fetchone()
-
-
-@pytest.mark.usefixtures("producer")
-def test_it_stores_batches_in_batches(owner):
-    """And closes them; what counts above is counted by whoever ends their jobs."""
-    with batch() as outer:
-        outer.add(add, 1, 2)
-        inner = outer.batch(on_success=noop.s()).start()
-    inner.add(add, 3, 4)
-    assert inner.close()
-    found = owner.execute("SELECT steps, active FROM pgqueue_workflow ORDER BY id")
-    assert [(2, 3), (1, 1)] == found.fetchall()
 
 
 def test_sql_enqueues_and_publishes(producer, owner):

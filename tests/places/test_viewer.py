@@ -7,7 +7,6 @@ from contextlib import nullcontext, suppress
 import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import ProgrammingError
 
 from tests.harness.factories import (
     make_archived_job,
@@ -84,13 +83,3 @@ def test_it_can_change_nothing(place):
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     login.execute(refused)
-
-
-def test_an_act_of_the_admin_is_refused_by_the_database(viewer, admin_client, place):
-    """Whoever has the permission of Django's is not enough."""
-    with pytest.raises(ProgrammingError, match="permission denied"):
-        admin_client.post("/admin/pgqueue/job/9000001/cancel/", {"confirmed": 1})
-
-    with place.connect() as owner:
-        kept = owner.execute("SELECT FROM pgqueue_job WHERE id = 9000001").fetchall()
-    assert 1 == len(kept)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -11,22 +9,9 @@ import pytest
 from django_pgqueue import DeclarationError, ScheduleError, cron, every
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import define
-from tests.app.tasks import add, make_order, noop
+from tests.app.tasks import add, noop
 
 pytestmark = pytest.mark.usefixtures("declarations")
-
-
-def test_several_entries_of_a_task() -> None:
-    """Each entry has a name of its own; the first one's may be the task's."""
-    assert cron("0 3 * * *", tz="Europe/Berlin")(noop) is noop
-    every("90s", name="often", args={"left": 1, "right": 2}, overlap="queue")(add)
-    cron("30 0 3 * * *", name="six", args=(1, 2), jitter="5m", catch_up="skip")(add)
-    told = {each.name: each for each in declared()}
-    assert list(told) == ["often", "six", "tests.app.tasks.noop"]
-    assert told["often"].every_seconds == 90
-    assert (told["often"].kwargs, told["often"].args) == ({"left": 1, "right": 2}, [])
-    assert (told["six"].args, told["six"].jitter_seconds) == ([1, 2], 300)
-    assert told["tests.app.tasks.noop"].values()["tz"] == "Europe/Berlin"
 
 
 def test_the_zone_of_the_settings_is_the_default(settings: Any) -> None:
@@ -108,17 +93,6 @@ def test_a_bad_period_is_refused() -> None:
     assert declared() == []
 
 
-def test_two_of_one_name_are_refused() -> None:
-    """The error names both tasks, and the way out; the same again is no second one."""
-    cron("0 3 * * *", name="nightly")(noop)
-    cron("0 3 * * *", name="nightly")(noop)
-    with pytest.raises(ScheduleError, match=r"noop and of tests\.app\.tasks\.make_or"):
-        cron("0 3 * * *", name="nightly", args=("a",))(make_order)
-    with pytest.raises(ScheduleError, match=r"Two schedules.*name=…"):
-        cron("0 4 * * *", name="nightly")(noop)
-    assert [each.expression for each in declared()] == ["0 3 * * *"]
-
-
 def test_only_a_task_has_a_schedule() -> None:
     """A plain function is refused, with the order in which decorators stand."""
 
@@ -129,22 +103,3 @@ def test_only_a_task_has_a_schedule() -> None:
         cron("0 3 * * *")(plain)  # type: ignore[type-var]
     with pytest.raises(DeclarationError, match="@every goes above @task"):
         every(seconds=5)(plain)  # type: ignore[type-var]
-
-
-def test_declaring_needs_no_settings() -> None:
-    """A module with @cron can be imported before Django is set up."""
-    code = (
-        "from django_pgqueue import cron, task\n"
-        "def nightly(): pass\n"
-        "cron('0 3 * * *')(task(name='nightly')(nightly))\n"
-        "from django_pgqueue.schedules.declare import declared\n"
-        "print(declared()[0].name)\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/bin"},
-    )
-    assert (ran.stdout, ran.stderr) == ("nightly\n", "")

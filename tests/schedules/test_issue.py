@@ -12,10 +12,10 @@ import pytest
 from django_pgqueue.models import ArchivedJob, Job, Queue, Schedule, Tick
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.schedules import store
-from django_pgqueue.schedules.issue import issue, reckon, run_now, tell
+from django_pgqueue.schedules.issue import issue, reckon, tell
 from django_pgqueue.signals import queue_full
 from tests.app.lane_tasks import step
-from tests.app.tasks import add, once
+from tests.app.tasks import add
 from tests.schedules.conftest import NOON, issue_at, read
 
 MINUTE = timedelta(minutes=1)
@@ -169,19 +169,6 @@ def test_a_paused_schedule_has_no_ticks(make: Make, raw: Raw) -> None:
     ]
 
 
-def test_run_now(make: Make, raw: Raw) -> None:
-    """A run by hand is a job and a tick of now; the ticks go on as they were."""
-    make()
-    row = read("nightly")
-    with raw.transaction(), raw.cursor() as cursor:
-        issued = run_now(cursor, row, by="ann")
-        run_now(cursor, row, by="ann")
-    assert [job.schedule_id for job in Job.objects.all()] == [row.id, row.id]
-    tick = Tick.objects.order_by("id")[0]
-    assert (tick.job_id, tick.asked_by) == (issued.job_id, "ann")
-    assert read("nightly") == row
-
-
 def test_jitter_moves_the_job_and_not_the_tick(make: Make, raw: Raw) -> None:
     """The job of a tick with jitter is due a while after it, each time the same."""
     make(jitter=3_600)
@@ -208,17 +195,6 @@ def test_a_row_that_cannot_be_read_says_so(make: Make, raw: Raw) -> None:
     assert "Mars/Olympus" in str(read("nightly").error)
     assert read("nightly").next_tick is None
     assert not ArchivedJob.objects.exists()
-
-
-def test_a_tick_obeys_the_rule_of_its_task(make: Make, raw: Raw) -> None:
-    """While a unique task's key is held, a tick makes no other job, and says so."""
-    make(task=once.name, overlap="queue")
-    (first,) = issue_at(raw, NOON + MINUTE)
-    (second,) = issue_at(raw, NOON + 2 * MINUTE)
-    job = Job.objects.get()
-    assert (job.id, job.schedule_id) == (first.job_id, read("nightly").id)
-    assert (second.outcome, second.job_id) == ("duplicate", None)
-    assert due_times() == ["12:01 enqueued 0", "12:02 duplicate 0"]
 
 
 def test_the_job_of_a_tick_waits_in_its_lane(make: Make, raw: Raw) -> None:

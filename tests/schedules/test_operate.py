@@ -9,11 +9,11 @@ from django.utils import timezone
 
 from django_pgqueue import signals
 from django_pgqueue.admin.schedules import shown_state
-from django_pgqueue.models import Job, Schedule, Tick
+from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.timetables import STATES, state_of
-from tests.harness.factories import make_declared, make_schedule
+from tests.harness.factories import make_schedule
 from tests.schedules.conftest import read
 
 pytestmark = pytest.mark.django_db
@@ -50,26 +50,6 @@ def test_another_timetable_begins_now() -> None:
     assert row.ticks_from < read(NAME).ticks_from
 
 
-def test_nothing_is_done_to_what_is_not_there() -> None:
-    """Each says so."""
-    assert not operate.pause(NAME)
-    assert not operate.resume(NAME)
-    assert not operate.reset(NAME)
-    assert not operate.delete(NAME)
-    assert operate.run_now(NAME) is None
-    assert not Job.objects.exists()
-
-
-def test_only_what_was_changed_is_reset() -> None:
-    """A user's schedule has nothing to be reset to."""
-    make_schedule(name="user")
-    make_declared(name="same")
-    make_declared({"queue": "code"}, name="other", overridden_at=timezone.now())
-
-    assert [False, False, True] == list(map(operate.reset, ["user", "same", "other"]))
-    assert "code" == read("other").queue
-
-
 def test_a_run_by_hand_is_told_after_the_commit(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
@@ -92,22 +72,6 @@ def test_a_run_by_hand_is_told_after_the_commit(
     assert issued is not None
     assert [issued.job_id, issued.job_id] == [each["job_id"] for each in told]
     assert "nightly" == told[1]["schedule"]
-
-
-@pytest.mark.parametrize("use_tz", [True, False])
-def test_the_moment_of_a_run_by_hand_has_a_zone(settings: Any, use_tz: bool) -> None:
-    """The job can say which tick it is of."""
-    settings.USE_TZ = use_tz
-    settings.TIME_ZONE = "America/New_York"
-    make_schedule()
-    issued = operate.run_now(NAME)
-
-    assert issued is not None
-    assert Job.objects.get().headers["pgqueue.tick"].endswith("+00:00")
-    due_at = Tick.objects.get().due_at
-    if not use_tz:
-        due_at = timezone.make_aware(due_at)
-    assert issued.due_at == due_at
 
 
 def test_the_states_of_lists_and_commands_are_the_same() -> None:

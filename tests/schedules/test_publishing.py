@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from django.db import connections, transaction
 
-from django_pgqueue import ScheduleError, cron, every, signals, topic
+from django_pgqueue import ScheduleError, cron, every, topic
 from django_pgqueue.models import Job, Message, Schedule, Subscription, Tick
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.wake import channel, listen
@@ -18,10 +18,8 @@ from django_pgqueue.schedules import issue as issuing
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import Definition, define
-from django_pgqueue.schedules.issue import issue, wake_for
+from django_pgqueue.schedules.issue import issue
 from django_pgqueue.schedules.sync import sync
-from tests.app.tasks import noop
-from tests.harness.factories import make_group, make_topic
 from tests.schedules.conftest import NOON, issue_at, read
 
 MINUTE = timedelta(minutes=1)
@@ -135,52 +133,6 @@ def heard(transactional_db: None) -> Iterator[Callable[[int], list[str]]]:
         )
 
 
-def test_queues_and_readers_are_woken_after_the_commit(
-    made: Schedule, handlers: None, raw: Raw, heard: Callable[[int], list[str]]
-) -> None:
-    """One wake for each queue that got a job, and one for the topic's groups."""
-    make_group(make_topic(name="cronjobs"))
-    issued = issue_at(raw, NOON + MINUTE)
-    with raw.cursor() as cursor:
-        wake_for(cursor, issued)
-
-    assert ["!topic cronjobs", "mail", "reports"] == heard(3)
-
-
-def test_it_is_run_by_hand(
-    made: Schedule, handlers: None, heard: Callable[[int], list[str]]
-) -> None:
-    """In the caller's transaction; ticks go on as they were."""
-    told: list[Any] = []
-
-    def hear(**fields: Any) -> None:
-        told.append((fields["signal"], fields.get("message_id") or fields.get("ids")))
-
-    for signal in (signals.messages_published, signals.schedule_ticked):
-        signal.connect(hear)
-    try:
-        with transaction.atomic():
-            issued = operate.run_now("nightly", by="ada")
-            assert [] == told
-    finally:
-        for signal in (signals.messages_published, signals.schedule_ticked):
-            signal.disconnect(hear)
-
-    assert issued is not None
-    message = Message.objects.get()
-    assert (message.pk, "published") == (issued.message_id, issued.outcome)
-    assert ("ada", message.pk) == (
-        Tick.objects.get().asked_by,
-        Tick.objects.get().message_id,
-    )
-    assert [
-        (signals.messages_published, [message.pk]),
-        (signals.schedule_ticked, message.pk),
-    ] == told
-    assert ["mail", "reports"] == heard(2)
-    assert read("nightly").last_tick is None
-
-
 # Declaring ---------------------------------------------------------------------------
 
 
@@ -221,20 +173,6 @@ def test_what_only_a_job_can_have_is_refused() -> None:
     ):
         with pytest.raises(ScheduleError, match=text):
             cron("0 3 * * *", **said)(cronjobs.message({}))
-
-
-@pytest.mark.usefixtures("declarations")
-def test_a_message_with_headers_and_a_name_that_is_taken_are_refused() -> None:
-    """Two entries of one message need names of their own."""
-    with pytest.raises(ScheduleError, match="has headers: it gets that of its tick"):
-        cron("0 3 * * *")(cronjobs.message({}, headers={"a": 1}))
-    cron("0 3 * * *")(cronjobs.message({}))
-    with pytest.raises(ScheduleError, match=r"of cronjobs and of cronjobs\..*name="):
-        cron("0 4 * * *")(cronjobs.message({}))
-    with pytest.raises(
-        ScheduleError, match=r"of cronjobs and of tests\.app\.tasks\.noop"
-    ):
-        cron("0 4 * * *", name="cronjobs")(noop)
 
 
 @pytest.mark.usefixtures("declarations", "transactional_db")

@@ -82,28 +82,6 @@ def test_many_schedulers_that_meet_at_a_tick(make: Make, raws: list[Raw]) -> Non
     assert Job.objects.count() == ROUNDS
 
 
-def test_no_tick_comes_after_a_pause(make: Make, raws: list[Raw]) -> None:
-    """A tick that meets a pause is issued before it, or never."""
-    make(overlap="queue")
-    both: Counter[int] = Counter()
-
-    def pause() -> None:
-        with raws[1].cursor() as cursor:
-            store.pause(cursor, "nightly")
-
-    for n in range(1, 31):
-        row = find(raws[0])
-        now = NOON + n * MINUTE
-        issued, _ = at_once(lambda r=row, t=now: issue_on(raws[0], r, t), pause)
-        both[issued] += 1
-        paused = read("nightly")
-        assert paused.paused_at is not None
-        assert not Tick.objects.filter(ticked_at__gt=paused.paused_at).exists()
-        assert issue_on(raws[0], paused, now) == 0
-        Schedule.objects.update(paused_at=None, last_tick=now, revision=n * 10)
-    assert both.keys() <= {0, 1}
-
-
 def test_no_tick_of_the_old_times_comes_after_an_edit(
     make: Make, raws: list[Raw]
 ) -> None:

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import signals
 from django_pgqueue.models import Job, Schedule, Tick
-from django_pgqueue.schedules import operate, store, ticks
+from django_pgqueue.schedules import store, ticks
 from django_pgqueue.worker.chores.scheduler import (
     LOOK_SECONDS,
     OVERDUE,
@@ -80,15 +80,6 @@ def test_only_who_is_at_work_issues(make: Make, scheduler: Scheduler) -> None:
     assert issued() == ["nightly"]
 
 
-def test_it_rests_until_the_next_tick(make: Make, scheduler: Scheduler) -> None:
-    """It waits for the next tick, and looks now and then whatever that is."""
-    assert scheduler.tick() == LOOK_SECONDS
-    make(expression="0 0 29 2 *", ticks_from=datetime.now(UTC))
-    assert tick_until_rest(scheduler) == LOOK_SECONDS
-    make("poll", every_seconds=2, ticks_from=datetime.now(UTC))
-    assert 0 < tick_until_rest(scheduler) <= 2
-
-
 def test_a_tick_that_fails_keeps_no_other(make: Make, scheduler: Scheduler) -> None:
     """What the database refuses is put off and told; the others are issued."""
     make("a cursed one", queue="cursed", ticks_from=in_back_ticks(2))
@@ -153,16 +144,6 @@ def test_a_next_tick_that_is_wrong_is_reckoned_anew(
     assert str(read("early").next_tick).endswith("-01-01 03:00:00+00:00")
 
 
-def test_a_schedule_without_a_next_tick_is_overdue_too(make: Make) -> None:
-    """One that was made or resumed while nobody leads does not wait for an election."""
-    make(ticks_from=datetime.now(UTC))
-    assert not is_overdue()
-    Schedule.objects.update(ticks_from=datetime.now(UTC) - OVERDUE - MINUTE)
-    assert is_overdue()
-    Schedule.objects.update(error="No tick comes any more.")
-    assert not is_overdue()
-
-
 @pytest.mark.parametrize(
     "bad,good",
     [
@@ -181,21 +162,6 @@ def test_one_that_nobody_can_read_says_why(
     Schedule.objects.update(**good, error=None, revision=1)
     tick_until_rest(scheduler)
     assert issued() == ["nightly"]
-
-
-def test_one_that_failed_and_is_resumed_goes_on(
-    make: Make, scheduler: Scheduler
-) -> None:
-    """Paused while its cause was fixed, it is looked at anew, as if it had none."""
-    tick_until_rest(scheduler)
-    make(ticks_from=in_back_ticks(1), expression="* * * * *")
-    Schedule.objects.update(error="RaiseException: a curse is on it")
-    operate.pause("nightly")
-    operate.resume("nightly")
-    tick_until_rest(scheduler)
-    row = read("nightly")
-    assert row.next_tick is not None
-    assert row.error is None
 
 
 def test_the_time_zone_of_the_role_changes_nothing(

@@ -92,18 +92,6 @@ def test_a_new_timetable_begins_now() -> None:
     assert datetime.now(UTC) - row.ticks_from < timedelta(minutes=1)
 
 
-def test_true_is_not_one() -> None:
-    """Though Python says so: what is told apart as JSON is a change, and drift."""
-    say(args={"full": [1]})
-    deploy()
-    say(args={"full": [True]})
-    assert deploy().changed == ["nightly"]
-    assert read("nightly").kwargs["full"][0] is True
-    assert deploy().changed == []
-    override(kwargs={"full": [1]})
-    assert list(read("nightly").drift) == ["kwargs"]
-
-
 def test_a_change_by_hand_stays() -> None:
     """Code that changes beside an override is shown as drift; a reset follows it."""
     say()
@@ -146,17 +134,6 @@ def test_code_that_declares_it_no_more() -> None:
     with connections["default"].cursor() as cursor:
         assert store.delete(cursor, "nightly")
     assert not Schedule.objects.exists()
-
-
-def test_a_user_keeps_his_name(caplog: pytest.LogCaptureFixture) -> None:
-    """Code that declares the name of a user's schedule does not touch it."""
-    values = {"task": "tests.app.tasks.noop", "every_seconds": 60}
-    Schedule.objects.create(name="nightly", **values)
-    before = read("nightly")
-    say()
-    assert deploy() == Synced([], [], [], ["nightly"])
-    assert read("nightly") == before
-    assert "a user has made one of this name" in caplog.text
 
 
 def test_a_migration_declares() -> None:
