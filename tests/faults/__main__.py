@@ -15,7 +15,7 @@ from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
 from tests.faults.command import Order, runs
 from tests.faults.rows import ROWS
-from tests.faults.windows import command as windows
+from tests.faults.windows import measure as windows
 
 say = partial(print, flush=True)
 

@@ -365,12 +365,8 @@ def make_broken(name: str, package: Path, into: Path) -> Path:
     Raises:
         LookupError: The package no longer has the text that the build changes.
     """
-    return make_changed(name, BUILDS[name].edits, package, into)
-
-
-def make_changed(name: str, edits: tuple[Edit, ...], package: Path, into: Path) -> Path:
-    """Make the build called *name* from *edits*, as ``make_broken`` does."""
     build = make_build(package, into)
+    edits = BUILDS[name].edits
     for edit in edits:
         path = build / "django_pgqueue" / edit.file
         text = path.read_text()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.harness.waiting import wait_for
-from tests.harness.worker_process import children_of, group_exists, is_alive
+from tests.harness.worker_process import WorkerProcess, is_alive
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -20,8 +18,8 @@ STOP_SECONDS = 30.0
 HZ = os.sysconf("SC_CLK_TCK")
 
 
-class Worker:
-    """One supervisor, and what it and its processes print."""
+class Worker(WorkerProcess):
+    """One supervisor of a build, and what it and its processes print."""
 
     def __init__(
         self,
@@ -31,7 +29,6 @@ class Worker:
         environment: Mapping[str, str],
         processes: int,
         threads: int,
-        arguments: Sequence[str] = (),
         place: int = 0,
     ) -> None:
         self.log = log
@@ -39,12 +36,12 @@ class Worker:
         self.processes = processes
         # Every child there was: an orphan is found by it.
         self.known: set[int] = set()
+        # Not by the fork server of the tests, which has imported the package itself.
         with log.open("ab") as output:
             self.popen = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "django", "pgqueue_worker"),
                     *(f"--processes={processes}", f"--threads={threads}"),
-                    *arguments,
                 ],
                 cwd=build,
                 env=dict(environment),
@@ -55,29 +52,15 @@ class Worker:
             )
 
     @property
-    def pid(self) -> int:
-        """Process id of the supervisor, and of the group."""
-        return self.popen.pid
-
-    @property
     def is_up(self) -> bool:
         """Whether the supervisor lives."""
         return self.popen.poll() is None
 
     def children(self) -> list[int]:
-        """Return the process ids of its living children."""
-        found = children_of(self.pid)
-        self.known.update(found)
-        return sorted(found)
-
-    def lines(self, pattern: str = "") -> list[str]:
-        """Return the lines printed so far that match the regular expression."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return [line for line in text.splitlines() if re.search(pattern, line)]
-
-    def names(self) -> list[str]:
-        """Return the names of the worker processes started so far."""
-        return re.findall(r"started    worker=(\S+)", "\n".join(self.lines()))
+        """Return the process ids of its living children, in order."""
+        children = super().children()
+        self.known.update(children)
+        return sorted(children)
 
     def usual(self) -> set[int]:
         """Return the processes started so far that do not run suspects alone."""
@@ -86,14 +69,9 @@ class Worker:
 
     def wait_until_ready(self) -> None:
         """Return when every process of it is ready to claim."""
+        self.wait_for_lines(r"started    worker=", self.processes, START_SECONDS)
 
-        def is_ready() -> bool:
-            assert self.is_up, f"a worker did not start: {self.lines()[-5:]}"
-            return len(self.lines(r"started    worker=")) >= self.processes
-
-        wait_for(is_ready, START_SECONDS, "a worker is ready")
-
-    def stop(self) -> int | None:
+    def end(self) -> int | None:
         """Stop it as an operator does; return its status, None if it does not end."""
         if self.is_up:
             self.popen.send_signal(signal.SIGTERM)
@@ -101,14 +79,6 @@ class Worker:
             return self.popen.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             return None
-
-    def destroy(self) -> None:
-        """Leave nothing of it, orphans included."""
-        for number in (signal.SIGCONT, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
-        self.popen.wait(STOP_SECONDS)
-        wait_for(lambda: not group_exists(self.pid), what="a worker's group is gone")
 
 
 class Fleet:

@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tests.faults import (
-    checks,
-    lane_checks,
-    queue_checks,
-    saga_checks,
-    tick_checks,
-    turn_checks,
-)
+from tests.faults import checks, lane_checks, saga_checks, tick_checks
 from tests.faults.capacities import LIMIT, QUEUE, QUEUES
 from tests.faults.leaks import LITTER
 from tests.faults.plan import (
@@ -33,6 +26,9 @@ from tests.faults.plan import (
 from tests.faults.poison import KINDS as POISON
 
 LEASE_SECONDS = 5.0
+
+# What leaves a transaction open.
+OPEN = ("transaction", "aborted", "autocommit")
 
 SETTINGS = {
     "LEASE_SECONDS": LEASE_SECONDS,
@@ -53,11 +49,15 @@ TICK_POINTS = (
     "tick.committed",
 )
 
-# Where those that run the steps of a saga die.
-SAGA_POINTS = (
+# The points of a job's life.
+JOB_POINTS = (
     *("claimed", "starting", "running", "performed", "ack.before", "ack.after"),
-    *("retry.before", "retry.after", "atomic.acked", "atomic.committed"),
+    *("retry.before", "retry.after", "dead.before", "dead.after"),
 )
+LANE_POINTS = ("claimed", "performed", "ack.after", "promote.before", "promote.after")
+
+# Where those that run the steps of a saga die.
+SAGA_POINTS = (*JOB_POINTS[:-2], "atomic.acked", "atomic.committed")
 SAGAS = Load(
     jobs=2_000,
     sizes=(1, 1, 1, 5),
@@ -69,6 +69,9 @@ SAGAS = Load(
 
 # More than a run has, so that any of them is hit.
 CONNECTIONS = 10_000
+
+# SIGSTOP for a lease and three seconds more, of processes that hold a job.
+PAUSES = Series(kind="pause_process", count=30, lasts=(8.0, 8.0), what=("busy",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,19 +118,7 @@ ROWS: dict[str, Row] = {
         seconds=420,
         seconds_min=60,
         load=Load(jobs=25_000, failing_share=0.3, rejected_share=0.2),
-        points={
-            "claimed": 200,
-            "starting": 200,
-            "running": 200,
-            "performed": 200,
-            "ack.before": 200,
-            "ack.after": 200,
-            "retry.before": 200,
-            "retry.after": 200,
-            "dead.before": 200,
-            "dead.after": 200,
-        },
-        workers=2,
+        points=dict.fromkeys(JOB_POINTS, 200),
         processes=3,
         must_bite=("crashed",),
         drain_seconds=60,
@@ -168,13 +159,7 @@ ROWS: dict[str, Row] = {
         load=Load(jobs=10_500, tasks={"atomic_work": 1.0}, seconds=(0.02, 0.2)),
         series=(
             Series(kind="kill_process", count=100),
-            Series(
-                kind="pause_process",
-                count=30,
-                count_min=5,
-                lasts=(8.0, 8.0),
-                what=("busy",),
-            ),
+            replace(PAUSES, count=30, count_min=5),
         ),
         must_bite=("stale", "lapsed"),
         drain_seconds=60,
@@ -187,16 +172,7 @@ ROWS: dict[str, Row] = {
         # Slots are left free for what is taken over: due jobs that waited before it
         # would start first.
         load=Load(jobs=1_600, slow_share=0.5, seconds=(0.2, 1.0)),
-        series=(
-            Series(
-                kind="pause_process",
-                count=200,
-                together=8,
-                lasts=(8.0, 8.0),
-                first_after=3.0,
-                what=("busy",),
-            ),
-        ),
+        series=(replace(PAUSES, count=200, together=8, first_after=3.0),),
         workers=3,
         processes=4,
         threads=4,
@@ -394,7 +370,7 @@ ROWS: dict[str, Row] = {
             jobs=2_000,
             tasks={"probe": 1.0},
             failing_share=0,
-            mixed_in={"litter": ("transaction", "aborted", "autocommit")},
+            mixed_in={"litter": OPEN},
             mixed_count=300,
         ),
         must_bite=("littered",),
@@ -407,13 +383,7 @@ ROWS: dict[str, Row] = {
             jobs=2_000,
             tasks={"probe": 1.0},
             failing_share=0,
-            mixed_in={
-                "litter": tuple(
-                    kind
-                    for kind in LITTER
-                    if kind not in ("transaction", "aborted", "autocommit")
-                )
-            },
+            mixed_in={"litter": tuple(kind for kind in LITTER if kind not in OPEN)},
             mixed_count=175,
         ),
         must_bite=("littered",),
@@ -432,13 +402,7 @@ ROWS: dict[str, Row] = {
         ),
         series=(
             Series(kind="kill_process", count=100),
-            Series(
-                kind="pause_process",
-                count=30,
-                count_min=4,
-                lasts=(8.0, 8.0),
-                what=("busy",),
-            ),
+            replace(PAUSES, count=30, count_min=4),
             Series(kind="terminate_backend", count=100, victims=CONNECTIONS),
         ),
         workers=3,
@@ -458,13 +422,7 @@ ROWS: dict[str, Row] = {
             open_seconds=(0.0, 0.05),
             failing_share=0.1,
         ),
-        points={
-            "claimed": 60,
-            "performed": 60,
-            "ack.after": 60,
-            "promote.before": 60,
-            "promote.after": 60,
-        },
+        points=dict.fromkeys(LANE_POINTS, 60),
         workers=4,
         must_bite=("crashed",),
         drain_seconds=60,
@@ -491,13 +449,7 @@ ROWS: dict[str, Row] = {
         ),
         series=(
             Series(kind="kill_process", count=100),
-            Series(
-                kind="pause_process",
-                count=30,
-                count_min=4,
-                lasts=(8.0, 8.0),
-                what=("busy",),
-            ),
+            replace(PAUSES, count=30, count_min=4),
             Series(kind="terminate_backend", count=100, victims=CONNECTIONS),
         ),
         workers=3,
@@ -521,18 +473,12 @@ ROWS: dict[str, Row] = {
         settings={"QUEUES": QUEUES},
         series=(
             Series(kind="kill_process", count=80),
-            Series(
-                kind="pause_process",
-                count=20,
-                count_min=2,
-                lasts=(8.0, 8.0),
-                what=("busy",),
-            ),
+            replace(PAUSES, count=20, count_min=2),
         ),
         workers=3,
         must_bite=("lapsed",),
         drain_seconds=90,
-        checks=queue_checks.ALL,
+        checks=lane_checks.OF_QUEUES,
     ),
     "Q5": Row(
         title="turns: kill -9, and one customer with nearly all of the jobs",
@@ -550,7 +496,7 @@ ROWS: dict[str, Row] = {
         threads=2,
         must_bite=("crashed",),
         drain_seconds=200,
-        checks=turn_checks.ALL,
+        checks=lane_checks.OF_TURNS,
     ),
     "G1": Row(
         title="sagas of 4 steps, 20 % give up: kill -9 at named points, and at random",
@@ -707,15 +653,7 @@ SMALL: dict[str, Row] = {
         _small("Q4", seconds=10, jobs=200, count=1),
         load=replace(ROWS["Q4"].load, jobs=200, seconds=(0.2, 0.6), slow_share=0.0),
         settings={"QUEUES": {QUEUE: {"concurrency": LIMIT}}},
-        series=(
-            Series(
-                kind="pause_process",
-                count=1,
-                lasts=(8.0, 8.0),
-                first_after=2.0,
-                what=("busy",),
-            ),
-        ),
+        series=(replace(PAUSES, count=1, first_after=2.0),),
         threads=8,
     ),
     # Places for many times as many as the rate lets go.

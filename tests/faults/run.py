@@ -23,7 +23,6 @@ from tests.faults import (
     people,
     schedules,
     tick_checks,
-    turn_checks,
 )
 from tests.faults.evidence import (
     Evidence,
@@ -129,7 +128,7 @@ def perform(run: Run, *, build: Path, folder: Path, template: Path) -> Result:
         if waiting and drained_at is not None:
             drained_at = _wait_until_drained(stage)
         leftovers = list(_calm(stage))
-        statuses = [worker.stop() for worker in stage.fleet.living()]
+        statuses = [worker.end() for worker in stage.fleet.living()]
         leftovers += _wait_until_empty(stage, CONNECTED)
         evidence = _collect(stage, healed_at, drained_at, waiting, leftovers, statuses)
     verdict = judge(evidence, run.row.must_bite)
@@ -357,7 +356,7 @@ def _collect(
         task == "litter" for task, _, _ in checks.ends(evidence)
     )
     if stage.run.row.load.loud_share:
-        stage.measures["turns_ahead"] = turn_checks.turns_ahead(evidence)
+        stage.measures["turns_ahead"] = lane_checks.turns_ahead(evidence)
     elif stage.run.row.load.customers:
         stage.measures["room_seconds"] = lane_checks.room_seconds(evidence)
     if stage.run.row.schedules:

@@ -21,6 +21,7 @@ import psycopg
 from django_pgqueue.testing.embedded import PORT, EmbeddedServer
 from tests.faults import history, schedules
 from tests.harness.waiting import wait_for
+from tests.harness.worker_process import is_alive
 
 READY_SECONDS = 60.0
 REMOVED_SECONDS = 20.0
@@ -65,22 +66,20 @@ class Server:
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Open one for the run itself, which no fault picks; waits for the server."""
-        return wait_for(self._connection, READY_SECONDS, "the server answers")
 
-    def _connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:
-        with contextlib.suppress(psycopg.OperationalError):
-            return self._open()
-        return None
+        def open_one() -> psycopg.Connection[tuple[Any, ...]] | None:
+            with contextlib.suppress(psycopg.OperationalError):
+                return psycopg.connect(
+                    self.url,
+                    autocommit=True,
+                    application_name="faults",
+                    options="-c statement_timeout=0 -c lock_timeout=0 "
+                    "-c idle_in_transaction_session_timeout=0 "
+                    "-c default_transaction_isolation=read\\ committed",
+                )
+            return None
 
-    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
-        return psycopg.connect(
-            self.url,
-            autocommit=True,
-            application_name="faults",
-            options="-c statement_timeout=0 -c lock_timeout=0 "
-            "-c idle_in_transaction_session_timeout=0 "
-            "-c default_transaction_isolation=read\\ committed",
-        )
+        return wait_for(open_one, READY_SECONDS, "the server answers")
 
     def start(self) -> None:
         """Start it, again after a crash or a stop; return when it answers."""
@@ -97,9 +96,7 @@ class Server:
         data = self.home / "data"
         postmaster = int((data / "postmaster.pid").read_text().splitlines()[0])
         os.kill(postmaster, signal.SIGQUIT if crash else signal.SIGINT)
-        wait_for(
-            lambda: not _is_running(postmaster), READY_SECONDS, "the server is down"
-        )
+        wait_for(lambda: not is_alive(postmaster), READY_SECONDS, "the server is down")
 
     def remove(self) -> None:
         """Stop it for good and delete its files."""
@@ -159,11 +156,3 @@ def environment(build: Path, folder: Path, told: Mapping[str, Any]) -> dict[str,
         "PGQUEUE_FAULTS_FOLDER": str(folder),
         "PGQUEUE_FAULTS": json.dumps(told),
     }
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}

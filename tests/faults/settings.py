@@ -23,7 +23,8 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     "django_pgqueue",
     "tests.app",
-    "tests.faults.instrument.FaultsConfig",
+    # Of a measure: an app of its own, without the instruments.
+    FAULTS.get("app", "tests.faults.instrument.FaultsConfig"),
 ]
 MODULES = ["tasks", "workload", "saga_tasks", *FAULTS.get("modules", ())]
 PGQUEUE = {"TASK_MODULES": MODULES, **FAULTS["pgqueue"]}

@@ -6,12 +6,10 @@ import pytest
 
 from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
-from tests.faults.windows import broken as windows
 
 EDITS = [
-    pytest.param(edit, id=f"{kind}-{name}-{number}")
-    for kind, builds in {"build": BUILDS, "windows": windows.BUILDS}.items()
-    for name, build in builds.items()
+    pytest.param(edit, id=f"{name}-{number}")
+    for name, build in BUILDS.items()
     for number, edit in enumerate(build.edits)
 ]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faults import lane_checks
-from tests.faults.capacities import LIMIT
+from tests.faults.capacities import BURST, LIMIT, LOUD, TURNS_AHEAD_MAX
 from tests.faults.evidence import Evidence, Harm, Operation, Run
 from tests.faults.history import Change, Row
 from tests.faults.verdict import Verdict
@@ -152,3 +152,85 @@ def test_a_rate_that_nobody_uses_is_found():
     lane = Lane("paced").turn(1, PARKED, at=0.0).turn(1, WAITING, at=20.0)
 
     assert 1 == found(lane_checks.rates_are_used, lane)
+
+
+def test_one_more_lease_than_a_queue_takes_is_found():
+    """And so many as it takes are none too many."""
+    queue = Lane("metered").lease(*range(LIMIT))
+
+    assert 0 == found(lane_checks.queue_holds_no_more, queue)
+    assert 1 == found(lane_checks.queue_holds_no_more, queue.lease(LIMIT))
+
+
+def test_one_claim_more_than_a_burst_is_found():
+    """All of them in the same moment."""
+    claims = [100.0] * BURST
+
+    def wrong(times):
+        return found(lane_checks.queue_keeps_rate, claimed_at(*times, task="metered"))
+
+    assert 0 == wrong(claims)
+    assert 1 == wrong([*claims, 100.0])
+
+
+def test_a_queue_that_was_never_full_proves_nothing():
+    """Neither its places nor its turns were all taken."""
+    queue = Lane("metered").lease(*range(LIMIT - 1))
+
+    assert 2 == found(lane_checks.queue_is_full, queue)
+
+
+def test_a_place_that_nobody_takes_is_found():
+    """A job waits for a place that is free; where all are taken, it waits for one."""
+    limit = lane_checks.ROOM_SECONDS_MAX
+
+    def wrong(seconds, leased):
+        queue = Lane("metered")
+        for job in range(leased):
+            queue.turn(job, WAITING, at=1.0).turn(job, LEASED, at=1.0)
+        queue.turn(LIMIT, WAITING, at=1.0).turn(LIMIT, LEASED, at=1.0 + seconds)
+        return found(lane_checks.no_permit_is_lost, queue)
+
+    assert 0 == wrong(limit - 1, LIMIT - 1)
+    assert 1 == wrong(limit + 1, LIMIT - 1)
+    assert 0 == wrong(limit + 1, LIMIT)
+
+
+BACKLOG = 3 * TURNS_AHEAD_MAX
+ONE = 1_000
+
+
+def story(ahead, own=0):
+    """Return what is found when *ahead* of many jobs, and *own*, go before one."""
+    loud, quiet = Lane("shared"), Lane("shared")
+    operations = []
+    for job in range(BACKLOG):
+        loud.turn(job, PARKED, at=1.0)
+        operations.append(operation(job, 0.0, 1.0))
+    for job in range(ONE, ONE + own + 1):
+        quiet.turn(job, PARKED, at=2.0)
+        operations.append(operation(job, 1.5, 2.0))
+    for job in range(ahead):
+        loud.turn(job, LEASED, at=3.0)
+    for job in range(ONE, ONE + own + 1):
+        quiet.turn(job, LEASED, at=4.0)
+    loud.changes = [change._replace(customer=LOUD) for change in loud.changes]
+    loud.changes += quiet.changes
+    return [
+        found(check, loud, operations=operations)
+        for check in (lane_checks.turns_are_taken, lane_checks.the_loud_have_a_backlog)
+    ]
+
+
+def test_a_job_that_waits_for_many_of_anothers_is_found():
+    """As many as there may be are none too many, since its own count against them."""
+    assert [0, 0] == story(TURNS_AHEAD_MAX)
+    assert [1, 0] == story(TURNS_AHEAD_MAX + 2)
+    assert [0, 0] == story(TURNS_AHEAD_MAX + 2, own=5)
+
+
+def test_a_backlog_that_was_never_there_proves_nothing():
+    """Whoever came had nobody before him."""
+    lane = Lane("shared").turn(1, PARKED).turn(1, LEASED)
+
+    assert 1 == found(lane_checks.the_loud_have_a_backlog, lane)

@@ -30,11 +30,6 @@ def _no_alarm():
     signal.setitimer(signal.ITIMER_REAL, *before)
 
 
-def test_a_new_connection_is_clean(connection):
-    """Nothing is seen where nothing was left."""
-    assert [] == list(leaks.found(connection))
-
-
 @pytest.mark.parametrize("how", leaks.LITTER)
 def test_what_is_left_in_a_connection_is_seen(connection, how):
     """Each kind of litter, by the same look."""

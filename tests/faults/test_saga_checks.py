@@ -24,7 +24,6 @@ class Story:
         self.state = "running"
         self.active = 0
         self.places: dict[int, list[tuple[str, str | None]]] = {}
-        self.waiting: list[tuple[int, str, str, str]] = []
 
     def write(self, task: str, place: str, operation: str, row: Row) -> None:
         """Add a change of one row."""
@@ -91,12 +90,6 @@ class Story:
         before = saga_checks.STEPS[: saga_checks.STEPS.index(step)]
         return self.do(*before).store(step).end(step, "exhausted").set_aside(step)
 
-    def wait(self, task: str, reason: str = "rejected") -> Story:
-        """It gives up and waits for people."""
-        self.store(task).end(task, reason)
-        self.waiting.append((JOBS[task], "s", "compensating", reason))
-        return self
-
     def found(self, check, state: str, **counts: int) -> list[str]:
         """Return what a check finds where the saga is in *state* in the end."""
         saga = SagaRow(
@@ -119,7 +112,6 @@ class Story:
             changes=self.changes,
             effects=self.effects,
             places=self.places,
-            waiting=self.waiting,
             sagas=[saga],
         )
         return list(check(evidence, Verdict()))
@@ -184,29 +176,6 @@ def test_what_is_neither_done_nor_undone_or_both_is_found(told, state):
     assert told().found(saga_checks.sagas_are_whole, state)
 
 
-def test_a_step_that_has_two_jobs_is_found():
-    """Each has one, which runs until it has ended."""
-    story = Story().do("reserve", "charge", "pack", "ship")
-    again = [
-        change._replace(job=90, seq=90 + change.seq)
-        for change in story.changes
-        if change.task == "pack"
-    ]
-    story.changes += again
-
-    assert story.found(saga_checks.sagas_are_whole, "succeeded")
-
-
-def test_two_compensations_at_once_are_found():
-    """In whatever order they end."""
-    story = Story("pack").gives_up("pack").store("refund", "release")
-    for task in ("refund", "release"):
-        story.effect(task).end(task)
-
-    assert [] == story.found(saga_checks.sagas_are_whole, "compensated")
-    assert 1 == len(story.found(saga_checks.sagas_keep_order, "compensated"))
-
-
 def test_another_order_is_found():
     """Of what is undone, and of what is done."""
     story = Story("pack").gives_up("pack").do("release", "refund")
@@ -226,16 +195,6 @@ def test_a_step_that_has_succeeded_without_its_row_is_found():
     assert 1 == len(story.found(check, "running"))
 
 
-def test_a_plain_step_may_write_twice_and_an_atomic_one_may_not():
-    """Once in each of two deliveries: at least once is its contract."""
-    check = saga_checks.effects_are_those_of_sagas
-    for task, times in (("reserve", 0), ("charge", 1), ("refund", 0), ("unpack", 1)):
-        story = Story().store(task).effect(task).effect(task, delivery=2)
-        story.end(task, attempt=2)
-
-        assert times == len(story.found(check, "running")), task
-
-
 def test_rows_of_the_package_that_say_otherwise_are_found():
     """Of a step, and the counts of a workflow."""
     check = saga_checks.sagas_say_what_was
@@ -251,12 +210,3 @@ def test_a_run_in_which_all_go_one_way_is_found():
     check = saga_checks.sagas_went_both_ways
     assert succeeded().found(check, "succeeded")
     assert compensated().found(check, "compensated")
-
-
-def stubborn(end: str) -> Story:
-    """Return a saga whose compensation waits for people, and what these do."""
-    story = Story("charge stubborn").gives_up("charge").wait("release")
-    if end == "set aside":
-        return story.set_aside("release")
-    story.write("release", "dead", "DELETE", Row())
-    return story.store("release").effect("release").end("release")

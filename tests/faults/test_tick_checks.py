@@ -94,15 +94,6 @@ def test_ticks_that_are_wrong_are_found(check, ticks):
     assert found(getattr(tick_checks, check), evidence(ticks))
 
 
-def test_a_job_without_a_tick_and_one_that_came_twice_are_found():
-    """Neither the tick nor its job is there alone."""
-    told = evidence(GOOD)
-    alone = replace(told, ticks=GOOD[:4])
-    twice = replace(told, changes=[*told.changes, change(77, BEGAN + 5)])
-    for each in (alone, twice):
-        assert found(tick_checks.ticks_are_whole, each)
-
-
 def test_a_last_tick_that_moves_back_is_found():
     """Also one that was moved and issued nothing."""
     told = evidence(GOOD)
@@ -111,13 +102,6 @@ def test_a_last_tick_that_moves_back_is_found():
     (schedule,) = told.schedules
     moved = schedule._replace(last_tick=BEGAN + 9)
     assert found(tick_checks.ticks_are_whole, replace(told, schedules=[moved]))
-
-
-def test_schedulers_that_have_stopped_are_found():
-    """The set is exact up to its last tick, which was long ago."""
-    told = evidence(GOOD)
-    told.measures["held_at"] += 60
-    assert found(tick_checks.ticks_are_exact, told)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tests.faults.evidence import (
     Harm,
     Operation,
     Run,
-    last_seen_of,
     runs_of,
 )
 from tests.faults.history import Change, Row
@@ -201,16 +200,6 @@ def test_what_nobody_enqueued_is_unexpected(outcome):
     assert {"unexpected"} == violations(verdict)
 
 
-def test_an_unknown_commit_that_was_applied_is_recovered():
-    """The client could not know; the job ran, and that is right."""
-    story = Story().claim().start().end().ack()
-
-    verdict = verdict_on(story, operations=[Operation("op", 1, "unknown", 99.0)])
-
-    assert set() == violations(verdict)
-    assert 1 == verdict.counts["recovered"]
-
-
 def test_a_bulk_of_which_a_part_was_stored_is_half():
     """All of a transaction, or nothing."""
     story = Story().claim().start().end().ack()
@@ -238,39 +227,12 @@ def test_two_final_rows_are_illegal():
     assert {"illegal"} == violations(verdict_on(story))
 
 
-def test_a_final_row_without_its_delete_is_illegal():
-    """A move is one transaction."""
-    story = Story().claim().start().end().ack()
-    story.changes[-1] = story.changes[-1]._replace(transaction="another")
-
-    assert "illegal" in violations(verdict_on(story))
-
-
 def test_a_claim_of_a_valid_lease_overlaps():
     """Two workers own the job at once."""
     story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
     story.claim("b").start(pid=2).end().ack()
 
     assert {"overlaps"} == violations(verdict_on(story))
-
-
-def test_a_process_id_that_is_given_again_is_another_process():
-    """Thousands of processes of a run, on a machine with 32,768 numbers."""
-    started = [{"pid": 7, "at": 1.0, "name": "a"}, {"pid": 7, "at": 5.0, "name": "b"}]
-    lines = [{"pid": 7, "at": 2.0}, {"pid": 7, "at": 6.0}, {"pid": 8, "at": 7.0}]
-
-    assert {"a": 2.0, "b": 6.0} == last_seen_of(started, lines)
-
-
-def test_an_ack_while_the_new_holder_still_runs_was_a_stale_one():
-    """The row is settled under its second delivery, whose run has not ended."""
-    story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
-    story.passes(6).claim("b").start(pid=2).end(delivery=1).final()
-    story.told.append(("told", 1, 1, "ack"))
-
-    verdict = verdict_on(story)
-
-    assert {"accepted", "phantoms"} == violations(verdict)
 
 
 def test_an_ack_that_was_not_written_is_a_phantom():
@@ -300,14 +262,6 @@ def test_a_lease_that_ran_out_by_itself_is_unexplained():
     assert {"unexplained"} == violations(verdict_on(story))
 
 
-def test_a_job_handed_back_although_it_ran_is_illegal():
-    """Such a crash would never be counted."""
-    story = Story().claim().start(pid=1).harm("kill_process", 1)
-    story.give_back(attempt=0).claim("b").start(pid=2).end().ack()
-
-    assert {"illegal", "unexplained"} == violations(verdict_on(story))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -326,13 +280,6 @@ def test_a_claim_that_does_not_count_is_illegal(changes):
     story.places.append(("archive", "succeeded"))
 
     assert "illegal" in violations(verdict_on(story))
-
-
-def test_a_claim_before_its_time_is_illegal():
-    """visible_at is the schedule."""
-    story = Story().update(visible_at=500.0).claim().start().end().ack()
-
-    assert {"illegal"} == violations(verdict_on(story))
 
 
 def test_a_run_without_a_claim_is_unexpected():
@@ -394,43 +341,5 @@ def test_leftovers_are_violations():
     assert {"leftovers"} == violations(verdict)
 
 
-def leave_dead(story: Story, place: str, *, together: bool = False) -> Story:
-    """Move a dead letter on, of one transaction with how it became one or later."""
-    letter = story.changes[-1].new
-    assert letter is not None
-    if not together:
-        story.passes()
-    told = {name: getattr(letter, name) for name in Row.__slots__}
-    changes = {"state": "cancelled"} if place == "archive" else {"state": None}
-    if place == "queue":
-        changes |= {"attempt": 0, "leased_by": None, "visible_at": story.now}
-    story.row = Row(**{**told, **changes})
-    story._write("dead", "DELETE", letter, None)
-    story._write(place, "INSERT", None, story.row)
-    if together:
-        # As a trigger between the two halves of the first move may have it.
-        *before, dead, gone, new = story.changes
-        story.changes = [*before, gone, new, dead]
-    story.places = [(place, "cancelled")] if place == "archive" else []
-    return story
-
-
-def of_saga(story: Story) -> Story:
-    """Say that the job is one of a saga, that its client has named."""
-    story.changes = [
-        change._replace(key=None, workflow=3, saga="op.0") for change in story.changes
-    ]
-    return story
-
-
 def gave_up() -> Story:
     return Story().claim().start().fail().final("dead", "exhausted")
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_a_dead_letter_that_a_saga_sets_aside_has_ended(together):
-    """Where its step gives up, or later; of what is of no saga nobody does it."""
-    story = leave_dead(gave_up(), "archive", together=together)
-
-    assert {"illegal"} == violations(verdict_on(story))
-    assert set() == violations(verdict_on(of_saga(story)))

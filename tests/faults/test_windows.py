@@ -6,95 +6,60 @@ What a killed process repeats, by settle strength: a few kills of each.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 
 from tests.faults.build import REPOSITORY
-from tests.faults.windows.broken import BUILDS
-from tests.faults.windows.command import Bench
-from tests.faults.windows.measure import Case, Window
+from tests.faults.windows.measure import Bench, Book, Case, violations
 from tests.harness import seeds
 
 KILLS = 3
-LANES = 4
-
-EACH = [
-    Case(strength="immediate", threads=16),
-    Case(strength="batched", threads=16),
-    Case(strength="atomic", threads=16),
-]
-AWAY = [
-    Case(strength="batched", threads=16, hole=hole, hole_seconds=2.0)
-    for hole in ("", "pgqueue settler")
-]
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.faults,
-    pytest.mark.seed(seeds.FAULTS),
-]
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """The package as it is, and a place for what is made of it."""
-    folder = tmp_path_factory.mktemp("windows")
-    return Bench(REPOSITORY / "django_pgqueue", folder, seeds.seed(seeds.FAULTS))
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.seed(seeds.FAULTS)
+def test_a_killed_process_repeats_no_more_than_its_strength_allows(tmp_path):
+    """Nothing is lost; each job ends once; an atomic one has written its row once."""
+    bench = Bench(REPOSITORY / "django_pgqueue", tmp_path, seeds.seed(seeds.FAULTS))
+    cases = [
+        Case(strength=strength, threads=16)
+        for strength in ("immediate", "batched", "atomic")
+    ]
+    # A measure mostly waits, so all of them run at once.
+    with ThreadPoolExecutor(len(cases)) as pool:
+        windows = list(pool.map(lambda case: bench.measure(case, KILLS), cases))
+
+    assert [[]] * len(cases) == [window["violations"] for window in windows]
+    assert {KILLS} == {window["kills"] for window in windows}
 
 
-def measure_all(
-    measures: Iterable[Callable[[int], Window]], kills: int = KILLS
-) -> list[Window]:
-    """Measure all of it at once: a measure waits more than it works."""
-    with ThreadPoolExecutor(LANES) as pool:
-        return list(pool.map(lambda measure: measure(kills), measures))
-
-
-def violations(windows: Iterable[Window]) -> dict[str, dict[str, str]]:
-    """Return what must not be, by case, where there is any."""
-    return {
-        str(window.case): window.violations for window in windows if window.violations
+@pytest.mark.parametrize(
+    "kind, changes",
+    [
+        ("twice", {"rows": [(1, "succeeded"), (1, "exhausted"), (2, "succeeded")]}),
+        ("lost", {"rows": [(1, "succeeded")]}),
+        ("failed", {"rows": [(1, "exhausted"), (2, "succeeded")]}),
+        ("unexplained", {"killed": []}),
+        ("over", {"starts": {1: [7, 8], 2: [7, 8]}}),
+        ("effects", {"effects": Counter({1: 2, 2: 1})}),
+    ],
+)
+def test_what_must_not_be_is_found(kind, changes):
+    """A run with one violation, and the same run without it."""
+    right = {
+        "starts": {1: [7, 8], 2: [8]},
+        "killed": [{7}],
+        "rows": [(1, "succeeded"), (2, "succeeded")],
+        "effects": Counter({1: 1, 2: 1}),
     }
 
+    def find(starts, killed, rows, effects):
+        book = Book(starts=starts, killed=killed)
+        case = Case(strength="atomic", threads=1)
+        return [text.split(":")[0] for text in violations(case, book, rows, effects)]
 
-def test_a_killed_process_repeats_no_more_than_its_strength_allows(bench):
-    """Nothing is lost; each job ends once; an atomic one has written its row once."""
-    windows = measure_all(partial(bench.measure, case) for case in EACH)
-
-    assert {} == violations(windows)
-    assert {KILLS} == {len(window.kills) for window in windows}
-
-
-def test_what_has_ended_does_not_gather_while_it_cannot_be_written(bench):
-    """With the database away, or the settler's connection alone."""
-    windows = measure_all((partial(bench.measure, case) for case in AWAY), kills=1)
-
-    assert {} == violations(windows)
-
-
-def test_builds_that_repeat_more_are_found_out(bench):
-    """A measure that nothing can make red proves nothing."""
-    usual, *broken = measure_all(
-        [
-            partial(bench.measure, BUILDS["acks-late"].case),
-            *(partial(bench.measure_broken, name) for name in BUILDS),
-        ]
-    )
-    windows = dict(zip(BUILDS, broken, strict=True))
-
-    assert {} == usual.violations
-    # Nothing but more of them.
-    assert {} == windows["acks-late"].violations
-    # Other bounds may break as well.
-    assert "over" in windows["acks-unawaited"].violations
-    assert "twice" in windows["acks-apart"].violations
-    assert 3 * max(median(usual), 4) < median(windows["acks-late"])
-
-
-def median(window: Window) -> float:
-    """Return the median of what its kills repeat."""
-    return statistics.median(window.repeats)
+    assert [] == find(**right)
+    assert kind in find(**{**right, **changes})

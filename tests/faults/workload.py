@@ -52,28 +52,29 @@ def write_effect(ctx: JobContext, delivery: int, key: str) -> None:
         cursor.execute(EFFECT, [ctx.id, delivery, key])
 
 
-@task(takes_context=True, retries=SOON)
-def work(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
-    """Take *seconds*, write a row; raise on the first *fails* attempts; -1: reject."""
+def act(ctx: JobContext, key: str, seconds: float, fails: int) -> None:
+    """Take *seconds*, and write a row halfway; then fail, if that is planned."""
     with noted(ctx) as delivery:
         pass_point("running")
-        time.sleep(seconds)
+        time.sleep(seconds / 2)
         write_effect(ctx, delivery, key)
+        time.sleep(seconds / 2)
         if ctx.attempt <= fails:
             raise Planned(f"attempt {ctx.attempt}")
         if fails < 0:
             raise Reject("as planned")
 
 
+@task(takes_context=True, retries=SOON)
+def work(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
+    """Take *seconds*, write a row; raise on the first *fails* attempts; -1: reject."""
+    act(ctx, key, seconds, fails)
+
+
 @task(takes_context=True, retries=SOON, atomic=True)
 def atomic_work(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
     """As ``work``, in one transaction with the ack."""
-    with noted(ctx) as delivery:
-        time.sleep(seconds / 2)
-        write_effect(ctx, delivery, key)
-        time.sleep(seconds / 2)
-        if ctx.attempt <= fails:
-            raise Planned(f"attempt {ctx.attempt}")
+    act(ctx, key, seconds, fails)
 
 
 @task(takes_context=True, retries=SOON, group="customer")
@@ -81,11 +82,7 @@ def grouped(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``work``, one at a time for a customer, and in order."""
-    with noted(ctx) as delivery:
-        time.sleep(seconds)
-        write_effect(ctx, delivery, key)
-        if ctx.attempt <= fails:
-            raise Planned(f"attempt {ctx.attempt}")
+    act(ctx, key, seconds, fails)
 
 
 @task(takes_context=True, retries=SOON, group=Group("customer", on_error="skip"))
@@ -93,11 +90,7 @@ def yielding(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``grouped``, and the others go on while one waits for its next attempt."""
-    with noted(ctx) as delivery:
-        time.sleep(seconds)
-        write_effect(ctx, delivery, key)
-        if ctx.attempt <= fails:
-            raise Planned(f"attempt {ctx.attempt}")
+    act(ctx, key, seconds, fails)
 
 
 @task(takes_context=True, retries=SOON, limit=Limit(LIMIT, key="customer"))
@@ -105,11 +98,7 @@ def limited(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``work``, so many at a time for a customer."""
-    with noted(ctx) as delivery:
-        time.sleep(seconds)
-        write_effect(ctx, delivery, key)
-        if ctx.attempt <= fails:
-            raise Planned(f"attempt {ctx.attempt}")
+    act(ctx, key, seconds, fails)
 
 
 @task(
@@ -121,21 +110,13 @@ def paced(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``work``, so many in a time for a customer."""
-    with noted(ctx) as delivery:
-        time.sleep(seconds)
-        write_effect(ctx, delivery, key)
-        if ctx.attempt <= fails:
-            raise Planned(f"attempt {ctx.attempt}")
+    act(ctx, key, seconds, fails)
 
 
 @task(takes_context=True, retries=SOON, queue=QUEUE)
 def metered(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
     """As ``work``, in a queue that has a limit and a rate."""
-    with noted(ctx) as delivery:
-        time.sleep(seconds)
-        write_effect(ctx, delivery, key)
-        if ctx.attempt <= fails:
-            raise Planned(f"attempt {ctx.attempt}")
+    act(ctx, key, seconds, fails)
 
 
 @task(takes_context=True, retries=SOON, fair_by="customer")
@@ -143,11 +124,7 @@ def shared(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``work``, each customer in turn."""
-    with noted(ctx) as delivery:
-        time.sleep(seconds)
-        write_effect(ctx, delivery, key)
-        if ctx.attempt <= fails:
-            raise Planned(f"attempt {ctx.attempt}")
+    act(ctx, key, seconds, fails)
 
 
 @task(takes_context=True, retries=SOON)

@@ -1,4 +1,4 @@
-"""Measure: kill a worker process again and again, and count what is run twice."""
+"""Kill a worker process again and again, and count the jobs that run twice."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import random
 import signal
 import statistics
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
+from tests.faults.build import make_build
 from tests.faults.fleet import Worker
-from tests.faults.server import Server, environment
-from tests.faults.windows.book import Book
-from tests.harness.proxy import Proxy
+from tests.faults.server import Server, environment, make_template
+from tests.faults.windows.tasks import NAME, RECORD, STARTED
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import children_of
 
@@ -31,13 +30,9 @@ MOMENT_SECONDS = (0.02, 0.25)
 # Jobs that wait at least when a process is killed, by strength: none may run dry.
 BACKLOG = {"immediate": 8_000, "batched": 20_000, "atomic": 6_000}
 
-# What a process may hold besides what it runs, whatever happens: the jobs of one write
-# (BATCH_ROWS_MAX of worker/settle/settler.py) and those claimed ahead (PREFETCH_MAX of
-# worker/claim/capacity.py).
+# What a process may hold besides what it runs: the jobs of one write (BATCH_ROWS_MAX of
+# the settler) and those claimed ahead (PREFETCH_MAX of the claimer).
 HELD_MAX = 2_000
-
-# Jobs in a second that a process may run at most.
-HOLE_RATE = 15_000
 
 READY_SECONDS = 120.0
 LOOK_SECONDS = 0.05
@@ -46,15 +41,15 @@ FEED = """
 INSERT INTO pgqueue_job (task, kwargs)
 SELECT %s, jsonb_build_object('seconds', %s::float8) FROM generate_series(1, %s)
 """
-# As in life: no trigger that remembers each change.
+# As in production: no trigger that remembers each change.
 WITHOUT_HISTORY = """
 DROP TRIGGER faults ON pgqueue_job;
 DROP TRIGGER faults ON pgqueue_archived_job;
 DROP TRIGGER faults ON pgqueue_dead_letter
 """
 WAITING = "SELECT count(*) FROM pgqueue_job WHERE leased_by IS NULL"
-# What an earlier kill has left: jobs to be run alone, leases of a dead process.
-LEFT = """
+# Whether an earlier kill has left jobs to be run alone, or leases of a dead process.
+IS_CLEAN = """
 SELECT count(*) FILTER (WHERE runs_alone) = 0 AND count(DISTINCT leased_by) <= 1
   FROM pgqueue_job
 """
@@ -68,15 +63,11 @@ EFFECTS = "SELECT job FROM faults_effect"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is measured."""
+    """A settle strength, with the threads and the length of the jobs."""
 
     strength: str
     threads: int
     job_seconds: float = 0.0
-    # Before the kill: nothing passes of connections whose name begins so ("": of
-    # all), for so many seconds.
-    hole: str | None = None
-    hole_seconds: float = 0.0
 
     @property
     def bound(self) -> int:
@@ -84,106 +75,140 @@ class Case:
         return self.threads + (HELD_MAX if self.strength == "batched" else 0)
 
     def __str__(self) -> str:
-        words = [self.strength, str(self.threads)]
-        if self.job_seconds:
-            words.append(f"{self.job_seconds * 1_000:g} ms")
-        if self.hole is not None:
-            words.append(f"{self.hole or 'database'} away {self.hole_seconds:g} s")
-        return ", ".join([" ".join(words[:2]), *words[2:]])
+        milliseconds = f", {self.job_seconds * 1_000:g} ms" if self.job_seconds else ""
+        return f"{self.strength} {self.threads}{milliseconds}"
 
 
-CASES = (
-    *(Case(strength="immediate", threads=threads) for threads in (1, 16, 64)),
-    *(
-        Case(strength="batched", threads=threads, job_seconds=seconds)
-        for threads in (1, 16, 64)
-        for seconds in (0.0, 0.005)
-    ),
-    *(Case(strength="atomic", threads=threads) for threads in (1, 16, 64)),
+CASES = tuple(
+    Case(strength=strength, threads=threads, job_seconds=seconds)
+    for strength in BACKLOG
+    for threads in (1, 16, 64)
+    for seconds in ((0.0, 0.005) if strength == "batched" else (0.0,))
 )
-# The database is away for a while, and then the process dies. A fiftieth of the kills.
-AWAY = tuple(
-    Case(strength=strength, threads=16, hole=hole, hole_seconds=20.0)
-    for strength in ("immediate", "batched")
-    for hole in ("", "pgqueue settler")
-)
-AWAY_SHARE = 0.02
 
 
-class Kill(NamedTuple):
-    """What one kill has caused."""
+@dataclass
+class Book:
+    """The starts of all jobs, and the processes that were killed."""
 
-    repeats: int  # Jobs of the dead process that were started again.
-    returned: int  # Of these: their function had returned.
+    starts: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    starts_by_pid: Counter[int] = field(default_factory=Counter)
+    returned: set[tuple[int, int]] = field(default_factory=set)
+    # For each kill, the process and its children.
+    killed: list[set[int]] = field(default_factory=list)
+    place: int = 0
+
+    def read(self, path: Path) -> None:
+        """Read the records that are new."""
+        data = path.read_bytes()[self.place :] if path.exists() else b""
+        whole = len(data) - len(data) % RECORD.size
+        self.place += whole
+        for job, pid, event in RECORD.iter_unpack(data[:whole]):
+            if event == STARTED:
+                self.starts[job].append(pid)
+                self.starts_by_pid[pid] += 1
+            else:
+                self.returned.add((job, pid))
+
+    def repeated(self) -> list[tuple[int, int]]:
+        """Return (job, process) of every start after which the job started again."""
+        return [(job, pid) for job, pids in self.starts.items() for pid in pids[:-1]]
+
+    def repeats(self, *, returned: bool = False) -> list[int]:
+        """Return the number of repeats of each kill; or only of jobs that returned."""
+        count = Counter(
+            pid
+            for job, pid in self.repeated()
+            if not returned or (job, pid) in self.returned
+        )
+        return [sum(count[pid] for pid in pids) for pids in self.killed]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """What was measured."""
+def violations(
+    case: Case,
+    book: Book,
+    rows: Sequence[tuple[int, str]],
+    effects: Counter[int],
+) -> Iterator[str]:
+    """
+    Yield the promises that did not hold.
 
-    case: Case
-    kills: list[Kill]
-    jobs: int  # Different ones that ran.
-    seconds: float
-    violations: dict[str, str]  # What must not be, by kind.
+    Args:
+        case: What was measured.
+        book: What the tasks recorded.
+        rows: Id and final state of each row in the archive and the dead letters.
+        effects: How many rows each atomic job has written.
+    """
+    states = dict(rows)
+    if len(states) != len(rows):
+        yield f"twice: {len(rows) - len(states)} jobs have more than one final state"
+    if lost := book.starts.keys() - states:
+        yield f"lost: {len(lost)} jobs ran and have no final state"
+    if bad := Counter(state for state in states.values() if state != "succeeded"):
+        yield f"failed: {dict(bad)}"
+    dead = set().union(*book.killed)
+    if living := [job for job, pid in book.repeated() if pid not in dead]:
+        yield f"unexplained: {len(living)} jobs of living processes were repeated"
+    if over := [count for count in book.repeats() if count > case.bound]:
+        yield f"over: {len(over)} kills repeat more than {case.bound}: {max(over)}"
+    if case.strength == "atomic" and (wrong := effects - Counter(list(states))):
+        yield f"effects: {len(wrong)} jobs wrote their row more than once"
+    if case.strength == "atomic" and (missing := states.keys() - effects):
+        yield f"effects: {len(missing)} jobs did not write their row"
 
-    @property
-    def repeats(self) -> list[int]:
-        """The repeats of each kill, ascending."""
-        return sorted(kill.repeats for kill in self.kills)
 
-    def told(self) -> dict[str, Any]:
-        """Return the figures."""
-        repeats = self.repeats
+class Bench:
+    """A build of a package and a cluster with its tables, to measure on."""
+
+    def __init__(self, package: Path, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._seed = seed
+        self._build = make_build(package, folder / "build")
+        self._template = make_template(self._build, folder)
+
+    def measure(self, case: Case, kills: int) -> dict[str, Any]:
+        """Kill a worker that many times, and return the figures."""
+        began = time.monotonic()
+        folder = self._folder / str(case).replace(" ", "-")
+        folder.mkdir()
+        rng = random.Random(f"{case}:{self._seed}")
+        with Server(self._template) as server, server.connect() as connection:
+            connection.execute(WITHOUT_HISTORY)
+            told = {
+                "databases": {"default": server.database},
+                "pgqueue": {},
+                "app": "tests.faults.windows",
+            }
+            worker = Worker(
+                folder / "worker.log",
+                build=self._build,
+                environment=environment(self._build, folder, told),
+                processes=1,
+                threads=case.threads,
+            )
+            shift = Shift(case, connection, worker, folder / NAME)
+            try:
+                worker.wait_until_ready()
+                wrong = [text for _ in range(kills) for text in shift.kill(rng)]
+                wrong += shift.finish()
+            finally:
+                worker.destroy()
+        repeats = sorted(shift.book.repeats())
         return {
-            "case": str(self.case),
-            "bound": self.case.bound,
+            "case": str(case),
+            "bound": case.bound,
             "kills": len(repeats),
-            "jobs": self.jobs,
+            "jobs": len(shift.book.starts),
             "median": statistics.median(repeats),
             "p95": repeats[max(-(-len(repeats) * 95 // 100) - 1, 0)],
             "max": repeats[-1],
-            "returned_max": max(kill.returned for kill in self.kills),
-            "repeats": sum(repeats),
-            "seconds": round(self.seconds, 1),
-            "violations": self.violations,
+            "returned_max": max(shift.book.repeats(returned=True)),
+            "seconds": round(time.monotonic() - began),
+            "violations": wrong,
         }
 
 
-def measure(
-    case: Case, *, kills: int, seed: int, build: Path, folder: Path, template: Path
-) -> Window:
-    """
-    Kill a worker of *build* so many times.
-
-    Args:
-        case: Strength, threads, and what is away meanwhile.
-        kills: How often.
-        seed: Decides the moments.
-        build: A folder with the package under test, and ``tests``.
-        folder: A new one, for the book and the log.
-        template: A cluster with the tables of the build.
-    """
-    began = time.monotonic()
-    folder.mkdir(parents=True)
-    rng = random.Random(f"{case}:{seed}")
-    with Server(template) as server, server.connect() as connection:
-        connection.execute(WITHOUT_HISTORY)
-        with _proxy(server) as proxy, _worker(case, server, proxy, build, folder) as w:
-            shift = _Shift(case, connection, w, Book(folder))
-            for _ in range(kills):
-                shift.kill(rng, proxy)
-            violations = shift.finish()
-    return Window(
-        case=case,
-        kills=shift.kills(),
-        jobs=len(shift.book.jobs()),
-        seconds=time.monotonic() - began,
-        violations=violations,
-    )
-
-
-class _Shift:
+class Shift:
     """One worker, killed many times."""
 
     def __init__(
@@ -191,164 +216,85 @@ class _Shift:
         case: Case,
         connection: psycopg.Connection[tuple[Any, ...]],
         worker: Worker,
-        book: Book,
+        path: Path,
     ) -> None:
         self._case = case
         self._connection = connection
         self._worker = worker
-        # Of each kill, whom it ended.
-        self._killed: list[set[int]] = []
-        self._violations: dict[str, str] = {}
-        self.book = book
+        self._path = path
+        self.book = Book()
 
-    def kill(self, rng: random.Random, proxy: Proxy) -> None:
+    def kill(self, rng: random.Random) -> Iterator[str]:
         """Kill the process that is at work, at a random moment."""
-        self._feed()
-        worker = self._wait_until_at_work()
-        time.sleep(rng.uniform(*MOMENT_SECONDS))
-        hole = self._case.hole
-        if hole is not None:
-            proxy.open_hole(hole.encode())
-            time.sleep(self._case.hole_seconds)
-        self._killed.append({worker, *_offspring(worker)})
-        os.kill(worker, signal.SIGKILL)
-        if hole is not None:
-            # What the dead process has sent is gone with it.
-            for passage in proxy.passages(hole.encode()):
-                passage.close()
-            proxy.close_hole()
-        if not self._number(WAITING):
-            self._violations["idle"] = "a process was idle when it was killed"
-
-    def finish(self) -> dict[str, str]:
-        """Let everything end that has begun; return what must not be."""
-        self._connection.execute(UNTOUCHED)
-        wait_for(self._is_empty, READY_SECONDS, "everything has ended")
-        self.book.read()
-        return {**self._violations, **dict(self._wrong())}
-
-    def kills(self) -> list[Kill]:
-        """Return what each kill has repeated."""
-        repeats: Counter[int] = Counter()
-        returned: Counter[int] = Counter()
-        for execution in self.book.repeated():
-            repeats[execution.pid] += 1
-            returned[execution.pid] += execution.has_returned
-        return [
-            Kill(sum(repeats[pid] for pid in pids), sum(returned[pid] for pid in pids))
-            for pids in self._killed
-        ]
-
-    def _feed(self) -> None:
-        want = BACKLOG[self._case.strength]
-        # What a process might run meanwhile, if nothing held it back.
-        want += int(self._case.hole_seconds * HOLE_RATE)
-        if self._number(WAITING) < want:
-            task = f"{TASKS}.{self._case.strength}"
-            self._connection.execute(FEED, [task, self._case.job_seconds, want])
-
-    def _wait_until_at_work(self) -> int:
-        """Return the process once it runs jobs, and nothing is left of the last."""
-
-        def at_work() -> int | None:
-            time.sleep(LOOK_SECONDS)
-            self.book.read()
-            dead = set().union(*self._killed)
-            living = set(self._worker.children()) & self._worker.usual()
-            for pid in living - dead:
-                ours = {pid, *_offspring(pid)}
-                starts = sum(self.book.starts_by_pid[one] for one in ours)
-                if starts >= self._case.threads and self._number(LEFT):
-                    return pid
-            return None
-
-        pid = wait_for(at_work, READY_SECONDS, f"{self._case}: a process is at work")
+        backlog = BACKLOG[self._case.strength]
+        if self._number(WAITING) < backlog:
+            name = f"{TASKS}.{self._case.strength}"
+            self._connection.execute(FEED, [name, self._case.job_seconds, backlog])
+        pid = wait_for(self._at_work, READY_SECONDS, f"{self._case}: one is at work")
         assert pid is not None
-        return pid
+        time.sleep(rng.uniform(*MOMENT_SECONDS))
+        self.book.killed.append(_family(pid))
+        os.kill(pid, signal.SIGKILL)
+        if not self._number(WAITING):
+            yield "idle: a process was idle when it was killed"
 
-    def _is_empty(self) -> bool:
-        # What was handed back was touched; only what never was is taken away.
-        self._connection.execute(UNTOUCHED)
-        return not self._number("SELECT count(*) FROM pgqueue_job")
+    def finish(self) -> list[str]:
+        """Let everything end that has begun; return what is wrong."""
 
-    def _wrong(self) -> Iterator[tuple[str, str]]:
+        def is_empty() -> bool:
+            # A job that was handed back has a delivery, and stays.
+            self._connection.execute(UNTOUCHED)
+            return not self._number("SELECT count(*) FROM pgqueue_job")
+
+        wait_for(is_empty, READY_SECONDS, "everything has ended")
+        self.book.read(self._path)
         rows = self._connection.execute(FINAL).fetchall()
-        states = dict(rows)
-        if len(states) != len(rows):
-            yield (
-                "final",
-                f"{len(rows) - len(states)} jobs have more than one final state",
-            )
-        lost = self.book.jobs() - set(states)
-        if lost:
-            yield "lost", f"{len(lost)} jobs ran and have no final state"
-        bad = Counter(state for state in states.values() if state != "succeeded")
-        if bad:
-            yield "failed", f"jobs did not succeed: {dict(bad)}"
-        dead = set().union(*self._killed)
-        unexplained = [e for e in self.book.repeated() if e.pid not in dead]
-        if unexplained:
-            yield (
-                "unexplained",
-                f"{len(unexplained)} jobs of living processes were repeated",
-            )
-        bound = self._case.bound
-        over = [kill.repeats for kill in self.kills() if kill.repeats > bound]
-        if over:
-            yield (
-                "over",
-                f"{len(over)} kills repeat more than {bound} jobs: {max(over)}",
-            )
-        if self._case.strength == "atomic":
-            effects = Counter(job for (job,) in self._connection.execute(EFFECTS))
-            twice = sum(count > 1 for count in effects.values())
-            if twice:
-                yield "twice", f"{twice} jobs have written their row more than once"
-            if set(effects) != set(states):
-                yield (
-                    "without",
-                    f"{len(set(effects) ^ set(states))} jobs without their one row",
-                )
+        effects = Counter(job for (job,) in self._connection.execute(EFFECTS))
+        return list(violations(self._case, self.book, rows, effects))  # type: ignore[arg-type]
+
+    def _at_work(self) -> int | None:
+        """Return the process that runs jobs, once nothing is left of the last one."""
+        time.sleep(LOOK_SECONDS)
+        self.book.read(self._path)
+        living = set(self._worker.children()) & self._worker.usual()
+        for pid in living - set().union(*self.book.killed):
+            starts = sum(self.book.starts_by_pid[one] for one in _family(pid))
+            if starts >= self._case.threads and self._number(IS_CLEAN):
+                return pid
+        return None
 
     def _number(self, query: str) -> Any:
-        row = self._connection.execute(query).fetchone()
-        assert row is not None
-        return row[0]
+        return self._connection.execute(query).fetchall()[0][0]
 
 
-def _offspring(pid: int) -> set[int]:
-    """Return the living children of a process, and theirs."""
-    children = set(children_of(pid))
-    return children.union(*map(_offspring, children))
+def _family(pid: int) -> set[int]:
+    """Return a process with its living descendants."""
+    return {pid}.union(*map(_family, children_of(pid)))
 
 
-@contextmanager
-def _proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server=server.address) as proxy:
-        yield proxy
-
-
-@contextmanager
-def _worker(
-    case: Case, server: Server, proxy: Proxy, build: Path, folder: Path
-) -> Iterator[Worker]:
-    database = server.database
-    if case.hole is not None:
-        database = {**database, **proxy.database}
-    told = {"databases": {"default": database}, "pgqueue": {}}
-    worker = Worker(
-        folder / "worker.log",
-        build=build,
-        environment={
-            **environment(build, folder, told),
-            "DJANGO_SETTINGS_MODULE": "tests.faults.windows.settings",
-        },
-        processes=1,
-        threads=case.threads,
-        arguments=[],
-    )
-    try:
-        worker.wait_until_ready()
-        yield worker
-    finally:
-        worker.destroy()
+def run(
+    package: Path,
+    folder: Path,
+    *,
+    seed: int,
+    kills: int,
+    words: list[str],
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Measure the cases that begin with one of *words*; return their figures."""
+    bench = Bench(package, folder, seed)
+    figures = []
+    for case in CASES:
+        name = f"{str(case).replace(',', '')} "
+        if words and not any(name.startswith(f"{word} ") for word in words):
+            continue
+        window = bench.measure(case, kills)
+        say(
+            "{case:<20} {kills:>4} kills: repeats median {median:g}, p95 {p95}, "
+            "max {max} ({returned_max} of them had returned), bound {bound}; "
+            "{jobs} jobs, {seconds} s".format(**window)
+        )
+        for text in window["violations"]:
+            say(f"    {text}")
+        figures.append(window)
+    return figures
