@@ -1,4 +1,4 @@
-"""What pgqueue_bench works with: a scratch place, a worker on it, and the yardstick."""
+"""The parts of pgqueue_bench: a scratch database, a worker on it, and the yardstick."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -32,19 +31,13 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 PREFIX = "pgqueue_bench_"
 
-# By whether it is a schema. Locks: on the new name, and on template0, to which nobody
-# can be connected.
-CREATE = "CREATE DATABASE {} TEMPLATE template0", "CREATE SCHEMA {}"
+# Locks: on the new name, and on template0, to which nobody can be connected.
+CREATE = sql.SQL("CREATE DATABASE {} TEMPLATE template0")
 
-# Locks: the database itself, or ACCESS EXCLUSIVE on what is in the schema, and nothing
-# else. FORCE ends the sessions of workers that are still connected.
-DROP = (
-    "DROP DATABASE IF EXISTS {} WITH (FORCE)",
-    "DROP SCHEMA IF EXISTS {} CASCADE",
-)
+# Locks: the database itself. FORCE ends the sessions of connected workers.
+DROP = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
 
-# Where unqualified names lead to, beside pg_catalog.
-CURRENT = "SELECT current_database(), current_schema()"
+CURRENT = "SELECT current_database()"
 
 # psycopg's own default, which connections of the queue do not have.
 PREPARE_AFTER = 5
@@ -55,7 +48,6 @@ POLL_SECONDS = 0.005
 # A worker that ran dry looks again for a third of a second before it is idle.
 REST_SECONDS = 0.5
 
-PATIENCE_SECONDS = 60.0
 STOP_SECONDS = 10.0
 PARENT_CHECK_SECONDS = 1.0
 
@@ -63,8 +55,6 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # Locks: none, here and below. One index probe.
 IS_LIVE = "SELECT EXISTS (SELECT FROM pgqueue_job WHERE id = %s)"
-
-LIVE = "SELECT count(*) FROM pgqueue_job"
 
 SUCCEEDED = """
 SELECT count(*) FROM pgqueue_archived_job
@@ -80,100 +70,54 @@ TRUNCATE pgqueue_job, pgqueue_archived_job, pgqueue_dead_letter, pgqueue_yardsti
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A scratch database or, if the role may not create one, a schema."""
-
-    name: str
-    is_schema: bool = False
-
-    def __str__(self) -> str:
-        return f"{'schema' if self.is_schema else 'database'} {self.name}"
-
-    def connect(self) -> Connection:
-        """Return a plain psycopg connection in autocommit; only while in use."""
-        connection = connect(get_settings().database, name="pgqueue bench")
-        connection.prepare_threshold = PREPARE_AFTER
-        return connection
-
-    def entry(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Return an entry of DATABASES that leads here instead of to its own tables."""
-        if not self.is_schema:
-            return {**entry, "NAME": self.name}
-        # The last of two -c counts. The search path has only the schema, so that a
-        # table that is missing there is an error, and not one of the project's.
-        options = dict(entry.get("OPTIONS") or {})
-        before = options.get("options", "")
-        options["options"] = f"{before} -c search_path={self.name}".strip()
-        return {**entry, "OPTIONS": options}
+def connect_plain() -> Connection:
+    """Return a plain psycopg connection to the queue's database, in autocommit."""
+    connection = connect(get_settings().database, name="pgqueue bench")
+    connection.prepare_threshold = PREPARE_AFTER
+    return connection
 
 
 @contextlib.contextmanager
-def scratch_place(*, is_schema: bool) -> Iterator[Place]:
+def scratch_database() -> Iterator[str]:
     """
-    Create a place, lead the queue to it, and drop it however the block ends.
+    Create a database, move the queue there, and drop it when the block ends.
 
     Receivers of the package's signals are disconnected meanwhile, because they may
     write anywhere, and DEBUG is off, because it keeps every query in memory.
-
-    Raises:
-        CommandError: The server cannot be reached, or the role may not create one.
     """
-    queue, place = get_settings(), Place(f"{PREFIX}{secrets.token_hex(6)}", is_schema)
-    alias = queue.database
-    if connections[alias].vendor != "postgresql":
-        engine = connections.settings[alias]["ENGINE"]
-        raise CommandError(
-            f"Database {alias!r} has the engine {engine!r}; jobs need PostgreSQL."
-        )
+    queue, name = get_settings(), f"{PREFIX}{secrets.token_hex(6)}"
     with contextlib.ExitStack() as stack:
-        _create(alias, place)
-        stack.callback(drop, alias, place)
+        with connect_plain() as connection:
+            connection.execute(CREATE.format(sql.Identifier(name)))
+        stack.callback(drop, name)
         stack.enter_context(changed(settings, "DEBUG", False))
         for each in vars(signals).values():
             if isinstance(each, Signal):
                 stack.enter_context(changed(each, "receivers", []))
-        for each in {alias, queue.listen_database or alias}:
-            stack.callback(lead, each, dict(connections.settings[each]))
-            lead(each, place.entry(connections.settings[each]))
-        _migrate(alias, place)
-        yield place
+        for alias in {queue.database, queue.listen_database or queue.database}:
+            stack.callback(lead, alias, connections.settings[alias]["NAME"])
+            lead(alias, name)
+        with connect_plain() as connection:
+            # A pooler may choose another one, whose tables would be emptied.
+            if connection.execute(CURRENT).fetchone() != (name,):
+                raise CommandError(f"The connection does not lead to database {name}.")
+            # Not the command migrate: its signals would run code of the project.
+            executor = MigrationExecutor(connections[queue.database])
+            nodes = executor.loader.graph.leaf_nodes()
+            executor.migrate([node for node in nodes if node[0] == "pgqueue"])
+            connection.execute(CREATE_YARDSTICK)
+        yield name
 
 
-def _create(alias: str, place: Place) -> None:
-    role = "?"
-    try:
-        with connect(alias, name="pgqueue bench") as connection:
-            role = connection.info.user
-            _run(connection, CREATE, place)
-    except psycopg.errors.InsufficientPrivilege as error:
-        fix = f"ALTER ROLE {role} CREATEDB, or measure in a schema with --schema"
-        if place.is_schema:
-            name = connections.settings[alias]["NAME"]
-            fix = f"GRANT CREATE ON DATABASE {name} TO {role}"
-        raise CommandError(
-            f"Role {role!r} may not create the {place} that the benchmark works in. "
-            f"Run {fix}."
-        ) from error
-    except psycopg.OperationalError as error:
-        detail = str(error).strip()
-        raise CommandError(f"Database {alias!r} cannot be used: {detail}") from error
-
-
-def drop(alias: str, place: Place) -> None:
-    """Remove *place*, even while sessions are connected; absent is fine."""
-    with connect(alias, name="pgqueue bench") as connection:
-        _run(connection, DROP, place)
-
-
-def _run(connection: Connection, statements: Sequence[str], place: Place) -> None:
-    statement = sql.SQL(statements[place.is_schema])
-    connection.execute(statement.format(sql.Identifier(place.name)))
+def drop(name: str) -> None:
+    """Remove a database, even while sessions are connected to it; absent is fine."""
+    with connect_plain() as connection:
+        connection.execute(DROP.format(sql.Identifier(name)))
 
 
 @contextlib.contextmanager
 def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Let an attribute have another value until the block ends."""
+    """Give an attribute another value until the block ends."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -182,43 +126,17 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def lead(alias: str, entry: dict[str, Any]) -> None:
-    """Let an alias have other entries of DATABASES, in every thread."""
+def lead(alias: str, name: str) -> None:
+    """Let an alias of DATABASES lead to another database, in every thread."""
     connection = connections[alias]
     connection.close()
     if getattr(connection, "pool", None):
         connection.close_pool()  # type: ignore[attr-defined]
-    connections.settings[alias].update(entry)
-
-
-def _migrate(alias: str, place: Place) -> None:
-    with place.connect() as connection:
-        database, schema = connection.execute(CURRENT).fetchall()[0]
-        found = schema if place.is_schema else database
-        if found != place.name:
-            raise CommandError(
-                f"Database {alias!r} led to {found!r} instead of the {place}: its "
-                f"OPTIONS, or a pooler, choose it. Nothing was measured."
-            )
-        # Not the command migrate: its signals would run code of the project.
-        executor = MigrationExecutor(connections[alias])
-        nodes = executor.loader.graph.leaf_nodes()
-        executor.migrate([node for node in nodes if node[0] == "pgqueue"])
-        connection.execute(CREATE_YARDSTICK)
-
-
-def results(connection: Connection) -> dict[int, float]:
-    """Return what jobs have returned, by their ids."""
-    return dict(connection.execute(RESULTS).fetchall())
-
-
-def empty(connection: Connection) -> None:
-    """Remove all jobs, and the rows of the yardstick."""
-    connection.execute(EMPTY)
+    connections.settings[alias]["NAME"] = name
 
 
 class Watch:
-    """Waits for what a worker does, on a plain connection to the place of its jobs."""
+    """Waits for a worker, on a plain connection to the database of its jobs."""
 
     def __init__(self, connection: Connection, is_alive: Callable[[], bool]) -> None:
         self.connection = connection
@@ -233,12 +151,7 @@ class Watch:
         time.sleep(REST_SECONDS)
 
     def wait_until_done(self, ids: Sequence[int]) -> None:
-        """
-        Wait until the jobs with these ids, which have no gap, have succeeded.
-
-        Raises:
-            CommandError: The worker died, or a job failed or hangs.
-        """
+        """Wait until the jobs with these ids, which have no gap, have succeeded."""
         # The last job alone is cheap to ask for, and the others are seldom behind it.
         first, last = ids[0], ids[-1]
         self.wait_while(lambda: self.value(IS_LIVE, last))
@@ -249,29 +162,22 @@ class Watch:
         Ask every few milliseconds until the answer is no.
 
         Raises:
-            CommandError: The worker died, or the answer stays yes.
+            CommandError: The worker died.
         """
-        until, left = time.monotonic() + PATIENCE_SECONDS, None
         while condition():
             if not self._is_alive():
                 raise CommandError("The worker process ended; see its lines above.")
-            if time.monotonic() > until:
-                until, before = time.monotonic() + PATIENCE_SECONDS, left
-                if (left := self.value(LIVE)) == before:
-                    raise CommandError(
-                        f"The worker has done no job for {PATIENCE_SECONDS:g} s."
-                    )
             time.sleep(POLL_SECONDS)
 
 
 @contextlib.contextmanager
-def worker(place: Place, *, threads: int) -> Iterator[Watch]:
-    """Run a worker process on *place* while the block lasts."""
+def worker(*, threads: int) -> Iterator[Watch]:
+    """Run a worker process while the block lasts."""
     connections.close_all()  # The process has no share in them.
     process = multiprocessing.get_context("fork").Process(target=_work, args=[threads])
     process.start()
     try:
-        with place.connect() as connection:
+        with connect_plain() as connection:
             yield Watch(connection, process.is_alive)
     finally:
         process.terminate()
@@ -304,9 +210,6 @@ def signals_as_interrupts() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     # SIGINT too: a shell that starts this in the background has it ignored.
     before = {number: signal.signal(number, interrupt) for number in END_SIGNALS}
     try:
@@ -417,22 +320,20 @@ def drain(connection: Connection, work: Callable[[int, Any], object]) -> int:
 
 
 @contextlib.contextmanager
-def consumer(place: Place) -> Iterator[dict[int, float]]:
+def consumer() -> Iterator[dict[int, float]]:
     """LISTEN and drain in a thread; give when the work on each row began, by its id."""
     started_at: dict[int, float] = {}
     stopping = threading.Event()
 
+    def note(row_id: int, payload: Any) -> None:
+        started_at.setdefault(row_id, time.monotonic())
+
     def consume() -> None:
-        with place.connect() as listening, place.connect() as claiming:
+        with connect_plain() as listening, connect_plain() as claiming:
             listening.execute(LISTEN)
             while not stopping.is_set():
                 for _ in listening.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1):
-                    drain(
-                        claiming,
-                        lambda row_id, _: started_at.setdefault(
-                            row_id, time.monotonic()
-                        ),
-                    )
+                    drain(claiming, note)
 
     thread = threading.Thread(target=consume, daemon=True)
     thread.start()

@@ -98,7 +98,7 @@ class Scratch:
 
     def connect(self) -> Connection:
         """Return a plain psycopg connection to the database in use, in autocommit."""
-        return bench.Place(self.database.name).connect()
+        return bench.connect_plain()
 
     def empty(self) -> None:
         """Remove all jobs and messages, and the rows of the yardsticks."""
@@ -170,7 +170,7 @@ class Scratch:
 
     def _lead(self, database: Database) -> None:
         self.database = database
-        bench.lead("default", {"NAME": database.name})
+        bench.lead("default", database.name)
 
 
 @contextmanager

@@ -8,12 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.db import connections
 
 from django_pgqueue.management import bench
@@ -27,7 +26,6 @@ PATIENCE_SECONDS = 60.0
 SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
 CLAIMERS = f"{SESSIONS} AND application_name LIKE 'pgqueue claimer%%'"
 DATABASES = "SELECT count(*) FROM pg_database WHERE datname = %s"
-SCHEMAS = "SELECT count(*) FROM pg_namespace WHERE starts_with(nspname, %s)"
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -61,16 +59,6 @@ def count(cursor: Any, statement: str, *values: Any) -> int:
     return int(cursor.fetchone()[0])
 
 
-@pytest.fixture
-def role(cursor) -> Iterator[str]:
-    """A role that may log in, and nothing else."""
-    name = f"pgqueue_bench_test{os.environ.get('PGQUEUE_TEST_SUFFIX', '')}"
-    cursor.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'none'")
-    yield name
-    cursor.execute(f"DROP OWNED BY {name}")
-    cursor.execute(f"DROP ROLE {name}")
-
-
 def test_each_measure_has_two_sides_and_a_ratio(cursor):
     """All of them by default; jobs of the project are left alone."""
     noop.delay()
@@ -98,28 +86,11 @@ def test_each_measure_has_two_sides_and_a_ratio(cursor):
     assert not ArchivedJob.objects.exists()
 
 
-def test_a_role_without_databases_measures_in_a_schema(
-    cursor, role, monkeypatch, capsys, transactional_db
-):
-    """Refusals name the statement that helps; the schema is dropped at the end."""
-    access = connections.settings["default"]
-    in_schema = ["pgqueue_bench", "enqueue", "--schema", "--runs", "1", "--jobs", "10"]
-    with monkeypatch.context() as changes:
-        changes.setitem(access, "USER", role)
-        changes.setitem(access, "PASSWORD", "none")
-        with pytest.raises(CommandError, match=f"ALTER ROLE {role} CREATEDB"):
-            call_command("pgqueue_bench", "enqueue")
-        with pytest.raises(CommandError, match="GRANT CREATE ON DATABASE"):
-            call_command(*in_schema)
+def test_a_table_of_one_measure(capsys, transactional_db):
+    """The figures are for people unless --json asks for an object."""
+    call_command("pgqueue_bench", "enqueue", "--runs", "1", "--jobs", "10")
 
-        cursor.execute(f'GRANT CREATE ON DATABASE "{access["NAME"]}" TO {role}')
-        call_command(*in_schema)
-        connections["default"].close()
-
-    out, err = capsys.readouterr()
-    assert f"Measuring in schema {name_in(err)}" in err
-    assert not count(cursor, SCHEMAS, bench.PREFIX)
-    header, product, yardstick = out.splitlines()
+    header, product, yardstick = capsys.readouterr().out.splitlines()
     assert header.split() == ["median", "min", "max", "p99", "unit", "ratio"]
     assert re.match(r" +enqueue +product( +[\d,.]+){3} +jobs/s +\d+\.\d\d$", product)
     assert re.match(r" +enqueue +yardstick( +[\d,.]+){3} +jobs/s *$", yardstick)

@@ -12,13 +12,14 @@ from statistics import median, quantiles
 from typing import Any
 
 import django.db
+import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import bench
-from django_pgqueue.management.bench import Connection, Place
+from django_pgqueue.management.bench import Connection
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.tasks.declare import task
 
@@ -61,7 +62,7 @@ def payloads(jobs: int, pause: tuple[float, float] = (0, 0)) -> Iterator[Any]:
 
 
 @contextmanager
-def enqueue(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
+def enqueue(plain: Connection) -> Iterator[tuple[Side, Side]]:
     """Product: delay(), a commit each. Yardstick: insert and notify in one."""
 
     def product(jobs: int) -> Values:
@@ -74,7 +75,7 @@ def enqueue(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
 
 
 @contextmanager
-def drain(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
+def drain(plain: Connection) -> Iterator[tuple[Side, Side]]:
     """Product: a real worker. Yardstick: claim 100, delete by array, one thread."""
 
     def product(jobs: int) -> Values:
@@ -96,12 +97,12 @@ def drain(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
         return [jobs / (time.perf_counter() - started)]
 
     alias = get_settings().database
-    with bench.worker(place, threads=8) as watch:
+    with bench.worker(threads=8) as watch:
         yield product, yardstick
 
 
 @contextmanager
-def latency(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
+def latency(plain: Connection) -> Iterator[tuple[Side, Side]]:
     """
     Product: delay() to a real worker. Yardstick: LISTEN and a claim loop.
 
@@ -117,7 +118,7 @@ def latency(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
         watch.rest()
         commits_at = dict(map(delay, payloads(jobs, PAUSE_SECONDS)))
         watch.wait_until_done(list(commits_at))
-        return since(commits_at, bench.results(plain))
+        return since(commits_at, dict(plain.execute(bench.RESULTS).fetchall()))
 
     def yardstick(jobs: int) -> Values:
         items = payloads(jobs, PAUSE_SECONDS)
@@ -127,8 +128,8 @@ def latency(place: Place, plain: Connection) -> Iterator[tuple[Side, Side]]:
 
     alias = get_settings().database
     with (
-        bench.worker(place, threads=8) as watch,
-        bench.consumer(place) as started_at,
+        bench.worker(threads=8) as watch,
+        bench.consumer() as started_at,
     ):
         yield product, yardstick
 
@@ -138,7 +139,7 @@ def since(commits_at: dict[int, float], started_at: dict[int, float]) -> Values:
     return [(started_at[each] - at) * 1_000 for each, at in commits_at.items()]
 
 
-Opened = Callable[[Place, Connection], AbstractContextManager[tuple[Side, Side]]]
+Opened = Callable[[Connection], AbstractContextManager[tuple[Side, Side]]]
 
 # By name: the sides, the unit, and the jobs of a run unless --jobs says otherwise.
 MEASURES: dict[str, tuple[Opened, str, int]] = {
@@ -149,7 +150,7 @@ MEASURES: dict[str, tuple[Opened, str, int]] = {
 
 
 class Command(BaseCommand):
-    """Runs measures in a scratch place and prints the figures."""
+    """Runs measures in a scratch database and prints the figures."""
 
     help = "Measure the queue on the configured server, beside plain psycopg."
     requires_system_checks: Any = []
@@ -177,12 +178,6 @@ class Command(BaseCommand):
             help="Jobs in each run (default: depends on the measure).",
         )
         parser.add_argument(
-            "--schema",
-            action="store_true",
-            help="Measure in a schema of the configured database instead of a database "
-            "of its own, for a role that may not create databases.",
-        )
-        parser.add_argument(
             "--json",
             action="store_true",
             help="Print one JSON object, with a key for each measure.",
@@ -190,43 +185,41 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure, and print."""
-        names = list(dict.fromkeys(options["measures"])) or list(MEASURES)
-        for name in names:
-            if name not in MEASURES:
-                known = ", ".join(MEASURES)
-                message = f"Error: {name!r} is no measure; there are {known}."
-                raise CommandError(message, returncode=2)
+        names = options["measures"] or list(MEASURES)
+        if unknown := set(names) - MEASURES.keys():
+            known = ", ".join(MEASURES)
+            message = f"Error: {min(unknown)!r} is no measure; there are {known}."
+            raise CommandError(message, returncode=2)
         runs, jobs = options["runs"], options["jobs"]
         try:
             with (
                 bench.signals_as_interrupts(),
-                bench.scratch_place(is_schema=options["schema"]) as place,
-                place.connect() as plain,
+                bench.scratch_database() as database,
+                bench.connect_plain() as plain,
             ):
-                self._say(f"Measuring in {place}.")
+                self._say(f"Measuring in database {database}.")
                 measured = {
-                    name: self._measure(name, place, plain, runs, jobs)
-                    for name in names
+                    name: self._measure(name, plain, runs, jobs) for name in names
                 }
         except KeyboardInterrupt:
-            self._say("Interrupted; the scratch place was dropped.")
+            self._say("Interrupted; the database was dropped.")
             sys.exit(EXIT_INTERRUPTED)
-        except (PgQueueError, django.db.Error) as error:
+        except (PgQueueError, django.db.Error, psycopg.Error) as error:
             raise CommandError(str(error).strip()) from error
         self.stdout.write(json.dumps(measured) if options["json"] else table(measured))
 
     def _measure(
-        self, name: str, place: Place, plain: Connection, runs: int, jobs: int | None
+        self, name: str, plain: Connection, runs: int, jobs: int | None
     ) -> dict[str, Any]:
         opened, unit, usual = MEASURES[name]
         jobs = jobs or usual
         pairs: list[list[Values]] = []
-        with opened(place, plain) as sides:
+        with opened(plain) as sides:
             for run in range(runs + 1):
                 # The first pair opens connections and warms up code and plans.
                 pair = []
                 for side in sides:
-                    bench.empty(plain)
+                    plain.execute(bench.EMPTY)
                     pair.append(side(jobs if run else min(jobs, usual // 10)))
                 if run:
                     pairs.append(pair)

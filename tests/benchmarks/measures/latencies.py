@@ -84,8 +84,7 @@ def beside_plain(arrivals: Arrivals = paced) -> Opened:
     """Return delay() to a real worker beside LISTEN and a claim loop."""
 
     def opened(scratch: Scratch) -> Opening:
-        place = bench.Place(scratch.database.name)
-        with scratch.worker() as worker, bench.consumer(place) as started_at:
+        with scratch.worker() as worker, bench.consumer() as started_at:
 
             def product(jobs: int) -> list[float]:
                 worker.rest()
