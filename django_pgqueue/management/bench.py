@@ -135,6 +135,16 @@ def lead(alias: str, name: str) -> None:
     connections.settings[alias]["NAME"] = name
 
 
+def results(connection: Connection) -> dict[int, float]:
+    """Return what jobs have returned, by their ids."""
+    return dict(connection.execute(RESULTS).fetchall())
+
+
+def empty(connection: Connection) -> None:
+    """Remove all jobs, and the rows of the yardstick."""
+    connection.execute(EMPTY)
+
+
 class Watch:
     """Waits for a worker, on a plain connection to the database of its jobs."""
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from django.db import connections, transaction
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.tasks.result import JobResult
 from tests.app import accumulate_tasks as tasks
 from tests.app import crash_tasks
@@ -193,24 +193,3 @@ def test_a_killed_run_costs_each_of_its_calls_a_crash(start_worker, the_ledger, 
         for job, rows in places().items()
         if job in waiting
     }
-
-
-def test_a_call_whose_lease_was_taken_over_is_not_settled_by_the_run(
-    start_worker, the_ledger, gate
-):
-    """The fence holds for each call; the others are settled."""
-    ids = call(tasks.through_gate, 10, gate=str(gate))
-    worker = start_worker(threads=1)
-    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
-    executed(
-        "UPDATE pgqueue_job SET deliveries = deliveries + 1, leased_by = 'another'"
-        " WHERE id = %s",
-        ids[3:4],
-    )
-
-    gate.touch()
-
-    others = [job for job in ids if job != ids[3]]
-    assert expected("succeeded", others) == ends(wait_until_final(others))
-    worker.wait_for_lines(rf"stale +job={ids[3]}|job={ids[3]}.*stale")
-    assert "another" == Job.objects.get(pk=ids[3]).leased_by

@@ -104,20 +104,6 @@ def test_a_word_is_committed_when_it_returns(
     gate.touch()
 
 
-def test_a_second_word_is_refused(start_worker, the_ledger):
-    """The first one holds."""
-    (job,) = enqueue(control_tasks.speaks, words=["ack", "reject"])
-    start_worker()
-    final = wait_until_final([job])
-    wait_for(lambda: the_ledger.entries("refused"), what="the second word was said")
-
-    assert "succeeded" == final[job].state
-    message = (
-        f"Job {job} is ended: its context can be used until the job is settled, once."
-    )
-    assert [["WrongState", message]] == notes(the_ledger, "refused")
-
-
 def test_a_task_that_says_nothing_has_failed(start_worker, the_ledger):
     """It is retried, and its error says what is missing."""
     (job,) = enqueue(control_tasks.speaks, words=[])

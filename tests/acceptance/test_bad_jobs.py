@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from django_pgqueue.models import DeadLetter, Job
@@ -72,35 +70,6 @@ def test_a_job_of_an_unknown_task_waits_for_a_deploy_and_burns_no_attempt(
     held, error = DeadLetter.objects.get(pk=job).errors
     assert ("unknown_task", "error") == (held["kind"], error["kind"])
     assert "gone.away" in error["message"]
-
-
-def test_a_row_that_names_a_module_function_is_not_run(start_worker):
-    """os.system is no declared task: nothing is imported because a row says so."""
-    job = Job.objects.create(task="os.system", args=["exit 1"]).pk
-
-    start_worker(pgqueue={"UNKNOWN_TASK_GRACE_SECONDS": 0})
-
-    assert {job: ("dead", "unknown_task")} == ends(wait_until_final([job]))
-
-
-def test_rows_that_cannot_be_decoded_are_dead_alone(start_worker, the_ledger, cursor):
-    """PostgreSQL stores numbers and depths that Python does not read."""
-    statement = "INSERT INTO pgqueue_job (task, args) VALUES (%s, %s) RETURNING id"
-    unreadable = []
-    good = enqueue(crash_tasks.record, 5)
-    deep = "[" * 3_000 + "]" * 3_000  # Since 3.13, Python reads that.
-    for args in ("[1e5000]", "[9e4999]" if sys.version_info >= (3, 13) else deep):
-        cursor.execute(statement, [RECORD, args])
-        unreadable.append(cursor.fetchone()[0])
-    good += enqueue(crash_tasks.record, 5)
-
-    worker = start_worker()
-    final = wait_until_final(good + unreadable)
-
-    assert {("dead", "undecodable")} == {ends(final)[job] for job in unreadable}
-    assert {("archive", "succeeded")} == {ends(final)[job] for job in good}
-    assert dict.fromkeys(good, 1) == the_ledger.starts()
-    assert 1 == len(worker.names())
 
 
 def test_a_job_whose_model_instance_is_gone_is_rejected(start_worker, the_ledger):

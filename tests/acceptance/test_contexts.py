@@ -58,21 +58,3 @@ def test_a_lost_lease_cannot_be_extended(start_worker, the_ledger, gate):
     (lost,) = the_ledger.entries("lost")
     assert f"Job {job}: delivery 1 has lost its lease" in lost.note
     assert ("somebody", 2) == live_row(job, "leased_by", "deliveries")
-
-
-def test_a_context_does_nothing_after_the_end_of_its_job(
-    start_worker, the_ledger, gate
-):
-    """A thread that the job left behind is refused, whatever it calls."""
-    (job,) = enqueue(control_tasks.leaks_context, gate=str(gate))
-    start_worker()
-    wait_until_final([job])
-    before = ArchivedJob.objects.values().get()
-
-    gate.touch()
-    wait_for(lambda: len(the_ledger.entries("refused")) == 3, what="three refusals")
-
-    assert ["extend", "ack", "progress"] == [
-        entry.note[0] for entry in the_ledger.entries("refused")
-    ]
-    assert before == ArchivedJob.objects.values().get()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.models import DeadLetter
 from tests.app import control_tasks
 from tests.app.models import Effect
 from tests.harness.worker_process import enqueue, wait_until_final
@@ -77,33 +76,3 @@ def test_the_connection_of_ordinary_jobs_is_kept(start_worker, the_ledger):
     wait_until_final(ids)
 
     assert 1 == len({entry.note for entry in the_ledger.entries("backend")})
-
-
-@pytest.mark.slow
-def test_poison_among_good_jobs(start_worker, the_ledger):
-    """
-    One in a hundred, of every kind: all good jobs succeed, and each bad one ends with
-    the right reason.
-    """
-    kinds = [*SESSION, *PROCESS, "fork bomb", "memory", "sys.exit", "socket"]
-    exits = ["os._exit", "os._exit, left behind", "os._exit, recycle"]
-    fatal = [*exits, "kill", "segfault"]
-    good, bad = [], {}
-    for kind in [*kinds, *fatal]:
-        good += enqueue(control_tasks.looks_around, 15)
-        bad[kind] = enqueue(control_tasks.leaves, what=kind)[0]
-    start_worker(processes=2, threads=4, pgqueue={"CRASHES_MAX": 2})
-
-    final = wait_until_final([*good, *bad.values()], 120)
-
-    letters = DeadLetter.objects.filter(pk__in=good)
-    assert [] == [(final[letter.pk], letter.errors) for letter in letters]
-    assert {"succeeded"} == {final[job].state for job in good}
-    ends = {kind: final[job].state for kind, job in bad.items()}
-    expected = {
-        **dict.fromkeys(kinds, "succeeded"),
-        "memory": "exhausted",
-        "sys.exit": "exhausted",
-        **dict.fromkeys(fatal, "worker_lost"),
-    }
-    assert expected == ends

@@ -30,19 +30,6 @@ def test_a_paused_lane_waits_and_others_go_on(start_worker, the_ledger):
     assert not Lane.objects.exists()
 
 
-def test_a_release_lets_one_job_of_a_paused_lane_run(start_worker, the_ledger):
-    """One time: the others wait on."""
-    start_worker()
-    operate.pause(f"{STEP}:c")
-    first, *others = [tasks.step.delay("c", number) for number in range(3)]
-
-    assert first.id == operate.release(f"{STEP}:c").job
-    wait_until_final([first.id], timeout=3)
-    parked = Job.objects.filter(visible_at__isnull=True)
-    assert {job.id for job in others} == set(parked.values_list("pk", flat=True))
-    assert {"c": [0]} == started(the_ledger)
-
-
 def test_a_group_never_runs_two_whoever_releases(start_worker, the_ledger):
     """Without a pause between releases, while one of ten attempts fails."""
     start_worker(processes=2)

@@ -113,15 +113,3 @@ def test_a_killed_process_leaves_its_lanes_in_order(start_worker, the_ledger):
 
     wait_until_final(ids)
     assert {"c": [*range(1, 31)]} == started(the_ledger)
-
-
-def test_what_a_crash_left_undone_is_found(start_worker, the_ledger):
-    """A job went without a word: the leader lets the next one through."""
-    start_worker()
-    first, *others = insert(3, apart="1 h")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job SET lane_due_at = '2001-01-01'")
-        cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [first])
-
-    wait_until_final(others)
-    assert {"c": [2, 3]} == started(the_ledger)

@@ -119,16 +119,3 @@ def test_the_database_tells_of_all_queues(start_watched, cursor):
     assert 1 == found.get("workers", state="alive")
     assert 4 == found.get("slots", kind="threads")
     assert 1 == found.get("findings", check="unserved", severity="error")
-
-
-def test_without_the_option_there_are_no_numbers(start_worker):
-    """Names of queues and tasks are for those who were meant to have them."""
-    worker = start_worker("--health-port=0")
-    (line,) = worker.wait_for_lines(r"^  health ")
-    client = http.client.HTTPConnection(
-        "127.0.0.1", int(re.search(r":(\d+)/", line)[1])
-    )
-    client.request("GET", "/metrics")
-
-    assert 404 == client.getresponse().status
-    client.close()

@@ -20,21 +20,6 @@ def order(the_ledger):
     return [entry.note for entry in the_ledger.entries("start") if entry.note]
 
 
-def test_a_worker_leaves_other_queues_alone(start_worker, the_ledger):
-    """--queues a,b: what is in c stays as it was."""
-    c = put("c")
-    ids = put("a") + put("b")
-
-    start_worker("--queues=a,b", pgqueue=POLL)
-    wait_until_final(ids)
-    more = put("c") + put("b")
-    wait_until_final(more[1:])
-
-    for job in (*c, more[0]):
-        assert (0, 0, None) == live_row(job, "attempt", "deliveries", "leased_by")
-    assert {"a", "b"} == set(order(the_ledger))
-
-
 def test_a_worker_without_queues_serves_one_that_did_not_exist(
     start_worker, the_ledger
 ):

@@ -140,14 +140,3 @@ def test_a_header_that_holds_something_else_begins_a_trace(spans, held):
     assert spans.one("process default").parent is None
     batch = spans.one("process orders")
     assert (None, []) == (batch.parent, batch.links)
-
-
-def test_without_the_setting_nothing_is_traced(spans, settings):
-    """No span, and no header."""
-    settings.PGQUEUE = {}
-    with request():
-        tasks.noop.delay()
-    drain()
-
-    assert ["GET /"] == [span.name for span in spans.all()]
-    assert {} == headers("pgqueue_archived_job")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -13,7 +11,6 @@ from django.db import connection
 from tests.app import span_tasks
 from tests.harness import spans as harness
 from tests.harness.spans import request
-from tests.harness.waiting import patience
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,26 +61,3 @@ def test_what_is_not_sampled_stays_so(spans, start_traced):
     assert {context: 9} == contexts()
     assert {context: 3} == contexts("pgqueue_message")
     assert [] == spans.all()
-
-
-SET_UP_LATE = """
-from django.conf import settings
-settings.configure()
-from django_pgqueue.tasks.tracing import RECORDER
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-assert RECORDER.look() is None
-trace.set_tracer_provider(TracerProvider())
-while RECORDER.look() is None:
-    pass
-assert RECORDER.drops_unsampled
-"""
-
-
-def test_an_sdk_that_is_set_up_late_is_found():
-    """By a hook of a web server or a worker, after something was sent without it."""
-    subprocess.run(
-        [sys.executable, "-c", SET_UP_LATE],
-        check=True,
-        timeout=30 * patience(),
-    )

@@ -131,28 +131,6 @@ def test_a_flood_of_foreign_notifications_costs_little(
     assert not Job.objects.exists()
 
 
-def test_a_job_starts_soon_after_the_listener_was_terminated(start_worker, the_ledger):
-    """
-    The server ends the listener's connection: it comes back, looks at everything
-    that came in between, and hears the next wake.
-    """
-    worker = start_worker("--queues=default")
-    wait_until_dry(the_ledger)
-
-    terminated = terminate("pgqueue listener %")
-    missed, heard = [], []
-    missed += enqueue(crash_tasks.record)
-    wait_until_final(missed)
-    worker.wait_for_lines("recovered  loop=listener")
-    wait_for(lambda: listener_pid() not in {None, terminated}, what="it listens again")
-    heard += enqueue(crash_tasks.record)
-    wait_until_final(heard)
-
-    row = ArchivedJob.objects.get(pk=heard[0])
-    assert row.started_at - row.enqueued_at < delay_max()
-    assert 1 == len(worker.lines("failed     loop=listener"))
-
-
 def test_every_connection_of_a_worker_is_replaced_when_it_is_terminated(
     start_worker, the_ledger, gate
 ):
@@ -177,15 +155,6 @@ def resident_mib(pid):
     status = Path(f"/proc/{pid}/status").read_text()
     match = re.search(r"VmRSS:\s+(\d+) kB", status)
     return int(match[1]) / 1024
-
-
-def listener_pid():
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT min(pid) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name LIKE 'pgqueue listener %'"
-        )
-        return cursor.fetchone()[0]
 
 
 def terminate(names):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-
-import pytest
 
 from django_pgqueue.models import ArchivedJob
 from tests.app import crash_tasks
@@ -16,7 +13,6 @@ from tests.harness.worker_process import (
     group_exists,
     is_alive,
     live_row,
-    places,
     wait_until_final,
 )
 
@@ -72,37 +68,6 @@ def test_jobs_of_a_killed_host_come_back_when_their_leases_run_out(
     assert dict.fromkeys(ids, 1) == the_ledger.repeated()
     for archived in ArchivedJob.objects.filter(pk__in=ids):
         assert ["lease_expired"] == [entry["kind"] for entry in archived.errors]
-
-
-@pytest.mark.slow
-def test_random_kills_lose_nothing_and_repeat_only_what_they_hit(
-    start_worker, the_ledger
-):
-    """Two processes of four threads, 1 500 jobs, kills until half of them are done."""
-    seed = int.from_bytes(os.urandom(4))
-    draw = random.Random(seed)
-    ids = enqueue(crash_tasks.record, 1_500, note=seed)
-    # The poison limit is not what is tested here.
-    worker = start_worker(processes=2, pgqueue={"CRASHES_MAX": 100})
-    kills = 8
-
-    def done():
-        return sum(rows[0].table == "archive" for rows in places().values())
-
-    for share in range(1, kills + 1):
-        wait_for(lambda at=share * 90: done() >= at, what=f"{share * 90} jobs are done")
-        # Both may be gone, where more was done before anybody looked.
-        victims = wait_for(worker.children, what="a child lives")
-        os.kill(draw.choice(victims), signal.SIGKILL)
-    final = wait_until_final(ids, 60)
-
-    assert {"succeeded"} == {place.state for place in final.values()}
-    crashes = {job: place.crashes for job, place in final.items() if place.crashes}
-    repeated = the_ledger.repeated()
-    unexplained = {job: n for job, n in repeated.items() if n > crashes.get(job, 0)}
-    assert {} == unexplained, f"seed {seed}"
-    assert sum(crashes.values()) <= kills * 4, f"seed {seed}"
-    assert {1} == {place.attempt for place in final.values()}
 
 
 def test_a_row_locked_by_a_stranger_does_not_hold_up_the_supervisor(

@@ -339,7 +339,3 @@ def test_leftovers_are_violations():
     verdict = verdict_on(story, leftovers=["an advisory lock"])
 
     assert {"leftovers"} == violations(verdict)
-
-
-def gave_up() -> Story:
-    return Story().claim().start().fail().final("dead", "exhausted")

@@ -118,7 +118,7 @@ def latency(plain: Connection) -> Iterator[tuple[Side, Side]]:
         watch.rest()
         commits_at = dict(map(delay, payloads(jobs, PAUSE_SECONDS)))
         watch.wait_until_done(list(commits_at))
-        return since(commits_at, dict(plain.execute(bench.RESULTS).fetchall()))
+        return since(commits_at, bench.results(plain))
 
     def yardstick(jobs: int) -> Values:
         items = payloads(jobs, PAUSE_SECONDS)
@@ -219,7 +219,7 @@ class Command(BaseCommand):
                 # The first pair opens connections and warms up code and plans.
                 pair = []
                 for side in sides:
-                    plain.execute(bench.EMPTY)
+                    bench.empty(plain)
                     pair.append(side(jobs if run else min(jobs, usual // 10)))
                 if run:
                     pairs.append(pair)
