@@ -11,9 +11,7 @@ from email.mime.image import MIMEImage
 
 import django
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
 from django.core import mail
-from django.core.exceptions import SynchronousOnlyOperation
 from django.core.mail import EmailMessage, EmailMultiAlternatives, send_mail
 from django.core.mail.backends import locmem
 from django.core.mail.backends.base import BaseEmailBackend
@@ -26,10 +24,8 @@ from django_pgqueue.backends.mail_connections import deliver_mail
 from django_pgqueue.conf import EMAIL_BACKEND
 from django_pgqueue.exceptions import (
     InvalidArgument,
-    InvalidOption,
     PayloadTooLarge,
     SettingsError,
-    WrongDatabase,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.testing import drain
@@ -87,19 +83,6 @@ def test_a_mail_is_rolled_back_with_the_data_that_it_is_about(transactional_db, 
     with transaction.atomic():
         send()
     assert [deliver_mail.name] == [job.task for job in Job.objects.all()]
-
-
-def test_async_code_is_told_how(transactional_db, queued):
-    """Its transaction is in Django's thread, where sync_to_async leads."""
-
-    async def view():
-        with pytest.raises(
-            SynchronousOnlyOperation, match=r"await sync_to_async\(send_mail\)"
-        ):
-            send_mail("Receipt", "Thanks!", FROM, [ANN])
-        return await sync_to_async(send)()
-
-    assert async_to_sync(view)() == Job.objects.get().id
 
 
 # What is kept of a mail ---------------------------------------------------------------
@@ -196,13 +179,6 @@ def test_any_backend_may_send_it(db, queued, settings):
     )
 
 
-class Silent(BaseEmailBackend):
-    """Sends nothing, and does not say why."""
-
-    def send_messages(self, email_messages):
-        return 0
-
-
 class Clumsy(BaseEmailBackend):
     """Sends, and then stumbles."""
 
@@ -278,26 +254,6 @@ def test_silence_is_kept_and_the_transaction_usable(
         "unstored   task=django_pgqueue.deliver_mail mails=1 error=PayloadTooLarge"
     ] == [record.getMessage() for record in caplog.records]
     assert 1 == Job.objects.count()
-
-
-@pytest.mark.django_db(databases=["default", "queue"], transaction=True)
-def test_a_transaction_on_another_database_is_told(queued, settings):
-    """Mails would not roll back with it."""
-    settings.PGQUEUE = {"EMAIL": EMAIL, "DATABASE": "queue"}
-
-    with (
-        transaction.atomic(),
-        pytest.raises(
-            WrongDatabase, match=r"Send it after the commit, in transaction\."
-        ),
-    ):
-        send_mail("Receipt", "Thanks!", FROM, [ANN])
-
-
-def test_a_password_is_refused(queued):
-    """It would stand in a job; the backend that sends has its own."""
-    with pytest.raises(InvalidOption, match=r"auth_user='me'.*EMAIL_HOST_USER"):
-        EmailBackend(username="me", password="secret")
 
 
 def test_mails_that_would_come_back_are_refused(db, queued, settings):

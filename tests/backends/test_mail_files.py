@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 
-import pytest
 from django.core.mail import EmailMessage
 
 from django_pgqueue.backends.email import EmailBackend
 from django_pgqueue.backends.mail_connections import store_mails
-from django_pgqueue.backends.mail_files import FILE_BYTES_LEAST, FILES_BYTES_MAX
-from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.models import DeadLetter, Job, MailFile, MailFileUse
 from django_pgqueue.testing import drain
 from tests.backends.test_email import ANN, BOB, FROM, queued, server
@@ -50,22 +47,6 @@ def test_a_file_over_the_limit_of_payloads_is_kept_once(db, queued, server):
     assert [[("film.mp4", FILM)]] * (count + 1) == [
         files_of(received) for _, received in server.mails
     ]
-
-
-def test_files_of_a_mail_have_a_limit(db, queued, django_assert_num_queries):
-    """All of one mail together; refused before any SQL."""
-    message = with_file(b"x" * (FILES_BYTES_MAX - 10))
-    message.attach("more.bin", b"y" * FILE_BYTES_LEAST)
-
-    with (
-        django_assert_num_queries(0),
-        pytest.raises(
-            PayloadTooLarge,
-            match=r"the files of a mail take 26,230,\d{3} bytes; the limit is "
-            r"26,214,400\. Send a link to what is large\.$",
-        ),
-    ):
-        message.send()
 
 
 def test_what_is_stored_again_has_the_file_too(db, queued, server):

@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection
 
-from django_pgqueue.exceptions import DeclarationError, InvalidOption
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.pull.queue import queue
 
@@ -207,13 +207,3 @@ def test_wrong_values_are_refused_before_sql(
     """Each names the value, the limit and the way out."""
     with django_assert_num_queries(0), pytest.raises(InvalidOption, match=words):
         call(thumbs)
-
-
-def test_a_queue_is_said_once(declared_anew):
-    """Two declarations that differ contradict each other."""
-    queue("thumbs", visibility="60s")
-    queue("thumbs", visibility=60)
-    with pytest.raises(DeclarationError, match="declared twice"):
-        queue("thumbs")
-    with pytest.raises(InvalidOption, match="queue of tasks"):
-        queue("default")

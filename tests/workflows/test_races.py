@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +10,13 @@ import psycopg
 import pytest
 
 from django_pgqueue import batch, chain, chord
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
+from django_pgqueue.models import DeadLetter, Job, Step, Workflow
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import dead_letters, workflows
 from django_pgqueue.queues import dead_letters as redrives
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.dead_letters import redrive, set_aside
-from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
-from django_pgqueue.queues.settle import cancel as settle_cancelled
+from django_pgqueue.queues.settle import Ended, ack, dead_letter
 from tests.app.saga_tasks import order
 from tests.app.workflow_tasks import add, give, total
 from tests.harness.factories import LEASE
@@ -359,156 +357,6 @@ def test_a_settle_in_repeatable_read_that_missed_another_is_refused(cursor, new_
     write(ack, other, second, result="2")
 
     assert [[1, 2]] == Job.objects.get().args
-
-
-SAGAS, TURNS = 60, 400
-
-
-class Crowd:
-    """Workers, operators and people, all at the same sagas and chords."""
-
-    def __init__(self, new_cursor, ids):
-        self.new_cursor = new_cursor
-        self.ids = ids
-        self.over = threading.Event()
-        self.told = Counter()
-
-    def work(self, name):
-        """Claim and settle: most succeed, some fail for good."""
-        cursor, rng = self.new_cursor(), random.Random(name)
-        for _ in range(TURNS):
-            jobs = take(cursor, limit=10, worker=name)
-            if not jobs and self.has_ended(cursor):
-                break
-            ended = {ack: [], dead_letter: [], retry: [], settle_cancelled: []}
-            for job in jobs:
-                if job.cancel_requested:
-                    verb = settle_cancelled
-                else:
-                    verb = rng.choice([ack, ack, ack, ack, retry, dead_letter])
-                ended[verb].append(
-                    Ended(job.id, job.delivery, reason="exhausted", result='"done"')
-                )
-            for verb, mine in ended.items():
-                self.told[verb.__name__] += len(mine)
-                if mine:
-                    verb(cursor, worker=name, ended=mine)
-
-    def has_ended(self, cursor):
-        cursor.execute(
-            "SELECT NOT EXISTS (SELECT FROM pgqueue_workflow"
-            " WHERE state IN ('running', 'compensating'))"
-        )
-        return cursor.fetchone()[0]
-
-    def call_off_some(self):
-        cursor, rng = self.new_cursor(), random.Random(1)
-        while not self.over.wait(0.005):
-            with cursor.connection.transaction():
-                if call_off(cursor, rng.choice(self.ids)) is not None:
-                    self.told["called off"] += 1
-
-    def see_to_the_dead(self):
-        cursor, rng = self.new_cursor(), random.Random(2)
-        while not self.over.wait(0.003):
-            cursor.execute("SELECT id FROM pgqueue_dead_letter")
-            ids = [id_ for (id_,) in cursor.fetchall()]
-            rng.shuffle(ids)
-            with cursor.connection.transaction():
-                self.told["redriven"] += len(redrive(cursor, sorted(ids[::2])))
-            with cursor.connection.transaction():
-                aside = set_aside(cursor, sorted(ids[1::2]), by="", reason="")
-                self.told["set aside"] += len(aside)
-
-    def run(self):
-        with ThreadPoolExecutor(6) as pool:
-            workers = [pool.submit(self.work, f"w{n}") for n in range(3)]
-            others = [
-                pool.submit(self.call_off_some),
-                pool.submit(self.see_to_the_dead),
-            ]
-            try:
-                for worker in workers:
-                    worker.result(60)
-            finally:
-                self.over.set()
-            for other in others:
-                other.result(60)
-
-
-@pytest.mark.slow
-def test_everybody_moves_the_same_workflows_at_once(new_cursor, cursor):
-    """
-    Nobody deadlocks, and each workflow ends as one: a saga done or undone, a chord's
-    body started once, and only when all of its members have succeeded.
-    """
-    sagas = [order.start(order_id=n, amount=5).id for n in range(SAGAS)]
-    chords = [
-        chord([give.s(n) for n in range(4)], total.s()).delay().id for _ in range(SAGAS)
-    ]
-    crowd = Crowd(new_cursor, [*sagas[::3], *chords[::3]])
-
-    crowd.run()
-
-    steps = {workflow: {} for workflow in (*sagas, *chords)}
-    for step in Step.objects.order_by("id"):
-        steps[step.workflow_id][step.id] = step
-    problems = []
-    for row in Workflow.objects.order_by("id"):
-        its = list(steps[row.id].values())
-        problems += [f"{row.id} {row.state}: {text}" for text in wrong(row, its)]
-    assert [] == problems
-    assert not Job.objects.exists()
-    # Each of them did bite.
-    bites = {"ack", "dead_letter", "retry", "called off", "redriven", "set aside"}
-    assert bites <= set(+crowd.told)
-
-
-def wrong(row, steps):
-    """Yield what does not fit together of one workflow that has ended."""
-    counts = Counter(step.state for step in steps if step.kind == "step")
-    if row.finished_at is None or row.active:
-        yield f"it has not ended: {row.active} active"
-    if counts["started"]:
-        yield f"{counts['started']} steps are started"
-    for name in ("succeeded", "dead", "cancelled"):
-        if counts[name] != getattr(row, name):
-            yield f"{getattr(row, name)} are {name}, of {counts[name]}"
-    if row.kind == "saga":
-        yield from wrong_of_saga(row, steps)
-        return
-    *members, body = steps
-    has_all = all(member.state == "succeeded" for member in members)
-    if body.started_at is not None and not has_all:
-        yield f"its body has started: {[member.state for member in members]}"
-    # One that was cancelled while its last step ran is cancelled.
-    has_succeeded = all(step.state == "succeeded" for step in steps)
-    has_succeeded &= row.cancel_requested_at is None
-    if (row.state == "succeeded") != has_succeeded:
-        yield f"its steps are {[step.state for step in steps]}"
-
-
-def wrong_of_saga(row, steps):
-    done = {s.id for s in steps if s.kind == "step" and s.state == "succeeded"}
-    by_undone = {s.compensates: s for s in steps if s.kind == "compensation"}
-    for id_, undo in by_undone.items():
-        has_ended = undo.state in ("succeeded", "cancelled") and undo.started_at
-        if row.state == "compensated" and id_ in done and not has_ended:
-            yield f"{undo.name} is {undo.state}"
-        if undo.started_at and (row.state == "succeeded" or id_ not in done):
-            yield f"{undo.name} has started"
-    if row.state == "succeeded" and len(done) < len(TAKES):
-        yield f"{len(done)} steps are done"
-    if row.state not in ("succeeded", "compensated"):
-        yield "it is neither"
-    letters = DeadLetter.objects.filter(workflow_id=row.id).count()
-    if letters:
-        yield f"{letters} dead letters"
-    jobs = Counter(
-        ArchivedJob.objects.filter(workflow_id=row.id).values_list("task", flat=True)
-    )
-    if jobs and max(jobs.values()) > 1:
-        yield f"its jobs have run as {jobs}"
 
 
 def test_a_cancel_ends_a_batch_of_which_nothing_is_started():
