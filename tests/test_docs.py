@@ -59,7 +59,6 @@ from django_pgqueue.tasks.unique import Unique
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-TEXTS = {"", ".html", ".json", ".md", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml"}
 REFERENCE = DOCS / "reference"
 PACKAGE = ROOT / "django_pgqueue"
 

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection, connections
+from django.db import connection
 
 from django_pgqueue import publish, task
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, SchemaError
@@ -85,19 +85,6 @@ def test_a_call_before_migrate_says_so(call):
 
 
 # No PostgreSQL --------------------------------------------------------------------
-
-
-@pytest.fixture
-def elsewhere(settings, monkeypatch, django_db_blocker):
-    """Have the queue in an SQLite database."""
-    lite = {**connections.settings["default"], "OPTIONS": {}}
-    lite |= {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
-    monkeypatch.setitem(connections.settings, "lite", lite)
-    settings.PGQUEUE = {"DATABASE": "lite"}
-    with django_db_blocker.unblock():
-        yield
-    connections["lite"].close()
-    del connections["lite"]
 
 
 def test_a_call_in_a_database_that_is_not_there_names_those_that_are(settings):

@@ -142,12 +142,6 @@ def test_cancel_archives_what_waits_and_asks_what_runs(staff):
     assert {job.pk for job in jobs.values()} == {row.pk for row in cancelled}
 
 
-# Tags ---------------------------------------------------------------------------------
-
-
-# What happened ------------------------------------------------------------------------
-
-
 # What retries, by error ---------------------------------------------------------------
 
 

@@ -38,10 +38,6 @@ def told(response):
     return [str(message) for message in get_messages(response.wsgi_request)]
 
 
-def listed(client, query=""):
-    return [row.name for row in client.get(URL + query).context["cl"].result_list]
-
-
 def visible():
     rows = Job.objects.filter(visible_at__isnull=False)
     return [*rows.order_by("pk").values_list("pk", flat=True)]

@@ -35,18 +35,6 @@ def listed(client, query=""):
     return [row.pk for row in client.get(URL + query).context["cl"].result_list]
 
 
-def walked(client, query, way):
-    """Return the ids of all pages, by following a link of the pager."""
-    found = []
-    url = query
-    while url is not None:
-        cl = client.get(URL + url).context["cl"]
-        rows = [row.pk for row in cl.result_list]
-        found += rows if way == "older_url" else rows[::-1]
-        url = getattr(cl, way)
-    return found
-
-
 @pytest.mark.parametrize(
     "query, fits",
     [

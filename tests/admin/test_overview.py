@@ -212,11 +212,6 @@ def test_lag_is_that_of_all_groups_together(admin_client):
 
 # Charts ------------------------------------------------------------------------------
 
-MINUTE = timedelta(minutes=1)
-
-
-ENDED = "/admin/pgqueue/archivedjob/?age=1h&queue=mail"
-
 
 def test_sagas_that_need_a_human_are_named_without_keys_to_who_may_not_see_them(staff):
     """Arguments make keys. The finding leads to the workflows that compensate."""

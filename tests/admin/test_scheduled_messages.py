@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from html import unescape
 
 import pytest
@@ -14,17 +13,6 @@ from tests.log.rows import make_scheduled
 pytestmark = pytest.mark.django_db
 
 URL = "/admin/pgqueue/scheduledmessage/"
-HOUR = timedelta(hours=1)
-ROWS = 20_000
-
-FILL = """
-INSERT INTO pgqueue_scheduled_message (topic, name, payload, run_after, due_at)
-SELECT 't', 't.' || n, '1', now() + n * interval '1 s', now() + n * interval '1 s'
-  FROM generate_series(1, %(rows)s) n;
-INSERT INTO pgqueue_inbox (source, external_id)
-SELECT 's' || n %% 7, 'evt_' || n FROM generate_series(1, %(rows)s) n;
-ANALYZE pgqueue_scheduled_message, pgqueue_inbox
-"""
 
 
 def listed(client, url):

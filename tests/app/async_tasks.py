@@ -12,14 +12,13 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_pgqueue import Retry, task
+from django_pgqueue import task
 from django_pgqueue.tasks.context import JobContext
 from tests.app.models import Order
 from tests.harness import ledger
 
 GATE_SECONDS_MAX = 60.0
 
-SOON = Retry(max_attempts=3, backoff="constant", base=0.05, jitter="none")
 
 colour: ContextVar[str] = ContextVar("colour", default="none")
 

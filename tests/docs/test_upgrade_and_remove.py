@@ -84,10 +84,6 @@ SELECT count(*) FROM (
                 JOIN django_content_type c ON c.id = content_type_id) AS named (name)
  WHERE name LIKE '%pgqueue%'
 """
-LATER = """
-INSERT INTO django_migrations (app, name, applied) VALUES ('pgqueue', '9999_x', now());
-ALTER TABLE pgqueue_job ADD COLUMN later integer DEFAULT 7
-"""
 
 
 # One process for several commands: Django takes a second to start.
@@ -190,17 +186,3 @@ def test_a_removal_leaves_nothing_in_the_database(project):
     project.manages(*removal[to_zero:], "makemigrations --check", "migrate --check")
 
     assert 0 == project.count(OURS)
-
-
-@pytest.mark.slow
-def test_an_old_version_runs_on_a_newer_schema(project):
-    """With a migration and a column that it does not know, as after a roll-back."""
-    project.manages("migrate")
-    project.database.execute(LATER)
-
-    project.manages("migrate", "pgqueue doctor", f"shell -v0 -c {shlex.quote(ENQUEUE)}")
-    project.manages("pgqueue_worker --drain")
-
-    assert 3 == project.count(
-        "SELECT count(*) FROM pgqueue_archived_job WHERE state = 'succeeded'"
-    )

@@ -8,9 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-UNDER_WAY = """
-SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)' AND pid = %s
-"""
 
 # As what waits in C does: it hears no signal.
 DEAF = """

@@ -129,6 +129,3 @@ def test_an_unknown_name_is_told_with_the_nearest():
     assert "No schedule is called 'nigthly'. Did you mean 'nightly'?" in err
     assert (NOTHING, {"schedule": None}) == told("schedules", "run", "x")
     assert not Job.objects.exists()
-
-
-# Schedules that publish --------------------------------------------------------------

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 
 import pytest
 
 from tests.harness.factories import make_dead_letter
 from tests.management.test_pgqueue import DONE, NOTHING, run
-
-HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)

@@ -83,13 +83,3 @@ def test_the_database_has_what_the_files_say_and_nothing_else():
 
     assert [] == dropped
     assert migrated == made
-
-
-def test_a_day_of_the_log_is_made_as_one_of_the_archive():
-    """Two functions, since a right is granted for each; they say the same."""
-    archive = statements("make_archive_day.sql")
-    log = archive.replace("pgqueue_archived_job", "pgqueue_message")
-
-    assert log.replace("make_archive_day", "make_log_day") == statements(
-        "make_log_day.sql"
-    )

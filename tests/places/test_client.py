@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.pull.queue import PullQueue
-from django_pgqueue.queues.pull import DeclaredQueue
-
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "queue"])
 
 
@@ -50,14 +47,3 @@ def test_it_needs_execute_alone(client, place):
     given = answer("pgqueue_nack", receipts[2])
     assert {"done": 1, "dead": 0, "stale": []} == given
     assert {"done": 0, "stale": [receipts[0]]} == answer("pgqueue_ack", receipts[0])
-
-
-def test_python_needs_no_more(log_in):
-    """To send, receive with a wait and settle; redrive() and purge() are a worker's."""
-    log_in("client")
-    parcels = PullQueue(DeclaredQueue(name="parcels"))
-    parcels.send(1, delay="200ms")
-    [message] = parcels.receive(wait="20s")
-    assert message.nack()
-    [message] = parcels.receive(wait="20s")
-    assert message.ack()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.core.mail import EmailMessage
 from django.db import ProgrammingError, connections, transaction
 
 from django_pgqueue import (
@@ -18,7 +17,6 @@ from django_pgqueue import (
 from django_pgqueue.topics.publish import message
 from tests.app.lane_tasks import limited, step
 from tests.app.tasks import add, echo, fails_once, noop
-from tests.harness.mail_server import EMAIL, mail_settings
 from tests.places.roles import ROLES
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "queue"])
@@ -91,20 +89,6 @@ def test_a_call_stands_for_others(producer, owner):
     owner.execute("UPDATE pgqueue_job SET expires_at = enqueued_at")
     call.delay(1)
     assert 2 == count(owner)
-
-
-def test_a_large_file_of_mails_is_kept_once(producer, owner, settings):
-    """Also one that another mail has brought; it cannot be read."""
-    for name, value in mail_settings(port=25).items():
-        setattr(settings, name, value)
-    settings.PGQUEUE = {**settings.PGQUEUE, "EMAIL": EMAIL}
-    for _ in range(2):
-        mail = EmailMessage("s", "b", "a@b.example", ["c@d.example"])
-        mail.attach("report.pdf", b"%" * 20_000, "application/pdf")
-        mail.send()
-
-    assert (2, 1) == (count(owner), count(owner, "pgqueue_mail_file"))
-    assert 2 == count(owner, "pgqueue_mail_file_use")
 
 
 def test_it_publishes_to_subscribers_and_into_a_day_that_nobody_has_made(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,8 +11,6 @@ from django.db import connections, transaction
 
 from django_pgqueue import ScheduleError, cron, every, topic
 from django_pgqueue.models import Job, Message, Schedule, Subscription, Tick
-from django_pgqueue.postgres.connect import connect
-from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.schedules import issue as issuing
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.declare import declared
@@ -120,17 +117,6 @@ def test_a_rollback_takes_tick_message_and_jobs(
 
     issue_at(raw, NOON + MINUTE)
     assert [1, 1, 2] == [model.objects.count() for model in (Tick, Message, Job)]
-
-
-@pytest.fixture
-def heard(transactional_db: None) -> Iterator[Callable[[int], list[str]]]:
-    """A function that waits for so many wakes, and returns them in their order."""
-    with connect("default", name="test listener") as listener:
-        with listener.cursor() as cursor:
-            listen(cursor, [channel(cursor)])
-        yield lambda count: sorted(
-            notice.payload for notice in listener.notifies(timeout=10, stop_after=count)
-        )
 
 
 # Declaring ---------------------------------------------------------------------------

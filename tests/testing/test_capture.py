@@ -9,11 +9,6 @@ from django_pgqueue.testing import capture, drain
 from tests.app.models import Order
 from tests.app.tasks import add, fails_once, noop, retries_later
 
-
-def names():
-    return sorted(Order.objects.values_list("name", flat=True))
-
-
 # As a user would write it ------------------------------------------------------------
 
 

@@ -176,6 +176,3 @@ def test_a_redelivered_job_is_the_same_job(pays):
     assert 1 == len(set(keys))
     assert 5 == names().count("charged x")
     assert [] == done.errors
-
-
-# Both --------------------------------------------------------------------------------
