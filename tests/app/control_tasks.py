@@ -9,7 +9,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -124,22 +123,6 @@ def extends(ctx: JobContext, duration: str | None = None, gate: str = "") -> Non
     except LeaseLost as error:
         ledger.write("lost", ctx.id, note=str(error))
         raise
-
-
-@task(takes_context=True)
-def leaks_context(ctx: JobContext, gate: str) -> None:
-    """Give the context to a thread, which uses it when the job is over."""
-    ledger.write("start", ctx.id, ctx.attempt)
-
-    def use_later() -> None:
-        _pass(gate)
-        for verb in ("extend", "ack", "progress"):
-            try:
-                getattr(ctx, verb)(*((1,) if verb == "progress" else ()))
-            except WrongState as error:
-                ledger.write("refused", ctx.id, note=[verb, str(error)])
-
-    threading.Thread(target=use_later, name="late", daemon=True).start()
 
 
 # Ack policies -----------------------------------------------------------------------
