@@ -35,21 +35,24 @@ class Broken:
     found_by: frozenset[str]
 
 
+def broken(title: str, row: str, found_by: tuple[str, ...], *edits: Edit) -> Broken:
+    """Return a build that lacks what *edits* take away."""
+    return Broken(title, edits, row, frozenset(found_by))
+
+
 # How a promotion gets its locks, before the statement that counts.
-PROMOTE_KEYS = (
-    "SELECT DISTINCT (hashtextextended(name, home) % 2147483647)::integer AS key\n"
-    "               FROM unnest(in_lanes) name ORDER BY key"
-)
 PROMOTE_LOCK = (
     "    PERFORM pg_advisory_xact_lock(706706, hashed.key)\n"
-    f"       FROM ({PROMOTE_KEYS}) hashed;\n"
+    "       FROM (SELECT DISTINCT (hashtextextended(name, home)"
+    " % 2147483647)::integer AS key\n"
+    "               FROM unnest(in_lanes) name ORDER BY key) hashed;\n"
 )
 PROMOTE_INTO = "           probed, probes;\n"
 
 # What it let through stays unseen while a job that has failed is parked in these lanes.
 # That one is first again when it is due, however many are parked behind it: so whoever
 # counts by then lets it through, too, unless he waits for the lock before he counts.
-PROMOTE_SLOWLY = """    IF {when} THEN
+PROMOTE_SLOWLY = """    IF jobs > 0 AND random() < 0.5 THEN
         FOR turn IN 1 .. 50 LOOP
             EXIT WHEN NOT EXISTS (
                 SELECT FROM pgqueue_job j WHERE j.lane = ANY(in_lanes)
@@ -60,300 +63,247 @@ PROMOTE_SLOWLY = """    IF {when} THEN
 """
 
 BUILDS: dict[str, Broken] = {
-    "no-fence": Broken(
+    "no-fence": broken(
         "a settle matches the job's id alone",
-        (
-            Edit(
-                "queues/settle.py",
-                "   AND j.id = ended.id AND j.deliveries = ended.delivery"
-                " AND j.leased_by = %(worker)s\n",
-                "   AND j.id = ended.id\n",
-            ),
-        ),
         "P1-small",
-        frozenset({"accepted", "illegal"}),
+        ("accepted", "illegal"),
+        Edit(
+            "queues/settle.py",
+            "   AND j.id = ended.id AND j.deliveries = ended.delivery"
+            " AND j.leased_by = %(worker)s\n",
+            "   AND j.id = ended.id\n",
+        ),
     ),
-    "no-slots": Broken(
+    "no-slots": broken(
         "jobs of a dead process are handed back without asking which were running",
-        (
-            Edit(
-                "worker/supervise/supervisor.py",
-                "running = [] if forced else child.slots.running()",
-                "running = []",
-            ),
-        ),
         "K1-small",
-        frozenset({"illegal"}),
+        ("illegal",),
+        Edit(
+            "worker/supervise/supervisor.py",
+            "running = [] if forced else child.slots.running()",
+            "running = []",
+        ),
     ),
-    "no-row-count": Broken(
+    "no-row-count": broken(
         "a settle is taken as written, whatever rows it matched",
-        (
-            Edit(
-                "worker/settle/settler.py",
-                "is_stale=item.job.id not in matched",
-                "is_stale=False",
-                times=2,
-            ),
-        ),
         "P1-small",
-        frozenset({"phantoms"}),
+        ("phantoms",),
+        Edit(
+            "worker/settle/settler.py",
+            "is_stale=item.job.id not in matched",
+            "is_stale=False",
+            times=2,
+        ),
     ),
-    "no-renewal": Broken(
+    "no-renewal": broken(
         "the heartbeat renews nothing",
-        (
-            Edit(
-                "queues/lease.py",
-                " AND j.leased_by = %(worker)s\n       FOR UPDATE OF j SKIP LOCKED)",
-                " AND false\n       FOR UPDATE OF j SKIP LOCKED)",
-            ),
-        ),
         "P1-small",
-        frozenset({"unexplained"}),
+        ("unexplained",),
+        Edit(
+            "queues/lease.py",
+            " AND j.leased_by = %(worker)s\n       FOR UPDATE OF j SKIP LOCKED)",
+            " AND false\n       FOR UPDATE OF j SKIP LOCKED)",
+        ),
     ),
-    "suspects-beside": Broken(
+    "suspects-beside": broken(
         "a job whose process died runs beside others",
-        (
-            Edit("queues/claim.py", " AND NOT j.runs_alone\n", "\n"),
-            Edit(
-                "worker/run/executor.py",
-                "if job.runs_alone and self._on_suspect is not None:",
-                "if False:",
-            ),
-        ),
         "K1-small",
-        frozenset({"suspects_run_alone"}),
+        ("suspects_run_alone",),
+        Edit("queues/claim.py", " AND NOT j.runs_alone\n", "\n"),
+        Edit(
+            "worker/run/executor.py",
+            "if job.runs_alone and self._on_suspect is not None:",
+            "if False:",
+        ),
     ),
-    "claims-leased": Broken(
+    "claims-leased": broken(
         "a claim takes what somebody holds",
-        (
-            Edit(
-                "queues/claim.py",
-                "              AND j.visible_at <= statement_timestamp()\n"
-                "              AND j.id <> ALL(%(barred)s::bigint[])\n",
-                "              AND j.id <> ALL(%(barred)s::bigint[])\n",
-            ),
-        ),
         "K1-small",
-        frozenset({"overlaps"}),
+        ("overlaps",),
+        Edit(
+            "queues/claim.py",
+            "              AND j.visible_at <= statement_timestamp()\n"
+            "              AND j.id <> ALL(%(barred)s::bigint[])\n",
+            "              AND j.id <> ALL(%(barred)s::bigint[])\n",
+        ),
     ),
-    "claims-own": Broken(
+    "claims-own": broken(
         "a process claims its own leases that ran out, before it renews them",
-        (
-            Edit(
-                "worker/claim/claimer.py",
-                "barred = self._barred()",
-                "barred: list[int] = []",
-            ),
-            Edit(
-                "worker/lease/leases.py",
-                "refused = [job for job in jobs if job.id in known]",
-                "refused: list[Claimed] = []",
-            ),
-            # And the heartbeat does not happen to be first: once the server is back it
-            # waits for longer than the claimer does at most.
-            Edit(
-                "worker/chores/heartbeat.py",
-                "        is_missing = self._renew()\n",
-                "        if self._failures:\n"
-                '            self.link.connection.execute("SELECT 1")\n'
-                f"            time.sleep({BACKOFF_SECONDS_MAX + 1})\n"
-                "        is_missing = self._renew()\n",
-            ),
-        ),
         "D2-small",
-        frozenset({"nothing_runs_beside_itself"}),
+        ("nothing_runs_beside_itself",),
+        Edit(
+            "worker/claim/claimer.py",
+            "barred = self._barred()",
+            "barred: list[int] = []",
+        ),
+        Edit(
+            "worker/lease/leases.py",
+            "refused = [job for job in jobs if job.id in known]",
+            "refused: list[Claimed] = []",
+        ),
+        # And the heartbeat does not happen to be first: once the server is back it
+        # waits for longer than the claimer does at most.
+        Edit(
+            "worker/chores/heartbeat.py",
+            "        is_missing = self._renew()\n",
+            "        if self._failures:\n"
+            '            self.link.connection.execute("SELECT 1")\n'
+            f"            time.sleep({BACKOFF_SECONDS_MAX + 1})\n"
+            "        is_missing = self._renew()\n",
+        ),
     ),
-    "any-isolation": Broken(
+    "any-isolation": broken(
         "the worker's connections take the role's isolation level",
-        (
-            Edit(
-                "postgres/connect.py",
-                "            connection.execute(READ_COMMITTED)\n",
-                "            pass\n",
-            ),
-        ),
         "D6-small",
-        frozenset({"no_serialization_failure"}),
+        ("no_serialization_failure",),
+        Edit(
+            "postgres/connect.py",
+            "            connection.execute(READ_COMMITTED)\n",
+            "            pass\n",
+        ),
     ),
-    "tick-twice": Broken(
+    "tick-twice": broken(
         "whoever has read that a tick is due issues it",
-        (
-            Edit(
-                "schedules/ticks.py",
-                "                AND last_tick IS NOT DISTINCT FROM"
-                " %(seen)s::timestamptz\n"
-                "                AND (last_tick IS NULL OR last_tick < %(latest)s)\n",
-                "",
-            ),
-            Edit(
-                "schedules/ticks.py",
-                "ON CONFLICT (schedule_id, due_at) DO NOTHING\n",
-                "ON CONFLICT (schedule_id, due_at) DO UPDATE SET missed ="
-                " excluded.missed\n",
-            ),
-        ),
         "C3-small",
-        frozenset({"ticks_are_whole", "ticks_move_on"}),
+        ("ticks_are_whole", "ticks_move_on"),
+        Edit(
+            "schedules/ticks.py",
+            "                AND last_tick IS NOT DISTINCT FROM"
+            " %(seen)s::timestamptz\n"
+            "                AND (last_tick IS NULL OR last_tick < %(latest)s)\n",
+            "",
+        ),
+        Edit(
+            "schedules/ticks.py",
+            "ON CONFLICT (schedule_id, due_at) DO NOTHING\n",
+            "ON CONFLICT (schedule_id, due_at) DO UPDATE SET missed ="
+            " excluded.missed\n",
+        ),
     ),
-    "own-clock": Broken(
+    "own-clock": broken(
         "a scheduler goes by its own clock",
-        (
-            Edit(
-                "worker/chores/scheduler.py",
-                "now = database_now(cursor)",
-                "now = datetime.now().astimezone()",
-            ),
-            Edit(
-                "schedules/ticks.py",
-                "                AND %(latest)s <= clock_timestamp()\n",
-                "",
-            ),
-        ),
         "C3-small",
-        frozenset({"ticks_are_due"}),
-    ),
-    "promote-at-once": Broken(
-        "a promotion takes its locks and counts in one statement",
-        (
-            Edit("sql/promote.sql", PROMOTE_LOCK, ""),
-            Edit(
-                "sql/promote.sql",
-                "    WITH seen AS MATERIALIZED",
-                "    WITH hashed AS MATERIALIZED (\n"
-                "        SELECT pg_advisory_xact_lock(706706, key) FROM (\n"
-                f"        {PROMOTE_KEYS}) hashed),\n"
-                "    seen AS MATERIALIZED",
-            ),
-            Edit(
-                "sql/promote.sql",
-                "AS given(name, promotion, id, due)) asked\n",
-                "AS given(name, promotion, id, due)\n"
-                "                WHERE (SELECT count(*) FROM hashed) > 0) asked\n",
-            ),
-            # Now and then slowly, so that others wait for it; that does no harm itself.
-            Edit(
-                "sql/promote.sql",
-                PROMOTE_INTO,
-                PROMOTE_INTO
-                + PROMOTE_SLOWLY.format(when="jobs > 0 AND random() < 0.5"),
-            ),
+        ("ticks_are_due",),
+        Edit(
+            "worker/chores/scheduler.py",
+            "now = database_now(cursor)",
+            "now = datetime.now().astimezone()",
         ),
+        Edit(
+            "schedules/ticks.py",
+            "                AND %(latest)s <= clock_timestamp()\n",
+            "",
+        ),
+    ),
+    "promote-at-once": broken(
+        "a promotion takes no lock before it counts",
         "Q1-small",
-        frozenset({"lanes_hold_no_more"}),
+        ("lanes_hold_no_more",),
+        Edit("sql/promote.sql", PROMOTE_LOCK, ""),
+        # Now and then slowly, so that others meet it; that does no harm itself.
+        Edit(
+            "sql/promote.sql",
+            PROMOTE_INTO,
+            PROMOTE_INTO + PROMOTE_SLOWLY,
+        ),
     ),
-    "rate-of-promotions": Broken(
+    "rate-of-promotions": broken(
         "a rate counts what it lets through, and not what still waits for a thread",
-        (
-            Edit(
-                "sql/promote.sql",
-                "SELECT greatest(told.unclaimed, waiting.jobs) AS unclaimed",
-                "SELECT 0 AS unclaimed",
-            ),
-        ),
         "Q3-small",
-        frozenset({"rates_hold"}),
+        ("rates_hold",),
+        Edit(
+            "sql/promote.sql",
+            "SELECT greatest(told.unclaimed, waiting.jobs) AS unclaimed",
+            "SELECT 0 AS unclaimed",
+        ),
     ),
-    "place-of-lapsed": Broken(
+    "place-of-lapsed": broken(
         "a lease that has run out has no place in its queue",
-        (
-            Edit(
-                "queues/queue_limits.py",
-                "SELECT count(has_lapsed)::integer AS jobs,",
-                "SELECT (count(*) FILTER (WHERE NOT has_lapsed))::integer AS jobs,",
-            ),
-        ),
         "Q4-small",
-        frozenset({"queue_holds_no_more"}),
+        ("queue_holds_no_more",),
+        Edit(
+            "queues/queue_limits.py",
+            "SELECT count(has_lapsed)::integer AS jobs,",
+            "SELECT (count(*) FILTER (WHERE NOT has_lapsed))::integer AS jobs,",
+        ),
     ),
-    "queue-unpaid": Broken(
+    "queue-unpaid": broken(
         "who claims from a queue takes nothing from its rate",
-        (Edit("queues/queue_limits.py", '"jobs": len(jobs),', '"jobs": 0,'),),
         "Q4-quick",
-        frozenset({"queue_keeps_rate"}),
+        ("queue_keeps_rate",),
+        Edit("queues/queue_limits.py", '"jobs": len(jobs),', '"jobs": 0,'),
     ),
-    "no-turns": Broken(
+    "no-turns": broken(
         "jobs of fair lanes are claimed as they came",
-        (
-            Edit(
-                "sql/turns.sql", "LIMIT turn.quota) waiting", "LIMIT in_jobs) waiting"
-            ),
-            Edit(
-                "sql/turns.sql",
-                "ORDER BY round, turn.place, share LIMIT in_jobs",
-                "ORDER BY waiting.id LIMIT in_jobs",
-            ),
-        ),
         "Q5-small",
-        frozenset({"turns_are_taken"}),
+        ("turns_are_taken",),
+        Edit("sql/turns.sql", "LIMIT turn.quota) waiting", "LIMIT in_jobs) waiting"),
+        Edit(
+            "sql/turns.sql",
+            "ORDER BY round, turn.place, share LIMIT in_jobs",
+            "ORDER BY waiting.id LIMIT in_jobs",
+        ),
     ),
-    "saga-apart": Broken(
+    "saga-apart": broken(
         "a saga goes on in a transaction of its own, after the one that ends its step",
-        (
-            Edit(
-                "sql/jobs_gone.sql",
-                "    IF ended IS NOT NULL THEN\n",
-                "    IF ended IS NOT NULL\n"
-                "        AND current_setting('application_name')"
-                " NOT LIKE 'pgqueue settler%' THEN\n",
-            ),
-            Edit(
-                "worker/settle/settler.py",
-                "            matched = self._settle(kind, items)\n"
-                "        if self._is_uncertain",
-                "            matched = self._settle(kind, items)\n"
-                "            if kind in ('ack', 'dead'):\n"
-                "                with self.link.cursor() as cursor:\n"
-                "                    cursor.execute(\n"
-                '                        "SELECT pgqueue_steps_ended(%s::bigint[],'
-                " '{}')\",\n"
-                "                        [list(matched)],\n"
-                "                    )\n"
-                "        if self._is_uncertain",
-            ),
-        ),
         "G1-small",
-        frozenset({"sagas_end"}),
+        ("sagas_end",),
+        Edit(
+            "sql/jobs_gone.sql",
+            "    IF ended IS NOT NULL THEN\n",
+            "    IF ended IS NOT NULL\n"
+            "        AND current_setting('application_name')"
+            " NOT LIKE 'pgqueue settler%' THEN\n",
+        ),
+        Edit(
+            "worker/settle/settler.py",
+            "            matched = self._settle(kind, items)\n"
+            "        if self._is_uncertain",
+            "            matched = self._settle(kind, items)\n"
+            "            if kind in ('ack', 'dead'):\n"
+            "                with self.link.cursor() as cursor:\n"
+            "                    cursor.execute(\n"
+            '                        "SELECT pgqueue_steps_ended(%s::bigint[],'
+            " '{}')\",\n"
+            "                        [list(matched)],\n"
+            "                    )\n"
+            "        if self._is_uncertain",
+        ),
     ),
-    "saga-undo-beside": Broken(
+    "saga-undo-beside": broken(
         "a saga starts all of its compensations at once",
-        (
-            Edit(
-                "sql/compensate.sql",
-                "SELECT DISTINCT ON (c.workflow_id) c.id\n",
-                "SELECT c.id\n",
-            ),
-        ),
         "G1-small",
-        frozenset({"sagas_keep_order"}),
+        ("sagas_keep_order",),
+        Edit(
+            "sql/compensate.sql",
+            "SELECT DISTINCT ON (c.workflow_id) c.id\n",
+            "SELECT c.id\n",
+        ),
     ),
-    "saga-undo-one": Broken(
+    "saga-undo-one": broken(
         "a saga is compensated as soon as something is undone",
-        (
-            Edit(
-                "sql/compensate.sql",
-                "           AND c.state = 'waiting'\n",
-                "           AND c.state = 'waiting'\n"
-                "           AND NOT EXISTS (\n"
-                "               SELECT FROM pgqueue_step o\n"
-                "                WHERE o.workflow_id = c.workflow_id\n"
-                "                  AND o.kind = 'compensation'\n"
-                "                  AND o.state = 'succeeded')\n",
-            ),
-        ),
         "G1-small",
-        frozenset({"sagas_are_whole"}),
+        ("sagas_are_whole",),
+        Edit(
+            "sql/compensate.sql",
+            "           AND c.state = 'waiting'\n",
+            "           AND c.state = 'waiting'\n"
+            "           AND NOT EXISTS (\n"
+            "               SELECT FROM pgqueue_step o\n"
+            "                WHERE o.workflow_id = c.workflow_id\n"
+            "                  AND o.kind = 'compensation'\n"
+            "                  AND o.state = 'succeeded')\n",
+        ),
     ),
-    "saga-step-redriven": Broken(
+    "saga-step-redriven": broken(
         "a step that gave up stays a dead letter, which people redrive",
-        (
-            Edit(
-                "sql/compensate.sql",
-                "                  AND s.state = 'dead'))\n",
-                "                  AND false))\n",
-            ),
-        ),
         "G1-small",
-        frozenset({"people_are_seldom_needed"}),
+        ("people_are_seldom_needed",),
+        Edit(
+            "sql/compensate.sql",
+            "                  AND s.state = 'dead'))\n",
+            "                  AND false))\n",
+        ),
     ),
 }
 

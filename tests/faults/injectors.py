@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -367,43 +365,21 @@ def _busy_place(stage: Stage, fault: Fault) -> int:
 
 
 def cut_connection(stage: Stage, fault: Fault) -> Undo:
-    """End one TCP connection with a reset: by the kernel if it lets us."""
+    """End one TCP connection with a reset."""
     passages = [p for proxy in stage.proxies for p in proxy.passages() if p.startup]
     if not passages:
         return None
     passages.sort(key=_name_of)
     passage = passages[fault.victim % len(passages)]
     name = _name_of(passage)
-    how = "ss -K" if _cut_by_kernel(passage) else "reset"
-    if how == "reset":
-        passage.reset()
-    stage.note(fault.kind, stage.pids_of(name), f"{how} {name}")
+    passage.reset()
+    stage.note(fault.kind, stage.pids_of(name), name)
     return None
 
 
 def _name_of(passage: Passage) -> str:
     _, _, rest = passage.startup.partition(b"application_name\0")
     return rest.partition(b"\0")[0].decode()
-
-
-def _cut_by_kernel(passage: Passage) -> bool:
-    tool = shutil.which("ss")
-    if tool is None or os.geteuid() != 0:
-        return False
-    with contextlib.suppress(OSError):
-        port, ours = passage.client.getpeername()[1], passage.client.getsockname()[1]
-        done = subprocess.run(
-            [
-                *(tool, "-K", "-H", "-t", "-n"),
-                *("sport", "=", str(port), "and", "dport", "=", str(ours)),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-        return bool(done.stdout.strip())
-    return False
 
 
 KINDS: dict[str, Callable[[Stage, Fault], Undo]] = {

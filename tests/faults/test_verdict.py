@@ -182,84 +182,83 @@ def test_a_repeat_after_a_kill_is_explained_and_bites():
     assert (1, 1, 2) == (counts["duplicated"], counts["explained"], counts["executed"])
 
 
-def test_an_acknowledged_job_that_is_nowhere_is_lost():
-    """It was stored, and then it was in no table."""
-    verdict = verdict_on(Story().claim())
-
-    assert {"lost", "leftovers"} == violations(verdict)
+def once() -> Story:
+    """Return the story of a job that runs once."""
+    return Story().claim().start().end().ack()
 
 
-@pytest.mark.parametrize("outcome", ["fail", "never attempted"])
-def test_what_nobody_enqueued_is_unexpected(outcome):
-    """Its transaction rolled back, or there was none."""
-    known = [Operation("op", 1, "fail", 99.0)] if outcome == "fail" else []
-    story = Story().claim().start().end().ack()
-
-    verdict = verdict_on(story, operations=known, committed_operations=frozenset())
-
-    assert {"unexpected"} == violations(verdict)
+def ran_twice(story: Story) -> Story:
+    """Let another worker claim the job, run it, and ack."""
+    return story.claim("b").start(pid=2).end().ack()
 
 
-def test_a_bulk_of_which_a_part_was_stored_is_half():
-    """All of a transaction, or nothing."""
-    story = Story().claim().start().end().ack()
-
-    verdict = verdict_on(story, operations=[Operation("op", 50, "unknown", 99.0)])
-
-    assert {"half"} == violations(verdict)
+def placed(story: Story, place: str, state: str | None) -> Story:
+    """Add a row of the job at the end."""
+    story.places.append((place, state))
+    return story
 
 
-def test_a_live_job_after_the_deadline_is_unfinished():
-    """The quiet phase is for finishing."""
-    story = Story()
-    story.places.append(("queue", None))
-
-    assert {"unfinished"} == violations(verdict_on(story))
-    story = Story().claim().start().end().ack()
-    assert {"unfinished"} == violations(verdict_on(story, drained_at=None))
+def paused() -> Story:
+    """Return the story of a job whose worker is stopped for longer than its lease."""
+    return Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
 
 
-def test_two_final_rows_are_illegal():
-    """Finished and failed at once is the most common bug of queues."""
-    story = Story().claim().start().end().ack()
-    story.places.append(("dead", "exhausted"))
-
-    assert {"illegal"} == violations(verdict_on(story))
-
-
-def test_a_claim_of_a_valid_lease_overlaps():
-    """Two workers own the job at once."""
-    story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
-    story.claim("b").start(pid=2).end().ack()
-
-    assert {"overlaps"} == violations(verdict_on(story))
-
-
-def test_an_ack_that_was_not_written_is_a_phantom():
-    """A worker says that it settled what another one did."""
-    story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
-    story.passes(6).claim("b").start(pid=2).end().ack()
+def claims_to_ack_twice() -> Story:
+    """Return the story of a worker that says that it settled what another one did."""
+    story = ran_twice(paused().passes(6))
     story.told.append(("told", 1, 1, "ack"))
-
-    assert {"phantoms"} == violations(verdict_on(story))
-
-
-def test_a_crash_without_a_kill_is_unexplained():
-    """Nobody had harmed the process; the repeat is one too many."""
-    story = Story().claim().start(pid=1).rescue().claim("b").start(pid=2).end().ack()
-
-    verdict = verdict_on(story)
-
-    assert {"unexplained"} == violations(verdict)
-    assert 0 == verdict.counts["explained"]
+    return story
 
 
-def test_a_lease_that_ran_out_by_itself_is_unexplained():
-    """A worker that lives renews it."""
-    story = Story().claim().start(pid=1).passes(6)
-    story.claim("b").start(pid=2).end().ack()
+def runs_unclaimed() -> Story:
+    """Return the story of a job that also runs without a lease."""
+    story = once()
+    story.runs[1, 7] = Run(1, 7, pid=1, started_at=101.0)
+    return story
 
-    assert {"unexplained"} == violations(verdict_on(story))
+
+FAILED = Operation("op", 1, "fail", 99.0)
+NONE_COMMITTED: frozenset[str] = frozenset()
+
+
+@pytest.mark.parametrize(
+    "expected, story, changes",
+    [
+        ({"lost", "leftovers"}, Story().claim(), {}),
+        # Its transaction rolled back, or there was none.
+        (
+            {"unexpected"},
+            once(),
+            {"operations": [FAILED], "committed_operations": NONE_COMMITTED},
+        ),
+        (
+            {"unexpected"},
+            once(),
+            {"operations": [], "committed_operations": NONE_COMMITTED},
+        ),
+        # What runs, runs under a lease of its own.
+        ({"unexpected"}, runs_unclaimed(), {}),
+        # A bulk is stored as a whole, or not at all.
+        ({"half"}, once(), {"operations": [Operation("op", 50, "unknown", 99.0)]}),
+        ({"unfinished"}, placed(Story(), "queue", None), {}),
+        ({"unfinished"}, once(), {"drained_at": None}),
+        # Finished and failed at once.
+        ({"illegal"}, placed(once(), "dead", "exhausted"), {}),
+        # Two workers own the job at once.
+        ({"overlaps"}, ran_twice(paused()), {}),
+        ({"phantoms"}, claims_to_ack_twice(), {}),
+        # A crash of which nobody is the cause.
+        ({"unexplained"}, ran_twice(Story().claim().start(pid=1).rescue()), {}),
+        # A worker that lives renews its lease.
+        ({"unexplained"}, ran_twice(Story().claim().start(pid=1).passes(6)), {}),
+        # An outcome has a run before it.
+        ({"accepted"}, Story().claim().ack(), {}),
+        ({"leftovers"}, once(), {"leftovers": ["an advisory lock"]}),
+    ],
+)
+def test_each_violation_is_found_and_only_it(expected, story, changes):
+    """One history for each kind of finding, at least."""
+    assert expected == violations(verdict_on(story, **changes))
 
 
 @pytest.mark.parametrize(
@@ -276,18 +275,9 @@ def test_a_lease_that_ran_out_by_itself_is_unexplained():
 )
 def test_a_claim_that_does_not_count_is_illegal(changes):
     """Attempt, delivery and crashes follow rules."""
-    story = Story().claim(**changes)
-    story.places.append(("archive", "succeeded"))
+    story = placed(Story().claim(**changes), "archive", "succeeded")
 
     assert "illegal" in violations(verdict_on(story))
-
-
-def test_a_run_without_a_claim_is_unexpected():
-    """What runs, runs under a lease of its own."""
-    story = Story().claim().start().end().ack()
-    story.runs[1, 7] = Run(1, 7, pid=1, started_at=101.0)
-
-    assert {"unexpected"} == violations(verdict_on(story))
 
 
 CRASH = Harm("crash_server", "", None, 100.5, 103.0)
@@ -323,19 +313,3 @@ def test_a_crash_of_the_server_forgets_claims_right_before_it(
     assert (pid, others) == (runs[1, 1].pid, [each.run.pid for each in forgotten])
     assert (1 if others else 2) == runs[1, 1].starts
     assert (None if others else 105.0) == runs[1, 1].failed_at
-
-
-def test_an_ack_of_what_never_ran_was_accepted_wrongly():
-    """An outcome has a run before it."""
-    story = Story().claim().ack()
-
-    assert {"accepted"} == violations(verdict_on(story))
-
-
-def test_leftovers_are_violations():
-    """Locks, connections and transactions that stay."""
-    story = Story().claim().start().end().ack()
-
-    verdict = verdict_on(story, leftovers=["an advisory lock"])
-
-    assert {"leftovers"} == violations(verdict)

@@ -15,16 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import date
-from pathlib import Path
 
 from django_pgqueue.queues.partitions import make_partition
 from django_pgqueue.spark.session import open_session
-from tests.faults.server import Server
-from tests.harness.process_tree import descendants
-from tests.spark.conftest import ROOT
+from tests.benchmarks.environments import REPOSITORY
+from tests.benchmarks.spark.processors import seconds_of
+from tests.benchmarks.spark.server import Place, migrated_server
 
 ROWS = 1_000_000
 DAY = "2026-01-02"
@@ -49,32 +47,27 @@ SELECT n, (ARRAY['mail', 'default', 'orders'])[1 + n %% 3], 'shop.tasks.t' || n 
           FROM generate_series(1, %(rows)s) AS n) AS r
 """
 
-TICKS = os.sysconf("SC_CLK_TCK")
-
 
 def main(rows: int, form: str | None) -> None:
     """Print a line for each way."""
-    with Server() as server:
-        environ = {**os.environ, "DATABASE_URL": server.url}
-        environ |= {"DJANGO_SETTINGS_MODULE": "tests.settings"}
-        subprocess.run([*DJANGO, "migrate", "-v0"], cwd=ROOT, env=environ, check=True)
-        said = (server.home / "data" / "postmaster.pid").read_text()
-        postmaster = int(said.split()[0])
+    with migrated_server() as place:
         if form is None:
-            measure_spark(server, rows, postmaster)
+            measure_spark(place, rows)
         else:
-            measure_export(server, rows, form, environ, postmaster)
+            measure_export(place, rows, form)
 
 
-def measure_spark(server: Server, rows: int, postmaster: int) -> None:
+def measure_spark(place: Place, rows: int) -> None:
     """Read all columns of jobs, and write as many jobs."""
-    with server.connect() as connection:
+    with place.connect() as connection:
         connection.execute(FILL, [rows])
         connection.execute("VACUUM ANALYZE pgqueue_job")
     # So that Spark's own Pythons find the data source in this checkout.
-    path = os.pathsep.join([str(ROOT), str(ROOT / "django_pgqueue/spark/toplevel")])
+    path = os.pathsep.join(
+        [str(REPOSITORY), str(REPOSITORY / "django_pgqueue/spark/toplevel")]
+    )
     os.environ["PYTHONPATH"] = path
-    spark = open_session("rates", dsn=server.url)
+    spark = open_session("rates", dsn=place.dsn)
 
     def read() -> None:
         frame = spark.read.format("pgqueue").option("partitions", 4).load()
@@ -90,19 +83,22 @@ def measure_spark(server: Server, rows: int, postmaster: int) -> None:
     # A Java is slow at first.
     read()
     write(rows // 10)
-    report("read, all columns", rows, read, postmaster)
-    report("write", rows, write, postmaster)
+    report("read, all columns", rows, read, place.postmaster)
+    report("write", rows, write, place.postmaster)
     spark.stop()
 
 
-def measure_export(
-    server: Server, rows: int, form: str, environ: dict[str, str], postmaster: int
-) -> None:
+def measure_export(place: Place, rows: int, form: str) -> None:
     """Export a day, with verification."""
-    with server.connect() as connection:
+    with place.connect() as connection:
         make_partition(connection.cursor(), date.fromisoformat(DAY))
         connection.execute(FILL_DAY, {"rows": rows, "day": f"{DAY} 00:00+00"})
         connection.execute("VACUUM ANALYZE pgqueue_archived_job")
+    environ = {
+        **os.environ,
+        "DATABASE_URL": place.url,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+    }
     with tempfile.TemporaryDirectory() as folder:
         options = (f"path={folder}", f"format={form}", f"since={DAY}", f"until={DAY}")
         command = [*DJANGO, "pgqueue_pipeline", "run", "export"]
@@ -110,44 +106,27 @@ def measure_export(
             command += ["-o", option]
 
         def export() -> None:
-            subprocess.run(command, cwd=ROOT, env=environ, check=True)
+            subprocess.run(command, cwd=REPOSITORY, env=environ, check=True)
 
-        report(f"export to {form}", rows, export, postmaster)
+        report(f"export to {form}", rows, export, place.postmaster)
 
 
 def report(what: str, rows: int, act: Callable[[], None], postmaster: int) -> None:
     """Do it, and print what it took of either side."""
     began = time.monotonic()
-    with spent([os.getpid()]) as ours, spent([postmaster]) as of_server:
-        act()
+    before = [seconds_of(pid) for pid in (os.getpid(), postmaster)]
+    act()
     took = time.monotonic() - began
-    million = rows / 1_000_000
+    after = [seconds_of(pid) for pid in (os.getpid(), postmaster)]
+    ours, of_server = (
+        (late - early) / rows * 1_000_000
+        for early, late in zip(before, after, strict=True)
+    )
     print(  # noqa: T201
         f"{what}: {took:.1f} s; processor per million rows: "
-        f"{ours[0] / million:.1f} s, PostgreSQL's {of_server[0] / million:.1f} s",
+        f"{ours:.1f} s, PostgreSQL's {of_server:.1f} s",
         flush=True,
     )
-
-
-@contextmanager
-def spent(roots: list[int]) -> Iterator[list[float]]:
-    """Yield a list that gets the processor seconds of these and all below them."""
-    seconds: list[float] = []
-    before = used(roots)
-    yield seconds
-    seconds.append(used(roots) - before)
-
-
-def used(roots: list[int]) -> float:
-    """Return what they have used so far, with children that they have waited for."""
-    ticks = 0
-    for pid in {*roots, *(child for root in roots for child in descendants(root))}:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except FileNotFoundError:
-            continue
-        ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
-    return ticks / TICKS
 
 
 if __name__ == "__main__":

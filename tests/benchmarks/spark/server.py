@@ -30,6 +30,7 @@ HBA = "\nhost all all {address}/32 scram-sha-256\n"
 class Place:
     """Where the server is: over TCP, for both kinds of drivers."""
 
+    url: str = field(repr=False)  # Over its socket, for DATABASE_URL.
     dsn: str = field(repr=False)
     jdbc: str
     user: str
@@ -59,6 +60,7 @@ def migrated_server() -> Iterator[Place]:
         connection.execute("SELECT pg_reload_conf()")
         port = connection.info.port
         place = Place(
+            url=server.url,
             dsn=make_conninfo(
                 host=ADDRESS, port=port, user=user, dbname=database, password=password
             ),
