@@ -105,6 +105,36 @@ def test_who_comes_second_starts_the_body_when_the_first_rolls_back_and_repeats(
     assert [[1, 2]] == Job.objects.get().args
 
 
+def test_settles_of_several_workflows_do_not_deadlock(cursor, new_cursor, pool):
+    """In whatever order their members stand in two batches."""
+    chords, rounds = 20, 5
+    others = new_cursor(), new_cursor()
+    for _ in range(rounds):
+        for _ in range(chords):
+            chord([give.s(1), give.s(2)], total.s()).delay()
+        jobs = take(cursor, 2 * chords)
+        assert 2 * chords == len(jobs)
+        barrier = threading.Barrier(2)
+
+        def settle(other, mine, barrier=barrier):
+            barrier.wait(20)
+            write(ack, other, *mine, result="1")
+
+        settles = [
+            pool.submit(settle, others[0], jobs[::2]),
+            pool.submit(settle, others[1], jobs[::-2]),
+        ]
+        for each in settles:
+            each.result(20)
+        bodies = take(cursor, 2 * chords)
+        assert chords == len(bodies)
+        write(ack, cursor, *bodies)
+
+    assert {"succeeded": chords * rounds} == Counter(
+        Workflow.objects.values_list("state", flat=True)
+    )
+
+
 @pytest.mark.parametrize("verb", ["redrive", "set_aside"])
 def test_dead_letters_moved_in_several_statements_do_not_deadlock_with_settles(
     verb, cursor, new_cursor, pool, monkeypatch
