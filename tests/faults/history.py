@@ -116,19 +116,19 @@ class Row:
 class Change(NamedTuple):
     """One committed change of one row."""
 
-    seq: int
-    at: float
-    backend: int
-    application: str
-    transaction: str
-    place: str  # "queue", "archive" or "dead".
-    operation: str  # "INSERT", "UPDATE" or "DELETE".
-    job: int
-    key: str | None  # Which enqueue it is of.
-    task: str
-    how: str | None  # The variant of the task.
-    old: Row | None
-    new: Row | None
+    seq: int = 0
+    at: float = 0.0
+    backend: int = 1
+    application: str = ""
+    transaction: str = ""
+    place: str = "queue"  # Or "archive", "dead".
+    operation: str = "UPDATE"  # Or "INSERT", "DELETE".
+    job: int = 1
+    key: str | None = None  # Which enqueue it is of.
+    task: str = "work"
+    how: str | None = None  # The variant of the task.
+    old: Row | None = None
+    new: Row | None = None
     schedule: int | None = None
     tick: float | None = None  # The moment of the tick, by the job's headers.
     customer: str | None = None  # Whose jobs share a group, or a limit.

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +44,8 @@ def _note_started(sender: Any, job: Any, **more: Any) -> None:
     _running.lease = (job.id, job.delivery)
 
 
-def _note_succeeded(sender: Any, job: Any, **more: Any) -> None:
-    ledger.write("tasks", "told", kind="ack", job=job.id, delivery=job.delivery)
-
-
-def _note_retried(sender: Any, job: Any, **more: Any) -> None:
-    ledger.write("tasks", "told", kind="retry", job=job.id, delivery=job.delivery)
-
-
-def _note_dead(sender: Any, job: Any, **more: Any) -> None:
-    ledger.write("tasks", "told", kind="dead", job=job.id, delivery=job.delivery)
+def _note_outcome(kind: str, /, *, job: Any, **more: Any) -> None:
+    ledger.write("tasks", "told", kind=kind, job=job.id, delivery=job.delivery)
 
 
 def _note_stale(
@@ -219,9 +211,12 @@ class FaultsConfig(AppConfig):
     def ready(self) -> None:
         """Listen, and set the points that the run asks for."""
         signals.job_started.connect(_note_started)
-        signals.job_succeeded.connect(_note_succeeded)
-        signals.job_retried.connect(_note_retried)
-        signals.job_dead.connect(_note_dead)
+        for kind, signal_ in (
+            ("ack", signals.job_succeeded),
+            ("retry", signals.job_retried),
+            ("dead", signals.job_dead),
+        ):
+            signal_.connect(partial(_note_outcome, kind), weak=False)
         signals.settle_stale.connect(_note_stale)
         signals.worker_started.connect(_note_worker)
         told = settings.FAULTS

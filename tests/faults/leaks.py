@@ -1,7 +1,7 @@
 """
 Leaks: what one job can leave behind for the next, in a connection or in a process.
 
-``LITTER`` leaves it, ``found`` looks for it. What a process was like is remembered
+``leave()`` leaves it, ``found()`` looks for it. What a process was like is remembered
 when the worker starts, before any job runs.
 """
 
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from django.db import DataError
@@ -90,75 +90,35 @@ def _is_open(raw: Any) -> bool:
     return status != TransactionStatus.IDLE
 
 
-def _execute(connection: Any, *statements: str) -> None:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-
-
-def _transaction(connection: Any) -> None:
-    _execute(connection, "BEGIN", "SELECT count(*) FROM pgqueue_job")
-
-
-def _aborted(connection: Any) -> None:
-    _execute(connection, "BEGIN")
-    with contextlib.suppress(DataError):
-        _execute(connection, "SELECT 1 / 0")
-
-
-def _autocommit(connection: Any) -> None:
-    connection.set_autocommit(False)
-
-
-def _cursors(connection: Any) -> None:
-    for n in range(PIECES):
-        _execute(connection, f"DECLARE left_{n} CURSOR WITH HOLD FOR SELECT 1")
-
-
-def _temporary_tables(connection: Any) -> None:
-    for n in range(PIECES):
-        _execute(connection, f"CREATE TEMPORARY TABLE left_{n} ()")
-
-
-def _advisory_locks(connection: Any) -> None:
-    _execute(
-        connection,
-        f"SELECT pg_advisory_lock_shared(4711, n) FROM generate_series(1, {PIECES}) n",
-    )
-
-
-def _prepared(connection: Any) -> None:
-    for n in range(PIECES):
-        _execute(connection, f"PREPARE left_{n} AS SELECT 1")
-
-
-def _settings(connection: Any) -> None:
-    _execute(
-        connection,
+# What leaves each of these behind; and "autocommit", which is Django's to change.
+STATEMENTS = {
+    "transaction": ["BEGIN", "SELECT count(*) FROM pgqueue_job"],
+    "aborted": ["BEGIN", "SELECT 1 / 0"],
+    "cursors": [
+        f"DECLARE left_{n} CURSOR WITH HOLD FOR SELECT 1" for n in range(PIECES)
+    ],
+    "temporary_tables": [f"CREATE TEMPORARY TABLE left_{n} ()" for n in range(PIECES)],
+    "advisory_locks": [
+        f"SELECT pg_advisory_lock_shared(4711, n) FROM generate_series(1, {PIECES}) n"
+    ],
+    "prepared": [f"PREPARE left_{n} AS SELECT 1" for n in range(PIECES)],
+    "settings": [
         "SET search_path TO pg_catalog",
         "SET statement_timeout TO '10s'",
         "SET default_transaction_isolation TO 'serializable'",
         "SET TIME ZONE 'Pacific/Apia'",
-    )
-
-
-def _role(connection: Any) -> None:
-    _execute(connection, "SET ROLE pg_monitor")
-
-
-def _listen(connection: Any) -> None:
-    _execute(connection, "LISTEN left_behind")
-
-
-LITTER: dict[str, Callable[[Any], None]] = {
-    "transaction": _transaction,
-    "aborted": _aborted,
-    "autocommit": _autocommit,
-    "cursors": _cursors,
-    "temporary_tables": _temporary_tables,
-    "advisory_locks": _advisory_locks,
-    "prepared": _prepared,
-    "settings": _settings,
-    "role": _role,
-    "listen": _listen,
+    ],
+    "role": ["SET ROLE pg_monitor"],
+    "listen": ["LISTEN left_behind"],
 }
+LITTER = (*STATEMENTS, "autocommit")
+
+
+def leave(how: str, connection: Any) -> None:
+    """Leave one kind of litter behind in the connection."""
+    if how == "autocommit":
+        connection.set_autocommit(False)
+        return
+    with contextlib.suppress(DataError), connection.cursor() as cursor:
+        for statement in STATEMENTS[how]:
+            cursor.execute(statement)

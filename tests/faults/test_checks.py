@@ -47,15 +47,9 @@ def test_what_is_due_later_than_a_lost_lease_goes_behind_it(
     other = Change(
         seq=1,
         at=claimed_at,
-        backend=1,
-        application="",
         transaction="1",
-        place="queue",
-        operation="UPDATE",
         job=2,
         key="op2.0",
-        task="work",
-        how=None,
         old=Row(visible_at=due_at),
         new=Row(visible_at=99.0, leased_by="b", leased_at=claimed_at, deliveries=1),
     )

@@ -33,7 +33,7 @@ def _no_alarm():
 @pytest.mark.parametrize("how", leaks.LITTER)
 def test_what_is_left_in_a_connection_is_seen(connection, how):
     """Each kind of litter, by the same look."""
-    leaks.LITTER[how](connection)
+    leaks.leave(how, connection)
 
     assert [] != list(leaks.found(connection))
 

@@ -30,14 +30,9 @@ class Story:
         self.changes.append(
             Change(
                 seq=len(self.changes),
-                at=0.0,
-                backend=1,
-                application="",
-                transaction="",
                 place=place,
                 operation=operation,
                 job=JOBS[task],
-                key=None,
                 task=task,
                 how=self.how or None,
                 old=row if operation == "DELETE" else None,

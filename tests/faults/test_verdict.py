@@ -41,15 +41,11 @@ class Story:
             Change(
                 seq=len(self.changes),
                 at=self.now,
-                backend=1,
-                application="",
                 transaction=str(int(self.now)),
                 place=place,
                 operation=operation,
                 job=self.job,
                 key="op.0",
-                task="work",
-                how=None,
                 old=old,
                 new=new,
             )

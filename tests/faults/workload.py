@@ -163,7 +163,7 @@ def litter(ctx: JobContext, key: str, how: str) -> None:
     """Leave something in the connection."""
     with noted(ctx) as delivery:
         write_effect(ctx, delivery, key)
-        leaks.LITTER[how](connection)
+        leaks.leave(how, connection)
 
 
 @task(takes_context=True, retries=SOON)
