@@ -24,8 +24,6 @@ from tests.harness.worker_process import enqueue, wait_until_final
 # A job that is hit is not given up: it is as innocent as the others.
 PATIENT = {"CRASHES_MAX": 100, "DELIVERIES_MAX": 1_000}
 
-SHORT = {**PATIENT, "LEASE_SECONDS": 2, "POLL_INTERVAL_SECONDS": 0.5}
-
 
 def assert_exactly_once(jobs, timeout=60.0):
     """Each job succeeded, and what it wrote is there once."""
@@ -60,33 +58,6 @@ def test_kill_9_again_and_again(start_worker, the_ledger):
         what="the log names each that was killed",
     )
     assert the_ledger.repeated()
-
-
-def test_a_pause_beyond_the_lease(start_worker, the_ledger, gate):
-    """Both workers run the job and write its row; the one that owns it commits."""
-    jobs = enqueue(control_tasks.atomic_through_gate, 4, gate=str(gate))
-    paused = start_worker(threads=4, pgqueue=SHORT)
-    wait_for(lambda: len(the_ledger.entries("start")) == 4, what="all run")
-    (child,) = paused.children()
-
-    os.kill(child, signal.SIGSTOP)
-    start_worker(threads=4, pgqueue=SHORT)
-    # Alone, one after the other, after a second lapse; so not all of them at once.
-    wait_for(
-        lambda: len(the_ledger.entries("start")) > 4,
-        what="the second worker runs one, after a lease",
-    )
-    gate.touch()
-    os.kill(child, signal.SIGCONT)
-    final = wait_until_final(jobs, 40)
-
-    assert {"succeeded"} == {place.state for place in final.values()}
-    written = Counter(Effect.objects.values_list("job", "note"))
-    assert {(job, note): 1 for job in jobs for note in ("before", "after")} == dict(
-        written
-    )
-    assert the_ledger.repeated()
-    assert the_ledger.entries("stale")
 
 
 @pytest.mark.parametrize("harm, starts", [("cut", 1), ("drop", 2)])
