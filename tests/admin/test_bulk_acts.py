@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core import signing
 
+from django_pgqueue.admin import bulk_form
 from django_pgqueue.models import BulkAct, DeadLetter
 from django_pgqueue.operators import bulk_acts
 from tests.harness.factories import make_dead_letter, make_job
@@ -66,6 +70,30 @@ def test_what_was_not_shown_is_not_confirmed(admin_client, mails, shown):
     assert 0 == BulkAct.objects.count()
     again = dict(answer.context["hidden"])["shown"]
     assert 302 == confirm(admin_client, shown=again).status_code
+
+
+@pytest.mark.parametrize(
+    "key, age, url, status",
+    [
+        ("other", 0, FORM, 200),
+        (None, 3_601, FORM, 200),
+        (None, 3_500, f"{LETTERS}all-redrive/", 200),
+        (None, 3_500, FORM, 302),
+    ],
+)
+def test_only_our_own_form_of_this_filter_and_the_last_hour_confirms(
+    admin_client, mails, monkeypatch, key, age, url, status
+):
+    """Another key's signature, an old form and that of another filter do not."""
+    shown = dict(admin_client.get(FORM).context["hidden"])["shown"]
+    content = signing.loads(shown, salt=bulk_form.SALT)
+    now = time.time()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: now - age)
+        signed = signing.dumps(content, key=key, salt=bulk_form.SALT)
+
+    assert status == confirm(admin_client, url, shown=signed).status_code
+    assert (status == 302) == BulkAct.objects.exists()
 
 
 def test_what_comes_after_the_page_is_not_meant(admin_client, mails):

@@ -252,6 +252,18 @@ def test_the_second_of_two_edits_is_refused(admin_client):
     assert [2] == DeadLetter.objects.get().args
 
 
+def test_an_edit_that_the_queue_refuses_is_undone(admin_client):
+    """If the redrive fails, the arguments stay as they were."""
+    row = make_charge(args=[1], priority=999)
+    data = open_form(admin_client, row)
+
+    response = send(admin_client, row, **{**data, "args": "[2]"}, redrive="1")
+
+    assert "the queue refuses it" in texts(response)[0]
+    assert [1] == DeadLetter.objects.get().args
+    assert not LogEntry.objects.exists()
+
+
 def test_what_a_worker_may_take_is_locked_while_it_is_stored(
     admin_client, monkeypatch, transactional_db
 ):

@@ -202,6 +202,26 @@ def test_rows_are_taken_out_by_those_who_may_view_them(staff, settings, missing)
     assert [{}, {"again": True}] == [job.kwargs for job in Job.objects.order_by("pk")]
 
 
+def test_runs_write_only_where_settings_allow(admin_client, settings):
+    """The form refuses other addresses, and so does a run that is repeated."""
+    settings.PGQUEUE = {
+        "EXPORT": {"path": "/srv/export"},
+        "SPARK": {"destinations": ["s3a://bucket/log"]},
+    }
+    url = f"{URL}run/?job=export"
+    refusal = "may not write to '/home/eve' when the queue runs it"
+    run = make_run(job="export", options={"path": "/home/eve"})
+
+    form = admin_client.post(url, {**GIVEN, "option-path": "/home/eve"}).context["form"]
+    again = admin_client.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
+
+    assert refusal in form.non_field_errors()[0]
+    assert refusal in texts(again)[0]
+    assert not Job.objects.exists()
+    admin_client.post(url, {**GIVEN, "option-path": "s3a://bucket/log/jobs"})
+    assert {"path": "s3a://bucket/log/jobs"} == Job.objects.get().kwargs
+
+
 def test_jobs_that_run_the_pipeline_are_edited_by_those_who_may_run_it(staff):
     """Else whoever edits arguments could have everything exported."""
     row = make_job(queue=QUEUE, task="django_pgqueue.run_pipeline", args=["metrics"])

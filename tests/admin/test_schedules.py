@@ -245,6 +245,24 @@ def test_a_schedule_is_made_after_a_preview(admin_client):
     )
 
 
+def test_a_schedule_of_the_pipeline_needs_the_permissions_of_its_runs(staff):
+    """Otherwise anyone who may add schedules could export the archive."""
+    sent = {
+        **NEW,
+        "task": "django_pgqueue.run_pipeline",
+        "args": '["export"]',
+        "kwargs": "{}",
+        "save": "1",
+    }
+    adds = ("view_schedule", "add_schedule", "view_payload", "run_pipeline")
+
+    assert 403 == staff(*adds).post(f"{URL}new/", sent).status_code
+    assert not Schedule.objects.exists()
+    made = staff(*adds, "view_archivedjob").post(f"{URL}new/", sent)
+    assert 302 == made.status_code
+    assert ["export"] == Schedule.objects.get().args
+
+
 @pytest.mark.parametrize(
     "field, value, at, said",
     [

@@ -200,6 +200,24 @@ def test_dead_steps_are_retried(admin_client):
     assert "no dead step" in do(admin_client, result, "retry-dead")
 
 
+def test_a_dead_compensation_is_retried_and_the_dead_step_of_its_saga_is_not(
+    admin_client,
+):
+    """A step that was retried would be done after the saga was undone."""
+    FAILS["ship"] = -1
+    REJECTS.add("refund")
+    result = order.start(order_id=7, amount=5)
+    drain(retries=True, raise_errors=False)
+    dead = Step.objects.get(kind="compensation", state="dead")
+
+    assert "1 dead step went back" in do(admin_client, result, "retry-dead")
+    assert [dead.pk] == list(Job.objects.values_list("pk", flat=True))
+    assert f"{LIST}{result.id}/retry-dead/" not in page_of(admin_client, result)
+    REJECTS.clear()
+    drain(retries=True)
+    assert "compensated" == result.refresh().status
+
+
 def test_a_saga_that_needs_a_human_says_so_and_is_let_go_on(admin_client):
     """Its compensation was done by hand: why, and who said so, is with its job."""
     FAILS["ship"] = -1

@@ -91,6 +91,21 @@ def test_lines_of_standard_input_are_all_sent_or_none_is(monkeypatch):
     assert 3 == ArchivedJob.objects.filter(state="succeeded").count()
 
 
+def test_receive_waits_for_a_message_that_becomes_due():
+    """It returns as soon as the message is there."""
+    run("send", "thumbs", "7", "--delay", "300ms")
+    status, [message] = lines("receive", "thumbs", "--wait", "60s", "--ack")
+    assert (DONE, 7) == (status, message["payload"])
+    assert not Job.objects.exists()
+
+
+def test_a_limit_of_a_pull_queue_is_refused():
+    """Limits are for workers, so it would have no effect."""
+    status, _, err = run("limit", "thumbs", "--concurrency", "5")
+    assert (NOTHING, None) == (status, Queue.objects.get().concurrency)
+    assert "thumbs is a pull queue" in err
+
+
 def test_a_message_is_published():
     """With its key and headers; a name that cannot be is refused."""
     status, answer = told(

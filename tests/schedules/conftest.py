@@ -36,7 +36,8 @@ def make(transactional_db: None) -> Callable[..., Schedule]:
     def make_it(
         name: str = "nightly", *, ticks_from: datetime = NOON, **said: Any
     ) -> Schedule:
-        said.setdefault("task", "tests.app.tasks.noop")
+        if "publication" not in said:
+            said.setdefault("task", "tests.app.tasks.noop")
         if "expression" not in said:
             said.setdefault("every_seconds", 60)
         said.setdefault("tz", "UTC")

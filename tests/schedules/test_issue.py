@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from django_pgqueue import topic
 from django_pgqueue.models import ArchivedJob, Job, Queue, Schedule, Tick
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.schedules import store
@@ -107,11 +108,16 @@ def test_a_rollback_takes_tick_and_job(make: Make, raw: Raw) -> None:
         ("all(3)", 0, ["12:08 enqueued 7", "12:09 enqueued 0", "12:10 enqueued 0"]),
     ],
 )
+@pytest.mark.parametrize("publishes", [False, True], ids=["task", "message"])
 def test_after_ten_ticks_without_a_scheduler(
-    make: Make, raw: Raw, catch_up: str, late: int, expected: list[str]
+    make: Make, raw: Raw, catch_up: str, late: int, expected: list[str], publishes: bool
 ) -> None:
-    """Of ten due ticks, exactly those that the policy says become jobs."""
-    make(catch_up=catch_up, overlap="queue")
+    """Of ten due ticks, exactly those that the policy says become jobs or messages."""
+    issues: dict[str, Any] = {"overlap": "queue"}
+    if publishes:
+        issues = {"publication": topic("orders").message("orders.due", {})}
+        expected = [tick.replace("enqueued", "published") for tick in expected]
+    make(catch_up=catch_up, **issues)
     issue_at(raw, NOON + 10 * MINUTE + timedelta(seconds=late))
     assert due_times() == expected
     issue_at(raw, NOON + 10 * MINUTE + timedelta(seconds=late))

@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from django_pgqueue.models import Job, Schedule, Tick
+from django_pgqueue import topic
+from django_pgqueue.models import Job, Message, Schedule, Tick
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.issue import issue, reckon
@@ -58,9 +59,15 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
         return list(pool.map(act, acts))
 
 
-def test_many_schedulers_that_meet_at_a_tick(make: Make, raws: list[Raw]) -> None:
-    """Whoever has read that it is due tries, and one issues it: each time one job."""
-    make(overlap="queue")
+@pytest.mark.parametrize("publishes", [False, True], ids=["task", "message"])
+def test_many_schedulers_that_meet_at_a_tick(
+    make: Make, raws: list[Raw], publishes: bool
+) -> None:
+    """All that have read that it is due try, and one issues one job or message."""
+    if publishes:
+        make(publication=topic("orders").message("orders.due", {}))
+    else:
+        make(overlap="queue")
     barrier = threading.Barrier(SCHEDULERS)
 
     def schedule(raw: Raw) -> Counter[int]:
@@ -78,8 +85,11 @@ def test_many_schedulers_that_meet_at_a_tick(make: Make, raws: list[Raw]) -> Non
     wanted = [NOON + n * MINUTE for n in range(1, ROUNDS + 1)]
     ticks = Tick.objects.order_by("due_at")
     assert [tick.due_at for tick in ticks] == wanted
-    assert {tick.job_id for tick in ticks} == {job.id for job in Job.objects.all()}
-    assert Job.objects.count() == ROUNDS
+    issued = Message if publishes else Job
+    ids = [tick.message_id if publishes else tick.job_id for tick in ticks]
+    assert sorted(ids) == list(
+        issued.objects.order_by("pk").values_list("pk", flat=True)
+    )
 
 
 def test_no_tick_of_the_old_times_comes_after_an_edit(

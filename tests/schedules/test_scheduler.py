@@ -19,6 +19,7 @@ from django_pgqueue.worker.chores.scheduler import (
     REST_SECONDS,
     Scheduler,
 )
+from tests.app.tasks import once
 from tests.schedules.conftest import go_on, in_back_ticks, read, tick_until_rest
 
 MINUTE = timedelta(minutes=1)
@@ -124,6 +125,24 @@ def test_a_row_that_is_locked_keeps_no_other(make: Make, scheduler: Scheduler) -
     while len(issued()) < 3:
         assert time.monotonic() < until
         go_on(scheduler)
+
+
+def test_a_unique_key_of_an_open_transaction_is_waited_for_briefly(
+    make: Make, scheduler: Scheduler
+) -> None:
+    """Other schedules go on; the tick is a duplicate once the transaction commits."""
+    make("held", task=once.name, ticks_from=in_back_ticks(2))
+    make("nightly", ticks_from=in_back_ticks(1))
+    with transaction.atomic():
+        assert once.delay().created
+        tick_until_rest(scheduler)
+        assert read("nightly").last_tick is not None
+        assert "lock timeout" in str(read("held").error)
+    until = time.monotonic() + 10
+    while read("held").last_tick is None:
+        assert time.monotonic() < until
+        go_on(scheduler)
+    assert Tick.objects.get(schedule_id=read("held").id).outcome == "duplicate"
 
 
 def test_a_next_tick_that_is_wrong_is_reckoned_anew(

@@ -73,6 +73,19 @@ def test_fixed_hours_are_due_once_a_day(change, text, expected):
     assert expected == due(text, *CHANGES[change])
 
 
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_minute_has_one_tick_through_every_change(change):
+    """Minutes of elapsed time count, however the clock moves."""
+    zone, day = CHANGES[change]
+    middle = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    start, end = middle - timedelta(hours=20), middle + timedelta(hours=44)
+
+    found = ticks(Cron(Expression.parse("* * * * *"), ZoneInfo(zone)), start, end)
+
+    minute = timedelta(minutes=1)
+    assert [start + n * minute for n in range(1, 64 * 60 + 1)] == list(found)
+
+
 def test_a_day_that_a_zone_leaves_out_is_a_gap():
     """What was due on it is due once, at the first moment of the next one."""
     assert [
