@@ -388,10 +388,6 @@ class RemoteError(PgQueueError):
     class, and nothing else of it. str() is the message.
     """
 
-    def __init__(self, message: str, traceback_text: str) -> None:
-        super().__init__(message)
-        self.traceback_text = traceback_text  # As Python would print it.
-
 
 class SchemaError(PgQueueError, RuntimeError):
     """The database lacks a migration, a table or an index that a worker needs."""

@@ -67,7 +67,7 @@ def reported(error: BaseException, chain: int = CHAIN_MAX) -> RemoteError:
         chain: How many are told, with those that it came from.
     """
     patterns = get_settings().redact
-    made = class_like(*type_of(error))(redact_text(message_of(error), patterns), "")
+    made = class_like(*type_of(error))(redact_text(message_of(error), patterns))
     made.__traceback__ = _emptied(error.__traceback__)
     if chain > 1:
         if error.__cause__ is not None:
