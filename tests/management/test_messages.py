@@ -14,6 +14,7 @@ from django_pgqueue.models import (
     DeadLetter,
     Job,
     Message,
+    Queue,
 )
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
