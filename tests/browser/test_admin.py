@@ -71,7 +71,7 @@ def test_pages_fit_the_window_and_can_be_read(site, is_short):
 
 TALL_ROWS = """
 () => [...document.querySelectorAll("#result_list tbody tr")]
-    .filter(row => row.offsetHeight > 115).map(row => row.innerText)
+    .filter(row => row.offsetHeight > 165).map(row => row.innerText)
 """
 
 PLAIN_BREADCRUMBS = """
