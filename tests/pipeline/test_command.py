@@ -150,7 +150,7 @@ def test_stop_needs_one_live_run(transactional_db, cursor):
 
     assert (0, f"Run {second} of ingest was asked to stop.\n") == (status, text)
     assert [second] == list(
-        PipelineRun.objects.filter(state="running")
+        PipelineRun.objects.filter(job="ingest", state="running")
         .exclude(cancel_requested_at=None)
         .values_list("id", flat=True)
     )
