@@ -23,6 +23,7 @@ import psycopg
 
 from django_pgqueue.conf import parse
 from django_pgqueue.postgres import wake
+from django_pgqueue.postgres.connect import ALWAYS
 from django_pgqueue.postgres.wake import Pace
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Claimed, Known, KnownQueue, SeenBand, Sight
@@ -492,6 +493,7 @@ class VirtualLink:
 
     is_open = is_idle = True
     has_late_flush = False
+    turn = ALWAYS
 
     @contextmanager
     def cursor(self, **options: Any):
@@ -502,6 +504,8 @@ class VirtualLink:
 
     def drop(self) -> None:
         """Nothing is open."""
+
+    leave = drop
 
 
 def play(monkeypatch: Any, seed: int, scene: Scene, limit_seconds: float) -> Story:
