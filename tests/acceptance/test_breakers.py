@@ -11,6 +11,8 @@ from tests.app.tasks import noop
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
+pytestmark = pytest.mark.slow
+
 TASK = calls_provider.name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Worker
@@ -12,6 +13,8 @@ from django_pgqueue.operators import bulk_acts
 from tests.harness.factories import make_dead_letter
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import places
+
+pytestmark = pytest.mark.slow
 
 
 def begin(**columns):

@@ -13,7 +13,7 @@ from tests.app import crash_tasks, tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 
 def counted(task, seconds, name="succeeded"):

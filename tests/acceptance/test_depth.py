@@ -14,6 +14,8 @@ from tests.harness.factories import make_jobs
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
+pytestmark = pytest.mark.slow
+
 MAIL = noop.using(queue="mail")
 
 

@@ -16,7 +16,7 @@ from tests.app.option_tasks import ASYNC, CASES, PLAIN
 from tests.harness import ledger
 from tests.harness.waiting import wait_for
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 # What all three tables have, and what only some of them.
 ROWS = """

@@ -19,6 +19,8 @@ from tests.app import crash_tasks
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import enqueue, is_alive, wait_until_final
 
+pytestmark = pytest.mark.slow
+
 # Half of it is what a process may be silent for.
 SHORT_LEASE = {"LEASE_SECONDS": 10}
 

@@ -12,6 +12,8 @@ from tests.app.tasks import echo, noop
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
+pytestmark = pytest.mark.slow
+
 ECHO = "tests.app.tasks.echo"
 STEP = "tests.app.lane_tasks.step"
 

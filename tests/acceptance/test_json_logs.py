@@ -12,7 +12,11 @@ from tests.app import report_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
-pytestmark = [pytest.mark.smoke, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.smoke,
+    pytest.mark.django_db(transaction=True),
+]
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"

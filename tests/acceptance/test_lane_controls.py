@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.tasks import operate_queues as operate
 from tests.acceptance.test_lanes import most_at_once, started
 from tests.app import lane_tasks as tasks
 from tests.harness.worker_process import wait_until_final
+
+pytestmark = pytest.mark.slow
 
 STEP = "tests.app.lane_tasks.step"
 

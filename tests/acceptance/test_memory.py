@@ -11,6 +11,8 @@ from django_pgqueue import topic
 from django_pgqueue.models import ArchivedJob, Job, Message, Position
 from tests.harness.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 HEAVY = {"TASK_MODULES": ["heavy_tasks"]}
 MESSAGES, MEGABYTE = 500, 1_000_000
 GROWS_MIB_MAX = 200

@@ -14,6 +14,8 @@ from tests.app import crash_tasks, tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def start_watched(start_worker):

@@ -11,7 +11,11 @@ import pytest
 from tests.app import report_tasks
 from tests.harness.worker_process import wait_until_final
 
-pytestmark = [pytest.mark.smoke, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.smoke,
+    pytest.mark.django_db(transaction=True),
+]
 
 MODULES = {"TASK_MODULES": ["tasks", "report_tasks"]}
 ADMIN = "root@example.com"

@@ -11,6 +11,8 @@ from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import live_row, wait_until_final
 
+pytestmark = pytest.mark.slow
+
 # Two queues that share claims of at most 500 are seen to within what the first half of
 # one claim may hold of one of them too much.
 CLAIM_MAX = 500

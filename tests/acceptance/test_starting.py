@@ -9,7 +9,7 @@ from tests.app import crash_tasks
 from tests.harness.fork_server import FRESH
 from tests.harness.worker_process import enqueue, wait_until_final
 
-pytestmark = pytest.mark.smoke
+pytestmark = [pytest.mark.slow, pytest.mark.smoke]
 
 EXIT_REFUSED, EXIT_USAGE = 1, 2
 

@@ -19,6 +19,8 @@ from tests.app.models import Effect
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _no_ears(monkeypatch):

@@ -11,6 +11,7 @@ from opentelemetry.instrumentation.django import DjangoInstrumentor
 from tests.app import span_tasks
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.smoke,
     pytest.mark.django_db(transaction=True),
     pytest.mark.urls(__name__),

@@ -14,7 +14,11 @@ from tests.app import span_tasks, tasks
 from tests.harness.factories import make_job
 from tests.harness.spans import request
 
-pytestmark = [pytest.mark.smoke, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.smoke,
+    pytest.mark.django_db(transaction=True),
+]
 
 
 def headers(table="pgqueue_job"):

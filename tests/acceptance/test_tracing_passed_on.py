@@ -12,7 +12,7 @@ from tests.app import span_tasks
 from tests.harness import spans as harness
 from tests.harness.spans import request
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 SENDERS = [
     span_tasks.sends_on,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from django_pgqueue.models import Alert
 from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue
+
+pytestmark = pytest.mark.slow
 
 # The lease of a second has run out, and that is long ago.
 LOOK = "SELECT kind, change FROM pgqueue_watch(in_lapsed => '10 ms', in_waits => '1 h')"

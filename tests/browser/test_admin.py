@@ -17,6 +17,8 @@ from tests.harness.factories import (
     make_job,
 )
 
+pytestmark = pytest.mark.slow
+
 # Either of them would show itself if it worked.
 EVIL = "'\"><svg/onload=alert(1)></script><script>alert(2)</script>"
 

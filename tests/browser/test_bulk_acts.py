@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from tests.harness.factories import make_dead_letter
 from tests.harness.waiting import wait_for
+
+pytestmark = pytest.mark.slow
 
 
 def test_from_a_group_to_done(site, start_worker):

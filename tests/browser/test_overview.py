@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.harness.factories import make_dead_letter, make_job, make_jobs, register
+
+pytestmark = pytest.mark.slow
 
 URL = "/admin/pgqueue/"
 # Milliseconds until the page asks again, and as a hidden tab, ever.

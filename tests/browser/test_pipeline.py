@@ -10,6 +10,8 @@ from django_pgqueue.admin import pipeline_runs
 from django_pgqueue.models import Job, PipelineRun
 from tests.harness.factories import make_live_run, make_run, register
 
+pytestmark = pytest.mark.slow
+
 LIST = "/admin/pgqueue/pipelinerun/"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from django_pgqueue.models import Job, Schedule
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_schedule_is_made_run_and_paused(site):

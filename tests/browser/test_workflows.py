@@ -10,6 +10,8 @@ from django_pgqueue.admin import workflows
 from django_pgqueue.testing import drain
 from tests.app.workflow_tasks import add, give
 
+pytestmark = pytest.mark.slow
+
 LIST = "/admin/pgqueue/workflow/"
 
 

@@ -12,6 +12,8 @@ import pytest
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.queues.settle import Ended, retry
 
+pytestmark = pytest.mark.slow
+
 JOBS = 10_000
 BATCH = 1_000
 

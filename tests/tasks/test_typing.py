@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 # Each line with a comment "E: …" must be an error that says this; "N: …" is what
 # reveal_type() answers; no other line may say anything.
 PROGRAM = """

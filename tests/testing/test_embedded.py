@@ -26,6 +26,8 @@ from django_pgqueue.testing import embedded
 from django_pgqueue.testing.embedded import EmbeddedServer
 from tests.harness.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Like the settings of a project: it asks for the URL, and lives until its input ends.
 USE = """
