@@ -23,13 +23,3 @@ def test_a_queue_with_a_limit_is_counted(link):
     first = Queue.objects.get().depth_at
     chore(link)
     assert first < Queue.objects.get().depth_at
-
-
-def test_a_count_goes_along_the_index_though_the_link_is_shared(link):
-    """For its own transaction only: other chores are planned as ever."""
-    (chore,) = chores(parse({"QUEUES": {"mail": {"depth_max": 2}}}))
-    chore(link)
-
-    with link.cursor() as cursor:
-        cursor.execute("SHOW enable_seqscan")
-        assert ("on",) == cursor.fetchone()

@@ -13,7 +13,6 @@ from django_pgqueue.models import (
     Export,
     MailFile,
     Worker,
-    Workflow,
 )
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
@@ -82,28 +81,6 @@ def test_days_past_the_retention_are_dropped_whole(link, days, cursor, caplog):
     assert {today - 7 * DAY, today - 5 * DAY} <= days()
     assert today - 8 * DAY not in days()
     assert f"dropped    archive partition day={today - 8 * DAY}" in caplog.messages
-
-
-def make_ended_workflow(ago):
-    """Store one that ended so long ago."""
-    return Workflow.objects.create(
-        name="order",
-        kind="canvas",
-        steps=0,
-        state="succeeded",
-        finished_at=datetime.now(UTC) - ago,
-    )
-
-
-def test_workflows_are_kept_for_as_long_as_their_jobs(link, days, caplog):
-    """By the retention of the archive."""
-    caplog.set_level("INFO", "django_pgqueue.worker")
-    make_ended_workflow(8 * DAY)
-    young = make_ended_workflow(6 * DAY)
-    run_all(link, {"RETENTION": {"archive": "7d"}})
-
-    assert [young] == list(Workflow.objects.all())
-    assert "purged     rows of workflows=1" in caplog.messages
 
 
 def test_files_that_no_mail_has_go(link, days, caplog):
@@ -302,15 +279,3 @@ def test_a_day_in_a_place_of_spark_alone_is_dropped_once_a_run_has_seen_it(
     exports.seen(cursor, target, day, run=1, files=[{"path": "x", "bytes": 1}])
     run_all(link, exporting)
     assert day not in days()
-
-
-def test_another_row_of_the_same_number_keeps_its_day(link, days, cursor):
-    """Rows are told apart by more than their count."""
-    day = datetime.now(UTC).date() - 9 * DAY
-    add_day(cursor, day)
-    note_export(cursor, day)
-    cursor.execute("UPDATE pgqueue_archived_job SET id = id + 1000000")
-
-    run_all(link, EXPORTING)
-
-    assert day in days()

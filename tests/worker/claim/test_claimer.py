@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -12,8 +12,7 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import Job, Lane, Queue
-from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
@@ -42,7 +41,6 @@ from django_pgqueue.worker.lease import leases as leases_module
 from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
 from tests.harness.factories import make_job, make_jobs
-from tests.harness.waiting import wait_for
 from tests.worker.conftest import WORKER
 
 DAY = timedelta(days=1)
@@ -304,19 +302,6 @@ def test_a_drain_starts_at_floors_and_ends_with_a_full_look(rig):
     assert pytest.approx([0, 0, 0, RECHECK_SECONDS[0]]) == pauses
 
 
-def test_a_floor_is_the_latest_time_that_was_claimed(rig):
-    """Of its own band."""
-    times = [-timedelta(hours=3), -timedelta(hours=2), -timedelta(hours=1)]
-    jobs = [make_job(visible_at=at) for at in times]
-    rig.capacity = 2
-    rig.tick()
-    rig.tick()
-
-    (band,) = rig.looks[2].asked
-    assert ("default", 0, jobs[1].visible_at, 2) == band
-    assert 1 == rig.looks[2].found
-
-
 def test_what_commits_below_a_floor_is_found_when_the_drain_ends(rig):
     """An older visible_at, of a transaction that took its time."""
     make_jobs(4)
@@ -402,21 +387,6 @@ def test_a_cap_counts_tasks_that_go_on_after_their_settle(rig, leases):
     assert 2 == len(rig.put)
 
 
-def test_a_scheduled_job_is_not_put_off_by_a_stream_of_wakes(rig):
-    """Its time is known, and kept."""
-    make_job(queue="b", visible_at=timedelta(seconds=0.6))
-    rig.run_dry()
-    wait_for(Job.objects.due().exists, what="it is due")
-    until = rig.now + 0.7
-    while rig.now < until:
-        make_job(queue="a")
-        rig.wakes.flag("a")
-        rig.tick()
-        rig.now += 0.01
-
-    assert "b" in {job.queue for job in rig.put}
-
-
 # Running dry -------------------------------------------------------------------------
 
 
@@ -461,39 +431,7 @@ def test_a_queue_that_is_empty_for_a_moment_stays_known(rig):
     assert [unannounced.pk] == rig.live(0.1)
 
 
-def test_made_up_names_are_known_up_to_a_limit(rig, monkeypatch):
-    """Beyond it rounds ask which queues there are, instead of remembering."""
-    monkeypatch.setattr(module, "EMPTY_QUEUES_MAX", 5)
-    rig.run_dry()
-    for number in range(30):
-        rig.wakes.flag(f"noise{number}")
-        rig.tick()
-        rig.now += 0.001
-    assert len(rig.claimer.queues) <= 5
-    rig.wakes.flag("a")
-    rig.now += EMPTY_WAKE_SECONDS_MAX
-    rig.tick()
-
-    unannounced = make_job(queue="a")
-
-    assert [unannounced.pk] == rig.live(0.1)
-
-
 # Wakes and the poll ------------------------------------------------------------------
-
-
-def test_a_wake_asks_for_its_queue_alone(rig):
-    """The others have not said anything."""
-    make_job(queue="a", visible_at=DAY)
-    make_job(queue="b", visible_at=DAY)
-    rig.run_dry()
-    job = make_job(queue="b")
-    rig.wakes.flag("b")
-
-    _, looks = rig.tick()
-
-    assert [["b"]] == [look.asked for look in looks]
-    assert [job.pk] == [claimed.id for claimed in rig.put]
 
 
 def test_no_stream_of_wakes_starves_the_poll(rig):
@@ -572,34 +510,7 @@ def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(rig):
     assert "see" in rig.kinds()
 
 
-def test_however_dear_there_is_a_full_look_in_a_poll_interval(rig):
-    """A tenth of the time would be less."""
-    make_job(visible_at=DAY)
-    rig.look_dear(3.0, DEAR_LOOKS)
-    rig.now += POLL - 0.1
-    rig.tick()
-    assert [] == rig.looks
-
-    rig.now += 0.2
-    rig.tick()
-
-    assert ["see"] == rig.kinds()
-
-
 # Being asked -------------------------------------------------------------------------
-
-
-def test_who_asks_for_a_look_hears_what_came_of_it(rig):
-    """Of one that began after the question."""
-    make_job()
-    rig.tick()
-    assert 1 == rig.claimer.found_since_requested()
-
-    rig.claimer.look_now()
-    assert rig.claimer.found_since_requested() is None
-    assert rig.claimer.wake.is_set()
-    rig.tick()
-    assert 0 == rig.claimer.found_since_requested()
 
 
 # Two kinds of capacity ---------------------------------------------------------------
@@ -635,23 +546,6 @@ def test_a_queue_of_async_jobs_alone_is_claimed_for_coroutines(two):
     asked = {tuple(look.asked): (look.limit, look.found) for look in two.looks}
     assert {("default",): (2, 2), ("calls",): (20, 20)} == asked
     assert {job.pk for job in calls[:20]} < {job.id for job in two.put}
-
-
-def test_a_mixed_queue_is_claimed_for_what_both_kinds_can_start(two):
-    """Its next jobs may all be of one kind."""
-    make_job(queue="calls")
-    two.wakes.flag("calls")
-    two.tick()
-    two.now += 1
-    make_calls(9)
-    two.capacity, two.async_capacity = 4, 3
-    two.claimer.look_now()
-
-    two.tick()
-
-    (seen, look) = two.looks[1:]
-    assert {"calls", "default"} == set(seen.asked)
-    assert 3 == look.limit
 
 
 def test_a_mixed_queue_waits_while_no_coroutine_could_start(two):
@@ -818,28 +712,6 @@ def test_jobs_of_a_claim_without_an_answer_are_handed_back(lossy, monkeypatch):
     assert {(2, 1, 0)} == {(job.delivery, job.attempt, job.crashes) for job in rig.put}
 
 
-def test_what_is_held_is_not_handed_back(lossy, leases, monkeypatch):
-    """Only what nobody here knows of, by its delivery; and nobody else's."""
-    rig, link = lossy
-    make_jobs(2)
-    rig.tick()
-    before = list(Job.objects.order_by("pk").values_list("pk", "visible_at"))
-    theirs = make_job(leased_by="other", deliveries=1, visible_at=timedelta(seconds=30))
-    make_job()
-    lose_answer(monkeypatch, link, "claim")
-    rig.wakes.flag("default")
-    with pytest.raises(psycopg.OperationalError, match="closed the connection"):
-        rig.tick()
-
-    rig.tick()
-
-    assert 3 == len(rig.put) == len(leases)
-    after = Job.objects.filter(pk__in=[pk for pk, _ in before]).order_by("pk")
-    assert before == list(after.values_list("pk", "visible_at"))
-    theirs.refresh_from_db()
-    assert "other" == theirs.leased_by
-
-
 def test_a_statement_that_commits_late_is_looked_after(rig):
     """A dead client's claim may still be under way: again and again, for a lease."""
     rig.strays.note()
@@ -905,22 +777,3 @@ def test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs(rig, monkeypatc
     assert [32, 16, 8, 4] == asked[:4]
     assert len(rig.put) >= 4
     assert not rig.strays.is_pending
-
-
-def test_a_pause_of_a_task_that_ends_by_itself_is_noticed_then(rig):
-    """And not at the next poll, which may be far away; the promoter hears of it."""
-    resumed = []
-    # Who serves all queues asks at each round.
-    rig.serve("mail").claimer._on_resumed = resumed.append
-    length = timedelta(seconds=0.2)
-    Lane.objects.create(name="shop.call", paused_at=CLOCK, paused_until=CLOCK + length)
-    rig.tick()
-    assert ["shop.call"] == rig.claimer.held
-
-    until = Lane.objects.get().paused_until
-    wait_for(lambda: until <= datetime.now(UTC), what="its end")
-    rig.now += 0.2
-    rig.tick()
-
-    assert [] == rig.claimer.held
-    assert [{"shop.call"}] == resumed

@@ -118,16 +118,6 @@ def test_a_cap_leaves_the_rest_to_others():
     assert {("a", 0): 4, ("b", 0): 16} == bench.claim(20)
 
 
-def test_when_all_are_at_their_caps_nothing_is_claimed():
-    """Also where there is but one band."""
-    bench = Bench("*:1").band("a")
-    bench.free = {"a": 0, "b": -1}
-    assert {} == bench.claim(5)
-
-    bench.band("b")
-    assert {} == bench.claim(5)
-
-
 # Ageing ------------------------------------------------------------------------------
 
 
@@ -148,10 +138,3 @@ def test_one_start_of_twenty_goes_to_the_band_that_waited_longest(capacity):
     assert started["low"] == pytest.approx(
         400 * capacity / AGED_STARTS, abs=capacity + 1
     )
-
-
-def test_without_ageing_the_low_wait_for_ever():
-    """If that is what the project wants."""
-    bench = Bench().band("high", 50).band("low", -50, floor=NOON - 10**6 * SECOND)
-
-    assert {"high": 1_000} == bench.claims(100, 10)

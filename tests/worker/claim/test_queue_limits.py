@@ -10,7 +10,7 @@ import pytest
 from django.db.models import F
 
 from django_pgqueue.conf import QueueLimit
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.models import Queue
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.worker.claim import queue_limits as module
 from django_pgqueue.worker.claim.poller import RECHECK_SECONDS
@@ -19,7 +19,7 @@ from django_pgqueue.worker.claim.queue_limits import (
     FULL_SECONDS_MIN,
     QueueLimits,
 )
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_jobs
 from tests.worker.claim.test_claimer import POLL, WORKER, Rig
 
 TWO = {"mail": QueueLimit(concurrency=2)}
@@ -139,29 +139,3 @@ def test_a_rate_is_asked_when_it_lets_the_next_one_go(rig):
     rig.tick()
 
     assert 4 == len(rig.put)
-
-
-def test_a_rate_that_was_raised_holds_from_the_next_poll_on(rig):
-    """Though nobody wakes the worker, as without LISTEN."""
-    limit(rig, {"mail": QueueLimit(spacing=3600.0)})
-    make_jobs(3, queue="mail")
-    rig.tick()
-    assert 1 == len(rig.put)
-
-    Queue.objects.update(rate_spacing=0.001, rate_burst=9, full_at=None)
-    rig.live(2 * POLL)
-
-    assert 3 == len(rig.put)
-
-
-def test_coroutines_keep_to_the_limits_as_well(rig):
-    """A queue has one limit, whichever poller asks."""
-    limit(rig, TWO)
-    rig.async_tasks = {"tests.noop"}
-    make_job(queue="mail")
-    rig.tick()
-    make_jobs(5, queue="mail")
-    rig.wakes.flag("mail")
-    rig.live(0.2)
-    assert {"mail"} == set(rig.shown.pure)
-    assert 2 == len(rig.put) == Job.objects.exclude(leased_by=None).count()

@@ -10,7 +10,6 @@ import pytest
 from django_pgqueue.bounds import PRIORITY_DEFAULT, TIME_MIN
 from django_pgqueue.queues.claim import Band
 from django_pgqueue.worker.claim.turns import (
-    NAMES_MAX,
     PASSED_SECONDS,
     StartOrder,
     Turn,
@@ -65,27 +64,6 @@ def test_a_job_of_another_lane_starts_after_the_first_that_waits(order):
     assert "abab" == lanes_of(waiting)[:4]
 
 
-def test_lanes_that_come_one_by_one_do_not_keep_one_from_starting(order):
-    """Each has its turn after those before it."""
-    waiting, started = [], []
-    put(order, waiting, jobs("a", 10))
-    for number in range(10):
-        put(order, waiting, jobs(f"b{number}", 1))
-        started.append(waiting.pop(0).lane)
-        started.append(waiting.pop(0).lane)
-
-    assert 4 <= started.count("a")
-
-
-def test_a_higher_rank_goes_first_all_the_same(order):
-    """Turns are among jobs of one rank."""
-    waiting = []
-    put(order, waiting, jobs("a", 3))
-    put(order, waiting, jobs("b", 1) + jobs("c", 1, priority=9))
-
-    assert "c" == lanes_of(waiting)[0]
-
-
 # Of a queue --------------------------------------------------------------------------
 
 
@@ -115,22 +93,6 @@ def test_what_was_passed_by_is_asked_for_again(monkeypatch):
 
     clock.monotonic = lambda: 100.0 + PASSED_SECONDS
     assert [] == turn.to_pass()
-
-
-def test_made_up_names_keep_no_flag_from_a_queue_that_is_there():
-    """It may be known already; and what no queue has is forgotten."""
-    turns = Turns()
-    turns.flag("known")
-    for number in range(NAMES_MAX):
-        turns.flag(f"q{number}")
-    turns["known"].has_more = False
-
-    turns.flag("known")
-    assert turns["known"].has_more
-    turns.known({"known"})
-    turns.flag("q7")
-    turns.known({"known"})
-    assert ["known", "q7"] == sorted(turns)
 
 
 def test_the_poller_is_told_of_a_band_that_begins_where_it_began():

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.models.columns import CLOCK
-from django_pgqueue.queues import edit, lanes
+from django_pgqueue.queues import lanes
 from django_pgqueue.queues.claim import claim, park
 from django_pgqueue.queues.dead_letters import redrive
-from django_pgqueue.queues.enqueue import OF_LANE
 from django_pgqueue.queues.settle import Ended, dead_letter, retry
 from django_pgqueue.worker.lanes import floors as module
 from django_pgqueue.worker.lanes.floors import LaneFloors
@@ -159,25 +157,6 @@ def test_what_commits_late_is_first_in_its_group(cursor, other_cursor, promote):
     assert [later.pk] == promote()
 
 
-def test_what_commits_late_has_been_due_for_longest_in_its_limit(
-    cursor, other_cursor, promote
-):
-    """Likewise by the time at which it was stored."""
-    make_jobs(3, **LIMIT)
-    run(cursor, promote, 3)
-    with other_cursor.connection.transaction():
-        other_cursor.execute(
-            "INSERT INTO pgqueue_job (task, lane, lane_capacity)"
-            " VALUES ('late', 'a', 1) RETURNING id"
-        )
-        (late,) = other_cursor.fetchone()
-        make_jobs(4, **LIMIT)
-        run(cursor, promote, 4)
-    make_job(**LIMIT)
-
-    assert [late] == promote()
-
-
 def test_a_failed_job_of_a_limit_is_found_again(cursor, promote):
     """It was parked for its next attempt, and is due for it."""
     first = make_jobs(4, **LIMIT)[0]
@@ -188,32 +167,6 @@ def test_a_failed_job_of_a_limit_is_found_again(cursor, promote):
 
     assert promote.floors.of(cursor, ["a"]) != floors
     assert [first] == promote()
-
-
-def test_a_redriven_job_comes_first(cursor, promote):
-    """It has kept its id."""
-    first, *_ = make_jobs(4, **GROUP)
-    assert [first] == promote()
-    dead_letter(
-        cursor, worker="w", ended=[ended(leased(cursor, first), reason="exhausted")]
-    )
-    run(cursor, promote, 2)
-    assert [first] == [job.id for job in redrive(cursor, [first])]
-
-    assert [first] == promote()
-
-
-@BOTH
-def test_a_job_that_is_moved_into_a_lane_is_found_there(cursor, promote, kind):
-    """It is older than those that are through."""
-    moved = make_job(lane="b")
-    run(cursor, promote, len(make_jobs(4, **kind)))
-    with cursor.connection.transaction():
-        edit.lock(cursor, moved.pk)
-        of_lane = {**dict.fromkeys(OF_LANE), **kind}
-        edit.move(cursor, moved.pk, lane="a", columns=of_lane)
-
-    assert [moved.pk] == promote()
 
 
 def test_a_job_that_a_pause_has_parked_is_found_when_it_ends(cursor, promote):
@@ -272,16 +225,3 @@ def test_numbers_from_before_a_failover_say_nothing(cursor, promote):
     cursor.execute("UPDATE pgqueue_job SET promotion = 0 WHERE id = %s", [running])
 
     assert [] == promote()
-
-
-def test_a_floor_never_falls(cursor, promote):
-    """What was not there is not there, while all goes through promotions."""
-    make_jobs(6, **GROUP)
-    seen = []
-    for _ in range(6):
-        run(cursor, promote, 1)
-        seen += promote.floors.of(cursor, ["a"])
-
-    assert all(one.promotion < other.promotion for one, other in pairwise(seen))
-    assert all(one.id <= other.id for one, other in pairwise(seen))
-    assert seen[-1].id > seen[0].id

@@ -128,15 +128,6 @@ def test_all_lanes_of_a_task_that_goes_on_are_promoted_at_once(promoter, monkeyp
     assert ticks < 7
 
 
-def test_who_does_not_lead_leaves_the_lanes_of_a_task_to_who_does(promoter):
-    """Else all workers would go through them."""
-    make_job(lane="shop.call:1")
-    promoter.resumed({"shop.call"})
-    promoter.tick()
-
-    assert [] == let_through()
-
-
 def test_a_locked_head_is_asked_for_again(promoter, cursor):
     """Soon, and without a word from anybody."""
     first, _ = make_jobs(2, lane="a")
@@ -149,18 +140,3 @@ def test_a_locked_head_is_asked_for_again(promoter, cursor):
     promoter.tick()
 
     assert [first] == let_through()
-
-
-def test_a_look_that_was_asked_for_says_what_it_let_through(promoter):
-    """It began after it was asked for, and went through all lanes."""
-    for n in range(5):
-        make_job(lane=f"lane-{n}")
-    promoter.look_now()
-    assert promoter.found_since_requested() is None
-    promoter.tick()
-    assert 5 == promoter.found_since_requested() == len(let_through())
-
-    promoter.look_now()
-    assert promoter.found_since_requested() is None
-    promoter.tick()
-    assert 0 == promoter.found_since_requested()

@@ -29,18 +29,6 @@ def test_a_lease_ends_no_later_than_the_databases(leases):
     assert [held] == leases.all()
 
 
-def test_a_later_delivery_of_a_job_is_another_lease(leases):
-    """The late settle of the first one does not end the second one's lease."""
-    first, second = claimed(id=1, delivery=1), claimed(id=1, delivery=2)
-    leases.add([first], 0.0)
-    leases.drop(first)
-    assert [] == leases.add([second], 1.0)
-
-    assert leases.get(first) is None
-    assert not leases.drop(first)
-    assert second is leases.get(second).job
-
-
 def test_a_job_that_still_runs_here_is_not_taken_again(leases):
     """Its first lease is lost then; the others of that claim are held."""
     first, second = claimed(id=1, delivery=1), claimed(id=1, delivery=2)

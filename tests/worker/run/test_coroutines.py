@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection
 
 from django_pgqueue import task
 from django_pgqueue.conf import parse
@@ -229,28 +228,6 @@ def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated)
     gated.open()
 
 
-def test_jobs_of_higher_priority_start_before_others_that_wait(rig, declare):
-    """Each in the order of their claims."""
-    ran, opened = [], threading.Event()
-
-    async def gate():
-        await asyncio.to_thread(opened.wait)
-
-    async def notes(name):
-        ran.append(name)
-
-    made = rig(1)
-    made.put(declare(gate))
-    name = declare(notes)
-    for priority, letters in ((0, "ab"), (5, "cd"), (5, "e"), (0, "f")):
-        for letter in letters:
-            made.put(name, args=f'["{letter}"]', priority=priority)
-    opened.set()
-    made.wait()
-
-    assert "cdeabf" == "".join(ran)
-
-
 def test_the_sync_calls_of_a_job_have_one_thread_and_two_jobs_have_two(rig, declare):
     """Whoever calls: the job itself, or an asyncio task that it has started."""
     threads = []
@@ -393,39 +370,6 @@ def lent(threads, count):
 
 def ident(calls):
     return calls.submit(threading.get_ident).result()
-
-
-def test_a_job_stays_on_its_thread_and_jobs_are_spread(transactional_db):
-    """A server-side cursor lives there between two calls."""
-    with lent(2, 4) as jobs:
-        first = [ident(calls) for calls in jobs]
-        again = {ident(jobs[0]) for _ in range(4)}
-
-    assert {first[0]} == again
-    assert 2 == len(set(first))
-    assert first[0] != first[1]
-
-
-def test_the_last_job_of_a_thread_closes_what_is_stale(transactional_db):
-    """Not before: others may be reading from a cursor of it."""
-
-    def backend():
-        connection.ensure_connection()
-        return connection.connection.info.backend_pid
-
-    def age():
-        connection.close_at = 0.0
-
-    with lent(1, 3) as (one, other, later):
-        pid = one.submit(backend).result()
-        other.submit(age).result()
-        asyncio.run(one.finish())
-        assert pid == other.submit(backend).result()
-        thread = other._thread
-        asyncio.run(other.finish())
-        closed = thread.executor.submit(lambda: connection.connection is None)
-        assert closed.result()
-        assert pid != later.submit(backend).result()
 
 
 # The context in the loop -------------------------------------------------------------
@@ -583,19 +527,3 @@ def test_each_job_goes_where_its_task_runs(dispatched, declare):
 
     assert ([calls], [plain]) == (dispatched.coroutines.jobs, dispatched.threads.jobs)
     assert {"calls"} == dispatched.mix.pure
-
-
-@pytest.mark.parametrize("for_coroutines", [True, False])
-def test_surprises_beyond_the_capacity_are_handed_back(
-    dispatched, declare, for_coroutines
-):
-    """What a claim was for all runs; of the other kind, as many as fit."""
-    name = "tests.app.tasks.noop" if for_coroutines else declare(nothing)
-    dispatched.threads.free = dispatched.coroutines.free = 2
-    jobs = [claimed(name, id=n) for n in range(5)]
-
-    dispatched.put(jobs, for_coroutines=for_coroutines)
-
-    taken = dispatched.threads if for_coroutines else dispatched.coroutines
-    assert jobs[:2] == taken.jobs
-    assert {2: None, 3: None, 4: None} == dispatched.settled.outcomes()
