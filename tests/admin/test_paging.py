@@ -59,14 +59,14 @@ def walk(client, url, link, query=""):
     return pages
 
 
-@pytest.mark.parametrize("use_tz", [True, False])
-@pytest.mark.parametrize("noun", MAKERS)
+# Without time zones, a place that is a time is written in another way.
+@pytest.mark.parametrize(
+    "noun,use_tz", [*((noun, True) for noun in MAKERS), ("deadletter", False)]
+)
 def test_pages_lead_over_every_row_once(
     admin_client, monkeypatch, settings, noun, use_tz
 ):
     """Down and back up; the first page has nothing before it, the last none behind."""
-    if not use_tz and noun != "deadletter":
-        pytest.skip("Its place is no time.")
     settings.USE_TZ = use_tz
     model_admin = admin.site.get_model_admin(apps.get_model("pgqueue", noun))
     monkeypatch.setattr(type(model_admin), "list_per_page", 3)
