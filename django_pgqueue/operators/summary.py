@@ -1,7 +1,7 @@
 """
-Summary: the few numbers and short lists that an overview is shown as.
+Summary: the few numbers and short lists that the first page of the admin shows.
 
-Pure: the first page of the admin and `pgqueue top` show the same ones.
+Pure functions of what storage has read.
 """
 
 from __future__ import annotations
