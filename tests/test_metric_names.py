@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 
 import pytest
 from django.db import connection
@@ -21,7 +23,8 @@ from tests.harness.factories import (
     make_position,
     make_topic,
 )
-from tests.harness.prometheus import REFERENCE, alerts, as_asked, panels
+from tests.harness.prometheus import REFERENCE, RULES, alerts, as_asked, panels
+from tests.harness.system import require_system
 
 SELECTOR = re.compile(r"\b(pgqueue_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r"(\w+)=~?\"")
@@ -90,3 +93,18 @@ def test_every_expression_can_be_asked(told):
             known |= told[name]
         for labels in GROUPED.findall(text):
             assert {label.strip() for label in labels.split(",")} <= known, text
+
+
+def test_prometheus_can_read_the_alerts_and_the_queries_of_the_dashboard(tmp_path):
+    """promtool checks the alerts as they are, and each query as a rule."""
+    promtool = require_system("promtool", reason="checks expressions")
+    queries = [
+        {"record": "panel:query", "expr": text, "labels": {"number": str(number)}}
+        for number, text in enumerate(expressions())
+    ]
+    dashboard = tmp_path / "dashboard.yml"
+    # JSON is YAML.
+    dashboard.write_text(json.dumps({"groups": [{"name": "d", "rules": queries}]}))
+
+    for rules in (RULES, dashboard):
+        subprocess.run([promtool, "check", "rules", rules], check=True, timeout=60)

@@ -15,10 +15,14 @@ from django_pgqueue.models import Job, TaskHour
 from django_pgqueue.spark.session import OF_CONNECT, open_session
 from tests.harness.factories import make_archived_job, make_jobs
 from tests.harness.waiting import wait_for
-from tests.spark.cluster.cluster import KEPT, LOOPBACK
 from tests.spark.conftest import ROOT, require, without_django
 
 pytestmark = pytest.mark.spark
+
+LOOPBACK = "127.0.0.1"
+
+# Of this process's environment, what a Java and a Python need to start.
+KEPT = ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR")
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
