@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from django_pgqueue.testing.embedded import PARAMETERS, EmbeddedServer  # noqa: E402
 from tests.harness.pgbouncer import PgBouncer  # noqa: E402
 
-MARKS = "not slow and not timing and not spark"
+MARKS = "not slow and not spark"
 
 CHOSEN = [
     "tests/acceptance",

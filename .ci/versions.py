@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-MARKS = "not slow and not timing and not spark and (smoke or not whole)"
+MARKS = "not slow and not spark and (smoke or not whole)"
 
 # SQL, models, migrations, and the parts of Django that change most.
 SHORT = [

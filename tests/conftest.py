@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import compileall
-import fcntl
 import importlib.util
 import math
 import os
@@ -11,9 +10,7 @@ import platform
 import re
 import signal
 import sys
-import tempfile
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -115,11 +112,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("whole")
 
 
-# Held by every test that runs; a test of times holds it alone.
-CHECKOUT = zlib.crc32(os.fsencode(Path(__file__).resolve()))
-ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}-{CHECKOUT:x}.lock"
-
-
 def give_time(item: pytest.Item) -> float:
     """Give a test on a busy machine as much more time before it is cut off: so much."""
     mark = item.get_closest_marker("timeout")
@@ -132,18 +124,12 @@ def give_time(item: pytest.Item) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let a test of times have the machine for itself, among those of this run."""
+    """End a test that hangs, and name it."""
     seconds = give_time(item) + ENDING_SECONDS
     # Not the one that pytest captures.
     stderr = item.config.stash[fault_handler_stderr_fd_key]
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        with ended_if_it_hangs(seconds, stderr):
-            return (yield)
-    is_timing = item.get_closest_marker("timing") is not None
-    with ALONE.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if is_timing else fcntl.LOCK_SH)
-        with ended_if_it_hangs(seconds, stderr):
-            return (yield)
+    with ended_if_it_hangs(seconds, stderr):
+        return (yield)
 
 
 # A shell has what it starts in the background ignore Ctrl+C, and so would workers, or

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 
 import pytest
-from django.db import connections, transaction
+from django.db import connections
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.tasks.result import JobResult
 from tests.app import accumulate_tasks as tasks
-from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
-from tests.harness.worker_process import enqueue, places, wait_until_final
+from tests.harness.worker_process import places, wait_until_final
 
 
 def runs_of(the_ledger):
@@ -69,22 +67,6 @@ def test_as_many_as_one_run_takes_start_at_once(start_worker, the_ledger):
     assert {""} == set(ArchivedJob.objects.values_list("accumulate_key", flat=True))
 
 
-def test_jobs_that_were_claimed_ahead_run_together(start_worker, the_ledger):
-    """Calls that are all due, as after an outage, are not claimed into runs of one."""
-    worker = start_worker(threads=2)
-    # Quick ones, so that the worker claims ahead.
-    wait_until_final(enqueue(crash_tasks.record, 40))
-    ids = [result.id for result in tasks.by_many.bulk([[n] for n in range(300)])]
-    with transaction.atomic():
-        executed("UPDATE pgqueue_job SET visible_at = enqueued_at")
-        executed("SELECT pg_notify(pgqueue_channel(), 'default')")
-
-    assert expected("succeeded", ids) == ends(wait_until_final(ids))
-    assert 300 == sum(map(len, runs_of(the_ledger)))
-    assert len(runs_of(the_ledger)) <= 4
-    assert 0 == worker.stop()
-
-
 def test_calls_of_an_async_task_run_together(start_worker, the_ledger):
     """In the event loop, also those that were claimed one by one."""
     waiting = call(tasks.by_size_async, 10)
@@ -120,25 +102,6 @@ def test_a_run_that_fails_is_tried_again_with_all_its_calls(start_worker, the_le
         assert [1, 2, 3] == [error["attempt"] for error in letter.errors]
         assert {"a run that always fails"} == {e["message"] for e in letter.errors}
         assert "in fails" in letter.errors[0]["traceback"]
-
-
-def test_a_call_that_cannot_be_read_does_not_keep_the_others(start_worker, the_ledger):
-    """It is a dead letter, be it the one that leads the run or another one."""
-    ids = call(tasks.by_size, 9)
-    undecodable(ids[2])
-    start_worker()
-    ids += call(tasks.by_size, 1)
-    final = wait_until_final(ids)
-    assert Counter({"succeeded": 9, "undecodable": 1}) == Counter(
-        place.state for place in final.values()
-    )
-
-    leads = call(tasks.by_time, 3)
-    executed("UPDATE pgqueue_job SET args = '[1e5000]' WHERE id = %s", leads[:1])
-
-    final = wait_until_final(leads)
-    assert ["undecodable", "succeeded", "succeeded"] == [final[j].state for j in leads]
-    assert [[job for job in ids if job != ids[2]], leads[1:]] == runs_of(the_ledger)
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import ArchivedJob, Job
 from tests.app import control_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
@@ -69,20 +69,6 @@ def test_first_that_kills_its_process_is_no_crash(start_worker, the_ledger):
 # reject_on_error ---------------------------------------------------------------------
 
 
-def test_reject_on_error_gives_up_at_the_first_failure(start_worker, the_ledger):
-    """Whatever the error is; the reason is "rejected". A snooze is no failure."""
-    (bad,) = enqueue(control_tasks.rejects_on_error)
-    (good,) = enqueue(control_tasks.rejects_on_error, how="return")
-    (slept,) = enqueue(control_tasks.rejects_on_error, how="snooze")
-    start_worker()
-
-    final = wait_until_final([bad, good, slept])
-
-    assert ("dead", "rejected") == (final[bad].table, final[bad].state)
-    assert ["succeeded", "succeeded"] == [final[good].state, final[slept].state]
-    assert {bad: 1, good: 1, slept: 2} == dict(the_ledger.starts())
-
-
 # manual ------------------------------------------------------------------------------
 
 
@@ -102,18 +88,6 @@ def test_a_word_is_committed_when_it_returns(
 
     assert (table, state) == (final[job].table, final[job].state)
     gate.touch()
-
-
-def test_a_task_that_says_nothing_has_failed(start_worker, the_ledger):
-    """It is retried, and its error says what is missing."""
-    (job,) = enqueue(control_tasks.speaks, words=[])
-    start_worker()
-
-    final = wait_until_final([job])
-
-    assert ("dead", "exhausted") == (final[job].table, final[job].state)
-    message = DeadLetter.objects.get().errors[-1]["message"]
-    assert "returned without a word" in message
 
 
 def test_a_word_about_a_lost_job_raises(start_worker, the_ledger, gate):

@@ -34,16 +34,6 @@ def test_a_success_leaves_no_row(start_worker, the_ledger, task):
         JobResult(jobs[0]).refresh()
 
 
-def test_a_failure_is_kept_with_its_error(start_worker):
-    """What nobody looks at is a success."""
-    (job,) = enqueue(control_tasks.leaves_no_trace, how="fail")
-    start_worker()
-    gone()
-
-    letter = DeadLetter.objects.get(pk=job)
-    assert ("exhausted", "kept") == (letter.reason, letter.errors[-1]["message"])
-
-
 def test_an_atomic_job_is_deleted_with_what_it_writes(start_worker, the_ledger):
     """In the same transaction, once."""
     jobs = enqueue(control_tasks.atomically_leaves_no_trace, 20)

@@ -86,24 +86,6 @@ def test_async_jobs_run_while_every_thread_is_busy(start, the_ledger, gate):
     wait_until_final(busy)
 
 
-def test_sync_jobs_run_while_every_slot_is_taken(start, the_ledger, gate):
-    """Also those of a queue that holds async jobs, when there is a slot again."""
-    slow = enqueue(async_tasks.agated, 4, gate=str(gate))
-    start(slots=2, threads=1)
-    wait_for_starts(the_ledger, 2)
-
-    wait_until_final(enqueue(crash_tasks.record, 20))
-    mixed = [
-        task.using(queue="mixed").delay().id
-        for task in (crash_tasks.record, async_tasks.arecord) * 5
-    ]
-    gate.touch()
-    final = wait_until_final([*slow, *mixed])
-
-    assert {("archive", "succeeded")} == set(ends(final).values())
-    assert {} == the_ledger.repeated()
-
-
 def test_context_variables_are_fresh_in_every_job(start, the_ledger):
     """What one sets is seen in its own sync calls and by no other job."""
     ids = enqueue(async_tasks.acolours, 20, name="red")
@@ -165,22 +147,6 @@ def test_what_a_task_leaves_running_is_cancelled_and_told(start, the_ledger):
     assert worker.lines(rf"left +job={job} .*2 asyncio tasks .*linger")
 
 
-@pytest.mark.slow
-def test_what_a_task_leaves_running_for_ever_keeps_its_job_for_five_seconds(
-    start, the_ledger
-):
-    """Then it is settled, and the log says so as an error."""
-    (job,) = enqueue(async_tasks.aleaves_tasks, stubborn=True)
-
-    worker = start()
-    final = wait_until_final([job])
-    after = wait_until_final(enqueue(async_tasks.arecord, 5))
-
-    assert {job: ("archive", "succeeded")} == ends(final)
-    assert {"succeeded"} == {place.state for place in after.values()}
-    assert worker.lines(rf"left +job={job} .*2 asyncio tasks do not end")
-
-
 # Time --------------------------------------------------------------------------------
 
 
@@ -227,40 +193,6 @@ def test_a_task_that_swallows_its_timeout_costs_its_process(start, the_ledger, g
     }
     (error,) = DeadLetter.objects.get(pk=stubborn).errors
     assert "its process was replaced" in error["message"]
-
-
-def test_a_blocked_loop_is_told_once_with_the_task_and_its_stack(start, the_ledger):
-    """The commonest mistake in async code, found by whoever reads the log."""
-    worker = start()
-    wait_until_final(enqueue(async_tasks.arecord))
-    (job,) = enqueue(async_tasks.ablocks, seconds=2.5)
-
-    worker.wait_for_lines(rf"blocked +job={job} task=tests.app.async_tasks.ablocks")
-    assert [] == the_ledger.entries("end")[1:]
-    wait_until_final([job])
-
-    assert 1 == len(worker.lines("blocked "))
-    assert worker.lines(r"async_tasks.py.*in ablocks")
-
-
-@pytest.mark.slow
-def test_who_blocks_the_loop_is_blamed_when_a_neighbour_misses_its_hard_timeout(
-    start, the_ledger
-):
-    """The neighbour, which could not run, is handed back with its attempt."""
-    worker = start("--grace=0.2", slots=10)
-    (late,) = enqueue(async_tasks.asleeps_on)
-    wait_for_starts(the_ledger, 1)
-    (blocker,) = enqueue(async_tasks.ablocks, seconds=3_600)
-
-    final = wait_until_final([blocker, late], 40)
-
-    assert {blocker: ("dead", "timeout"), late: ("dead", "timeout")} == ends(final)
-    (error,) = DeadLetter.objects.get(pk=blocker).errors
-    assert "kept the event loop busy" in error["message"]
-    assert (1, 1) == (final[late].attempt, final[blocker].attempt)
-    assert 2 == final[late].deliveries
-    worker.wait_for_lines("recycled ")
 
 
 def test_cancel_interrupts_a_running_task(start, the_ledger, gate):
@@ -327,22 +259,6 @@ def test_a_transaction_left_open_by_a_sync_call_reaches_nobody(start, the_ledger
 # Ack policies ------------------------------------------------------------------------
 
 
-def test_a_job_can_be_acked_by_hand_while_it_goes_on(start, the_ledger, gate):
-    """It leaves the queue when aack() returns; a stop still waits for the task."""
-    worker = start()
-    (job,) = enqueue(async_tasks.aacks, gate=str(gate), how="async")
-    wait_for(lambda: the_ledger.entries("acked"), what="it has acked")
-
-    assert {job: ("archive", "succeeded")} == ends(wait_until_final([job]))
-    worker.signal(signal.SIGTERM)
-    worker.wait_for_lines("stopping ")
-    assert [] == the_ledger.entries("end")
-    gate.touch()
-
-    assert EXIT_CLEAN == worker.wait()
-    assert [job] == [entry.job for entry in the_ledger.entries("end")]
-
-
 # Crashes and stops -------------------------------------------------------------------
 
 
@@ -391,16 +307,3 @@ def test_a_coroutine_that_outlives_the_grace_tidies_up_and_is_handed_back(
     assert {("succeeded", 1, 0)} == {
         (place.state, place.attempt, place.crashes) for place in final.values()
     }
-
-
-def test_a_queue_that_changes_its_kind_loses_and_repeats_nothing(start, the_ledger):
-    """Surplus jobs of the other kind are handed back, and run when there is room."""
-    start(slots=3, threads=1)
-    ids = []
-    for task in (async_tasks.arecord, crash_tasks.record) * 3:
-        ids += [result.id for result in task.using(queue="one").bulk([{}] * 40)]
-
-    final = wait_until_final(ids)
-
-    assert {("succeeded", 1)} == {(p.state, p.attempt) for p in final.values()}
-    assert {} == the_ledger.repeated()

@@ -76,17 +76,6 @@ def test_a_task_that_ends_its_own_transaction_fails(start_worker, the_ledger):
         assert "in another transaction" not in notes_of(job)
 
 
-def test_a_failing_attempt_leaves_nothing_and_is_retried(start_worker, the_ledger):
-    """As any task, by its policy."""
-    (job,) = run_deeds(["fail"]).values()
-    Job.objects.filter(pk=job).update(max_attempts=3)
-    start_worker()
-
-    assert "dead" == wait_until_final([job])[job].table
-    assert {job: 3} == dict(the_ledger.starts())
-    assert 0 == Effect.objects.count()
-
-
 def test_hooks_run_after_the_commit_and_none_keeps_another_from_running(
     start_worker, the_ledger
 ):
@@ -116,19 +105,6 @@ def test_a_lost_lease_takes_the_writes_back(start_worker, the_ledger, gate):
     assert ("somebody", 2) == live_row(job, "leased_by", "deliveries")
     assert [] == notes_of(job)
     assert 1 == len(worker.lines("stale "))
-
-
-def test_the_timeout_is_raised_inside_of_the_transaction(
-    start_worker, the_ledger, gate
-):
-    """And its writes are taken back."""
-    (job,) = enqueue(control_tasks.atomic_too_slow, gate=str(gate))
-    start_worker()
-
-    final = wait_until_final([job])
-
-    assert ("dead", "timeout") == (final[job].table, final[job].state)
-    assert 0 == Effect.objects.count()
 
 
 def test_the_lease_is_renewed_while_it_runs(start_worker, the_ledger, gate):

@@ -22,26 +22,22 @@ from uuid import UUID
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.contrib.auth.models import User
 from django.db import connection, connections, transaction
 from django.db.models import Value
 from django.test.utils import CaptureQueriesContext
-from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue import (
     InvalidArgument,
     InvalidOption,
-    PayloadTooLarge,
     PgQueueError,
-    WrongDatabase,
 )
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.tasks.payload import DEPTH_MAX, decode_value
 from tests.acceptance.naughty import STRINGS
 from tests.app import crash_tasks
 from tests.app.models import Order
-from tests.app.tasks import add, echo, noop
+from tests.app.tasks import echo, noop
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import (
     REPOSITORY,
@@ -167,14 +163,6 @@ def test_a_value_that_cannot_travel_is_refused(path):
             WAYS[path](make())
 
 
-@in_transaction
-def test_a_payload_that_is_too_large_is_refused():
-    """The error gives its size and the limit."""
-    text = "x" * 1_048_576
-    with refused(PayloadTooLarge, f"arguments take {1_048_576 + 6:,} b.*1,048,576"):
-        noop.bulk([(), (text,)])
-
-
 # Values that travel ------------------------------------------------------------------
 
 # What is stored, and what comes back where that is not the same.
@@ -219,25 +207,6 @@ def stored():
         return [decode_value(text)["value"] for (text,) in cursor.fetchall()]
 
 
-@in_transaction
-def test_values_are_stored_the_same_by_every_way():
-    """By one call, by bulk, and by an expression of a query."""
-    Order.objects.create(name="one row")
-    values = [case[0] for case in VALUES.values()]
-    expected = [case[-1] for case in VALUES.values()]
-
-    for value in values:
-        noop.delay(value=value)
-    noop.bulk({"value": value} for value in values)
-    for value in values:
-        noop.from_queryset(Order.objects.all(), value=Value(value))
-
-    found = stored()
-    assert len(found) == 3 * len(expected)
-    for one, other in zip(expected * 3, found, strict=True):
-        assert is_same(one, other)
-
-
 def test_values_come_back_from_a_real_worker(start_worker):
     """As an argument, and as the result of the task that got it."""
     results = {case: echo.delay(VALUES[case][0]) for case in VALUES}
@@ -245,23 +214,6 @@ def test_values_come_back_from_a_real_worker(start_worker):
 
     for case, result in results.items():
         assert is_same(VALUES[case][-1], result.get(timeout=30)), case
-
-
-@in_transaction
-@pytest.mark.parametrize(
-    "wrap",
-    [lambda user: user, lambda user: SimpleLazyObject(lambda: user)],
-    ids=["instance", "request-user"],
-)
-def test_a_saved_instance_is_stored_as_a_reference(wrap):
-    """Model, primary key and database are stored, and the row is fetched."""
-    user = User.objects.create(username="ada")
-
-    noop.delay(value=wrap(user))
-    User.objects.update(username="grace")
-
-    (found,) = stored()
-    assert (User, user.pk, "grace") == (type(found), found.pk, found.username)
 
 
 # Calls that cannot be right ----------------------------------------------------------
@@ -282,20 +234,6 @@ NOT_OPTIONS = {
     "key": (KEYS, "key"),
     "headers": (HEADERS, "headers"),
 }
-NOT_CALLS = {
-    "too-few": (lambda: add.delay(1), "missing.*'right'"),
-    "unknown-keyword": (lambda: add.delay(1, 2, context=3), "unexpected keyword arg"),
-    "apply-async-text": (lambda: add.apply_async("ab"), "must be a list or a tuple"),
-    "bulk": (lambda: add.bulk([(1, 2), {"left": 1}]), "item 1 arguments do not fit"),
-    "last-of-a-bulk": (
-        lambda: noop.bulk([*((n,) for n in range(100)), (object(),)]),
-        r"item 100 args\[0\] is a builtins\.object",
-    ),
-    "from-queryset": (
-        lambda: add.from_queryset(Order.objects.all(), left="pk"),
-        "arguments do not fit: missing",
-    ),
-}
 
 
 @in_transaction
@@ -309,26 +247,7 @@ def test_an_option_that_cannot_be_right_is_refused(option):
             noop.using(**others, **{option: value}).delay()
 
 
-@in_transaction
-@pytest.mark.parametrize("case", NOT_CALLS)
-def test_a_call_that_cannot_be_right_is_refused(case):
-    """The error names the argument."""
-    call, message = NOT_CALLS[case]
-    with refused(InvalidArgument, message):
-        call()
-
-
 # Where from --------------------------------------------------------------------------
-
-
-@two_databases
-def test_a_transaction_on_another_alias_is_refused():
-    """The job would not roll back with it; on_commit() is the way out."""
-    with transaction.atomic("queue"), pytest.raises(WrongDatabase):
-        noop.delay()
-    with transaction.atomic("queue"):
-        noop.on_commit().delay()
-    assert 1 == Job.objects.count()
 
 
 PROGRAM = """

@@ -6,7 +6,6 @@ import pytest
 
 from django_pgqueue.models import DeadLetter, Job
 from tests.app import crash_tasks
-from tests.app.models import Order
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
@@ -70,23 +69,6 @@ def test_a_job_of_an_unknown_task_waits_for_a_deploy_and_burns_no_attempt(
     held, error = DeadLetter.objects.get(pk=job).errors
     assert ("unknown_task", "error") == (held["kind"], error["kind"])
     assert "gone.away" in error["message"]
-
-
-def test_a_job_whose_model_instance_is_gone_is_rejected(start_worker, the_ledger):
-    """Fetched when it runs; a row that was deleted will not come back."""
-    kept, gone = Order.objects.create(name="kept"), Order.objects.create(name="gone")
-    kept_job = crash_tasks.takes_order.delay(kept).id
-    gone_job = crash_tasks.takes_order.delay(gone).id
-    gone.delete()
-
-    start_worker()
-    final = wait_until_final([kept_job, gone_job])
-
-    assert {
-        kept_job: ("archive", "succeeded"),
-        gone_job: ("dead", "rejected"),
-    } == ends(final)
-    assert ["kept"] == [entry.note for entry in the_ledger.entries("start")]
 
 
 # Too late, too often -----------------------------------------------------------------

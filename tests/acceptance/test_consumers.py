@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
@@ -35,9 +33,6 @@ def consume(start_worker, the_ledger, task, jobs, workers):
         assert 0 == worker.stop()
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_consumers_share_a_backlog_without_a_duplicate(
-    start_worker, the_ledger, workers
-):
+def test_consumers_share_a_backlog_without_a_duplicate(start_worker, the_ledger):
     """settle="immediate", each consumer a supervisor with a process of its own."""
-    consume(start_worker, the_ledger, crash_tasks.record, 1_000, workers)
+    consume(start_worker, the_ledger, crash_tasks.record, 1_000, 4)

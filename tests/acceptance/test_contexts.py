@@ -42,19 +42,3 @@ def test_an_extended_lease_lasts(start_worker, the_ledger, gate):
     assert 590 < (row.visible_at - row.leased_at).total_seconds() < 620
     gate.touch()
     assert "succeeded" == wait_until_final([job])[job].state
-
-
-def test_a_lost_lease_cannot_be_extended(start_worker, the_ledger, gate):
-    """The task hears of it, and what follows is stale."""
-    (job,) = enqueue(control_tasks.extends, gate=str(gate))
-    worker = start_worker()
-    started(the_ledger, "extended")
-
-    Job.objects.filter(pk=job).update(leased_by="somebody", deliveries=2)
-    gate.touch()
-    started(the_ledger, "lost")
-    worker.wait_for_lines("stale ")
-
-    (lost,) = the_ledger.entries("lost")
-    assert f"Job {job}: delivery 1 has lost its lease" in lost.note
-    assert ("somebody", 2) == live_row(job, "leased_by", "deliveries")

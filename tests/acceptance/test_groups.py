@@ -149,18 +149,15 @@ def test_what_an_open_transaction_holds_back_is_read_after_it(start, the_ledger)
     assert first not in done(the_ledger)
 
 
-@pytest.mark.parametrize("name", ["plain", "exact"])
-def test_a_bad_message_becomes_a_dead_letter_and_the_group_goes_on(
-    start, the_ledger, name
-):
+def test_a_bad_message_becomes_a_dead_letter_and_the_group_goes_on(start, the_ledger):
     """After three attempts of it alone; the others of its batch are done."""
-    ids = put(name, [{}, {}, {"do": "fail"}, {}, {}], key="k", partitions=1)
-    worker = start(name)
+    ids = put("exact", [{}, {}, {"do": "fail"}, {}, {}], key="k", partitions=1)
+    worker = start("exact")
     good = [*ids[:2], *ids[3:]]
     wait_for_done(the_ledger, good)
 
     dead = DeadLetter.objects.get()
-    assert (ids[2], "exhausted", f"tests.app.consume_tasks.{name}", name) == (
+    assert (ids[2], "exhausted", "tests.app.consume_tasks.exact", "exact") == (
         dead.message_id,
         dead.reason,
         dead.task,
@@ -169,9 +166,8 @@ def test_a_bad_message_becomes_a_dead_letter_and_the_group_goes_on(
     assert {"tests.app.tasks.Unlucky"} == {each["type"] for each in dead.errors}
     alone = [e for e in the_ledger.entries("batch") if e.note[1] == [ids[2]]]
     assert 3 == len(alone)
-    if name == "exact":
-        wait_for(lambda: written() == good)
-    assert worker.lines(rf"dead       job={dead.pk} group={name}/g .*reason=exhausted")
+    wait_for(lambda: written() == good)
+    assert worker.lines(rf"dead       job={dead.pk} group=exact/g .*reason=exhausted")
 
 
 def test_a_halted_partition_waits_for_somebody(start, the_ledger):
@@ -264,24 +260,22 @@ def test_what_is_acked_first_comes_once(start, the_ledger):
     assert worker.lines("failed     group=firsts/g partition=0 after its position")
 
 
-@pytest.mark.parametrize("name", ["plain", "exact"])
-def test_a_kill_skips_nothing(start, the_ledger, name):
+def test_a_kill_skips_nothing(start, the_ledger):
     """What the dead process had read comes again: with atomic, its rows come once."""
-    ids = many(name, 200, keys=20)
-    worker = start(name)
-    for _ in range(3):
+    ids = many("exact", 200, keys=20)
+    worker = start("exact")
+    for _ in range(2):
         before = len(the_ledger.entries("done"))
         # It may be through with the others by now.
-        ids += many_more(name, 100, keys=20)
+        ids += many_more("exact", 100, keys=20)
         wait_for(lambda: len(the_ledger.entries("done")) > before + 2)  # noqa: B023
         for child in worker.children():
             os.kill(child, signal.SIGKILL)
     wait_for_done(the_ledger, ids)
-    if name == "exact":
-        wait_for(lambda: Effect.objects.count() >= len(ids))
-        assert sorted(ids) == sorted(Effect.objects.values_list("job", flat=True))
+    wait_for(lambda: Effect.objects.count() >= len(ids))
+    assert sorted(ids) == sorted(Effect.objects.values_list("job", flat=True))
     repeats = len(done(the_ledger)) - len(ids)
-    assert repeats <= 3 * 10
+    assert repeats <= 2 * 10
 
 
 def test_a_stop_gives_back_what_does_not_end(start_worker, the_ledger, gate):

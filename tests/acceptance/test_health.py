@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import time
 from contextlib import contextmanager
 
 import psycopg
@@ -16,7 +15,7 @@ import pytest
 
 from django_pgqueue.postgres.connect import connection_params
 from tests.app import crash_tasks
-from tests.harness.waiting import patience, wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, is_alive, wait_until_final
 
 pytestmark = pytest.mark.slow
@@ -114,28 +113,6 @@ def test_without_a_database_it_is_alive_and_not_ready(start_healthy):
 READS = {"TASK_MODULES": ["consume_tasks", "crash_tasks"], **SHORT_LEASE}
 
 
-def test_a_worker_whose_readers_fail_is_not_ready(start_healthy, cursor):
-    """One word for all of them; and its jobs go on meanwhile."""
-    worker, port = start_healthy("--queues", "shares,default", pgqueue=READS)
-
-    cursor.execute("ALTER TABLE pgqueue_position RENAME TO pgqueue_position_away")
-    # They may have looked already, and would look again after the poll interval.
-    cursor.execute("SELECT pg_notify(pgqueue_channel(), '!topic shares')")
-    try:
-        wait_for(
-            lambda: ["process 0: reader fails"] == ask(port, "/readyz")[1],
-            20,
-            "it is not ready",
-        )
-        assert (200, []) == ask(port, "/livez")
-        wait_until_final(enqueue(crash_tasks.record, 5))
-    finally:
-        cursor.execute("ALTER TABLE pgqueue_position_away RENAME TO pgqueue_position")
-
-    wait_for(lambda: ask(port, "/readyz")[0] == 200, 20, "it is ready again")
-    assert 0 == worker.stop()
-
-
 def test_a_process_that_is_frozen_is_not_alive(start_healthy):
     """It is silent for half of a lease. When it goes on, all is well again."""
     worker, port = start_healthy(processes=2, pgqueue=SHORT_LEASE)
@@ -188,26 +165,6 @@ def test_processes_that_die_at_their_start_are_not_alive(start_healthy):
     )
     # The next one lives.
     wait_for(lambda: ask(port, "/livez")[0] == 200, 20, "it is alive again")
-
-
-def test_slow_clients_are_in_nobodys_way(start_healthy):
-    """Neither many that say nothing nor one that sends a byte at a time."""
-    _, port = start_healthy()
-    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
-    try:
-        slow[-1].sendall(b"GET /livez HT")
-        started = time.monotonic()
-        # The first ones went when the others came.
-        slow[0].settimeout(10)
-        assert b"" == slow[0].recv(100)
-        assert (200, []) == ask(port, "/livez")
-        assert time.monotonic() - started < 1.5 * patience()
-
-        slow[-1].settimeout(10)
-        assert b"" == slow[-1].recv(100)
-    finally:
-        for client in slow:
-            client.close()
 
 
 def test_a_port_that_is_taken_is_an_error_at_the_start(start_worker):

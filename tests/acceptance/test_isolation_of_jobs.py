@@ -66,13 +66,3 @@ def test_a_job_finds_everything_as_the_first_one_did(start_worker, the_ledger, w
     }
     assert {leftover: {} for leftover in what} == differs
     assert 0 == Effect.objects.filter(note="never committed").count()
-
-
-def test_the_connection_of_ordinary_jobs_is_kept(start_worker, the_ledger):
-    """Only a changed session costs a new connection."""
-    ids = enqueue(control_tasks.notes_backend, 20)
-    start_worker("--queues=default", threads=1, databases=KEPT)
-
-    wait_until_final(ids)
-
-    assert 1 == len({entry.note for entry in the_ledger.entries("backend")})

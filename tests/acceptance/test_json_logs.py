@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from django_pgqueue import publish
-from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.models import Job
 from tests.app import report_tasks
-from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
 pytestmark = [
@@ -72,25 +70,3 @@ def test_each_line_about_a_job_has_its_fields(start_worker, tmp_path):
             assert ("mail", 1, TRACE) == tuple(
                 line[name] for name in ("queue", "attempt", "trace_id")
             )
-
-
-def test_lines_about_a_group_have_its_fields(start_worker, tmp_path):
-    """Ours, and that of its function."""
-    path = tmp_path / "lines"
-    handler = {**LOGGING["handlers"]["json"], "filename": str(path)}
-    publish("batched", {"name": "x"})
-    worker = start_worker(
-        pgqueue={"TASK_MODULES": ["tasks", "span_subscriber_tasks"]},
-        settings={"LOGGING": {**LOGGING, "handlers": {"json": handler}}},
-        wait=False,  # For a line on standard output.
-    )
-    wait_for(ArchivedJob.objects.exists, what="the batch has sent a job")
-    assert 0 == worker.stop()
-
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    told = [line for line in lines if line.get("group") == "g"]
-    assert {"said", "consumed"} == {line["message"].split()[0] for line in told}
-    for line in told:
-        assert ("tests.app.span_subscriber_tasks.reads", "default", "batched") == tuple(
-            line[name] for name in ("task", "queue", "topic")
-        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.models import Job, Lane
+from django_pgqueue.models import Job
 from django_pgqueue.tasks import operate_queues as operate
-from tests.acceptance.test_lanes import most_at_once, started
+from tests.acceptance.test_lanes import most_at_once
 from tests.app import lane_tasks as tasks
 from tests.harness.worker_process import wait_until_final
 
@@ -17,21 +17,6 @@ STEP = "tests.app.lane_tasks.step"
 
 def lane_of(job):
     return Job.objects.get(pk=job.id).lane
-
-
-def test_a_paused_lane_waits_and_others_go_on(start_worker, the_ledger):
-    """Until it is resumed, and then it does not wait for the leader to find out."""
-    start_worker(processes=2)
-    assert operate.pause(f"{STEP}:c1", by="ada", reason="broken data")
-    waiting = [tasks.step.delay("c1", number).id for number in range(3)]
-    others = [tasks.step.delay("c2", number).id for number in range(10)]
-
-    wait_until_final(others)
-    assert {"c2": [*range(10)]} == started(the_ledger)
-    assert operate.resume(f"{STEP}:c1")
-    wait_until_final(waiting, timeout=3)
-    assert [0, 1, 2] == started(the_ledger)["c1"]
-    assert not Lane.objects.exists()
 
 
 def test_a_group_never_runs_two_whoever_releases(start_worker, the_ledger):

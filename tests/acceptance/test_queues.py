@@ -50,23 +50,3 @@ def test_a_paused_queue_is_left_alone_until_it_is_resumed(start_worker, the_ledg
     assert (0, 0) == live_row(paused, "attempt", "deliveries")
     Queue.objects.filter(name="quiet").update(paused_at=None)
     wait_until_final([paused])
-
-
-def test_priority_goes_before_age_over_all_queues(start_worker, the_ledger):
-    """One thread: the highest first, whichever queue it is in, the oldest of equals."""
-    ids = [
-        *put("a", priority=0, note="a0"),
-        *put("b", priority=0, note="b0"),
-        *put("a", priority=10, note="a10"),
-        *put("b", priority=50, note="b50"),
-        *put("a", priority=-5, note="a-5"),
-        *put("c", priority=100, note="c100"),
-    ]
-
-    start_worker("--queues=a,b,c", threads=1)
-    wait_until_final(ids)
-
-    ordered = order(the_ledger)
-    assert ["c100", "b50", "a10"] == ordered[:3]
-    assert {"a0", "b0"} == set(ordered[3:5])
-    assert "a-5" == ordered[5]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.app import crash_tasks, pool_tasks
+from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
@@ -50,17 +50,6 @@ def test_a_process_is_replaced_after_so_many_jobs(start_worker, the_ledger):
     assert worker.lines(f"{RECYCLING}.* after 10 jobs")
     assert [] == worker.lines("died |WARNING")
     assert 0 == worker.stop()
-
-
-def test_a_process_is_replaced_when_it_takes_too_much_memory(start_worker, the_ledger):
-    """And when it is too old, by the same look."""
-    worker = start_worker("--recycle-memory=220MiB", "--recycle-age=1d", threads=1)
-
-    wait_until_final(enqueue(pool_tasks.leaks, 3, mebibytes=100))
-    worker.wait_for_lines("started    worker=", 2)
-
-    assert worker.lines(rf"{RECYCLING}.* after [23]\d\d MiB of memory")
-    assert worker.lines("recycling    each process after 86400 s or 220 MiB of memory")
 
 
 def test_a_running_job_gets_all_the_time_that_it_needs(

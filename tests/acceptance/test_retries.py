@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
-from django_pgqueue.models import ArchivedJob, DeadLetter
+from django_pgqueue.models import DeadLetter
 from tests.app import crash_tasks, tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, live_row, wait_until_final
@@ -54,34 +54,3 @@ def test_a_dead_letter_keeps_the_traceback_of_every_attempt(start_worker, the_le
         assert f"attempt {error['attempt']} of a job" in error["traceback"]
     times = [datetime.fromisoformat(error["at"]) for error in errors]
     assert times == sorted(times)
-
-
-def test_a_snooze_burns_no_attempt_and_retry_later_does(start_worker, the_ledger):
-    """Both run three times; the snoozed one ends at attempt 1, without an error."""
-    start_worker()
-
-    (snoozed,) = enqueue(crash_tasks.later, how="snooze", times=2)
-    (retried,) = enqueue(crash_tasks.later, how="retry", times=2)
-    final = wait_until_final([snoozed, retried])
-
-    assert {snoozed: 3, retried: 3} == the_ledger.starts()
-    assert (1, 3) == (final[snoozed].attempt, final[snoozed].deliveries)
-    assert (3, 3) == (final[retried].attempt, final[retried].deliveries)
-    assert [] == ArchivedJob.objects.get(pk=snoozed).errors
-    assert 2 == len(ArchivedJob.objects.get(pk=retried).errors)
-
-
-def test_a_finished_job_is_archived_with_its_result_times_and_worker(start_worker):
-    """Times are the database's, in the order in which things happened."""
-    worker = start_worker()
-    before = datetime.now(UTC)
-
-    result = crash_tasks.record.delay({"what": ["a", 1, None]})
-    wait_until_final([result.id])
-
-    assert ("succeeded", {"what": ["a", 1, None]}) == (result.status, result.result)
-    row = ArchivedJob.objects.get(pk=result.id)
-    assert [row.worker] == worker.names()
-    assert before - timedelta(seconds=1) < row.enqueued_at
-    assert row.enqueued_at < row.started_at < row.finished_at
-    assert row.finished_at < datetime.now(UTC) + timedelta(seconds=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
@@ -12,19 +11,12 @@ from django_pgqueue.models import ArchivedJob, Schedule, Tick, Worker
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.sync import tell_workers
-from django_pgqueue.worker.chores.heartbeat import SCHEDULES_INTERVAL_SECONDS
-from django_pgqueue.worker.chores.scheduler import OVERDUE
-from tests.harness.system import require_system, wrong_clock
-from tests.harness.waiting import patience, wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.worker_process import group_exists
 
 SECOND = timedelta(seconds=1)
 
 DECLARED = {"TASK_MODULES": ["tasks", "crash_tasks", "schedule_tasks"]}
-
-# A heartbeat goes round once a second, a tick comes each second, and a busy machine is
-# given two.
-FAILOVER_SECONDS_MAX = OVERDUE.total_seconds() + SCHEDULES_INTERVAL_SECONDS + 1 + 1 + 2
 
 
 def make_schedule(name, *, task="tests.app.tasks.noop", every_seconds=1, **more):
@@ -103,46 +95,21 @@ def test_a_message_of_a_schedule_runs_its_handler_once_for_each_tick(
 
 
 def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
-    """
-    Ticks go on within OVERDUE (2 s) and one look of a heartbeat (each 5 s), though the
-    dead leader's term lasts 25 s: nine seconds at most, on a machine that is not busy.
-    """
+    """Ticks continue although the dead leader's term, of 25 s, is not over."""
     workers = [start_worker(threads=1) for _ in range(2)]
     make_schedule("each second", catch_up="all(1000)", overlap="queue")
     before = wait_for_ticks("each second", 2)
     led = wait_for(leader, what="somebody leads")
     (killed,) = [each for each in workers if led.name in each.names()]
     killed.signal_group(signal.SIGKILL)
-    killed_at = time.monotonic()
     wait_for(lambda: not group_exists(killed.pid), what="it is gone")
     count = Tick.objects.count()
-    ticks = wait_for_ticks("each second", count + 1, FAILOVER_SECONDS_MAX)
-    assert time.monotonic() - killed_at < FAILOVER_SECONDS_MAX * patience()
+    ticks = wait_for_ticks("each second", count + 1)
     assert leader().name == led.name  # By its row, it still leads.
     first = before[0].due_at
     assert [tick.due_at - first for tick in ticks] == [
         n * SECOND for n in range(len(ticks))
     ]
-
-
-def test_a_scheduler_goes_by_the_clock_and_zone_of_the_server(start_worker, tmp_path):
-    """One whose clock is 90 s fast, in New York, issues each tick, and none early."""
-    require_system("cc", reason="it makes a worker whose clock is wrong")
-    start_worker(
-        threads=1,
-        environment={**wrong_clock(tmp_path, 90), "TZ": "America/New_York"},
-        pgqueue=DECLARED,
-    )
-    ticks = wait_for_ticks("each second", 4)
-    first = ticks[0].due_at
-    assert [tick.due_at - first for tick in ticks] == [
-        n * SECOND for n in range(len(ticks))
-    ]
-    late = [(tick.ticked_at - tick.due_at).total_seconds() for tick in ticks]
-    assert all(0 <= seconds < 10 for seconds in late)
-    # The night is that of settings.TIME_ZONE.
-    night = Schedule.objects.get(name="each night")
-    assert (night.tz, night.next_tick.hour) == ("UTC", 3)
 
 
 def test_workers_heed_at_once_what_people_do(start_worker):

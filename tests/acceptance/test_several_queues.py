@@ -6,16 +6,12 @@ import time
 
 import pytest
 
-from django_pgqueue.models import Job
 from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import live_row, wait_until_final
 
 pytestmark = pytest.mark.slow
 
-# Two queues that share claims of at most 500 are seen to within what the first half of
-# one claim may hold of one of them too much.
-CLAIM_MAX = 500
 
 # Of two threads, when each job takes 0.005 s.
 STARTS_A_SECOND = 400
@@ -28,11 +24,6 @@ def put(queue, count=1, *, to=crash_tasks.record, priority=0, **kwargs):
     """Enqueue *count* jobs in a queue; each notes its queue."""
     using = to.using(queue=queue, priority=priority)
     return [job.id for job in using.bulk([{"note": queue, **kwargs}] * count)]
-
-
-def put_gated(queue, gate, count):
-    using = crash_tasks.record_through_gate.using(queue=queue)
-    return [job.id for job in using.bulk([{"gate": str(gate)}] * count)]
 
 
 def notes(the_ledger):
@@ -69,53 +60,7 @@ def test_a_pattern_serves_queues_that_are_made_later(start_worker, the_ledger):
 # Who goes first ----------------------------------------------------------------------
 
 
-def test_starts_are_divided_by_weight(start_worker, the_ledger):
-    """Three of a for one of b, while both have work."""
-    ids = put("a", 900) + put("b", 900)
-
-    start_worker("--queues=a=3,b", threads=2)
-    wait_until_final(ids, 30)
-
-    seen = notes(the_ledger)[:1_000]
-    # Of a claim that is cut in two here, b's quarter may be what is missing.
-    assert 750 == pytest.approx(seen.count("a"), abs=CLAIM_MAX / 4)
-
-
-def test_in_strict_order_a_later_queue_waits_for_an_earlier_one(
-    start_worker, the_ledger
-):
-    """Whatever the priorities; and those order the jobs of one queue."""
-    ids = [
-        *put("b", 20, priority=100),
-        *put("a", 20),
-        *put("a", 5, priority=5),
-    ]
-
-    start_worker("--queues=a,b", "--queue-order=strict", threads=1)
-    wait_until_final(ids)
-
-    started = [entry.job for entry in the_ledger.entries("start")]
-    assert [*ids[40:], *ids[20:40], *ids[:20]] == started
-
-
 # Caps --------------------------------------------------------------------------------
-
-
-def test_a_cap_holds_and_leaves_the_other_threads_to_others(
-    start_worker, the_ledger, gate
-):
-    """Two of six long jobs run; what else there is runs beside them."""
-    slow = put_gated("slow", gate, 6)
-    start_worker("--queues=slow:2,*", threads=4)
-    wait_for(lambda: len(the_ledger.entries("start")) == 2, what="two have started")
-
-    for _ in range(3):
-        wait_until_final(put("quick", 20))
-    assert 2 == Job.objects.filter(leased_by__isnull=False).count()
-
-    gate.touch()
-    wait_until_final(slow)
-    assert 2 == most_at_once(the_ledger, set(slow))
 
 
 # Ageing ------------------------------------------------------------------------------

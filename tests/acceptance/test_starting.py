@@ -74,49 +74,12 @@ def test_it_refuses_a_database_without_the_claim_index(start_worker):
 
 
 @pytest.mark.usefixtures("by_a_new_python")
-def test_it_refuses_another_engine(start_worker, tmp_path):
-    """Jobs need PostgreSQL; the message says which setting to change."""
-    sqlite = {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": str(tmp_path / "db.sqlite3"),
-        "OPTIONS": {},
-    }
-    worker = start_worker(databases={"default": sqlite}, wait=False)
-
-    assert refused(worker, "sqlite", "PGQUEUE['DATABASE']")
-
-
-@pytest.mark.usefixtures("by_a_new_python")
 def test_it_refuses_a_database_that_is_down(start_worker):
     """One line, no traceback."""
     nobody = {"HOST": "127.0.0.1", "PORT": 1}
     worker = start_worker(databases={"default": nobody}, wait=False)
 
     assert refused(worker, "cannot be used", "refused")
-
-
-@pytest.mark.usefixtures("by_a_new_python")
-def test_it_refuses_an_unknown_setting_with_a_suggestion(start_worker):
-    """A typo that is ignored is found in production. Django itself fails to start."""
-    worker = start_worker(pgqueue={"LEASE_SECOND": 5}, wait=False)
-
-    assert EXIT_REFUSED == worker.wait()
-    assert "'LEASE_SECOND'. Did you mean 'LEASE_SECONDS'?" in worker.lines()[-1]
-
-
-@pytest.mark.parametrize(
-    "argument,words",
-    [
-        ("--threads=0", "--threads"),
-        ("--pool=processes", "--processes N --threads 1"),
-    ],
-)
-def test_a_wrong_command_line_has_status_2(start_worker, argument, words):
-    """The message names the option, or the one to use instead."""
-    worker = start_worker(argument, wait=False)
-
-    assert EXIT_USAGE == worker.wait()
-    assert words in worker.log.read_text()
 
 
 def test_it_polls_where_listen_is_off(start_worker):

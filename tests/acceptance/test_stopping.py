@@ -108,19 +108,6 @@ def test_a_second_term_leaves_at_once_and_its_jobs_are_back_within_seconds(
     assert {"succeeded"} == {place.state for place in final.values()}
 
 
-def test_ctrl_c_is_a_term(start_worker, the_ledger, gate):
-    """SIGINT reaches the whole group from a terminal; running jobs finish."""
-    worker, ids = run_gated(start_worker, the_ledger, gate)
-
-    worker.signal_group(signal.SIGINT)
-    worker.wait_for_lines("stopping ")
-    gate.touch()
-
-    assert EXIT_CLEAN == worker.wait()
-    wait_until_final(ids)
-    assert {} == the_ledger.repeated()
-
-
 def test_a_drained_worker_leaves_by_itself(start_worker, the_ledger):
     """--drain: every due job is run, a future one is left, the status is 0."""
     ids = enqueue(crash_tasks.record, 30)

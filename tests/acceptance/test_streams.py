@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from django.db import connections
 
 from django_pgqueue import JobFailed
-from django_pgqueue.models import DeadLetter, Job, Output
+from django_pgqueue.models import Job, Output
 from django_pgqueue.tasks import waiting
 from django_pgqueue.tasks.result import JobResult
 from tests.acceptance.test_results import join, wait_until_heard
@@ -95,36 +95,6 @@ def test_values_come_while_the_task_runs(start_worker, the_ledger, gate, is_asyn
     assert ["first of 1", job, "last"] == reading.wait()
     assert [False] * 3 == [each.is_restart for each in reading.given]
     assert "all" == JobResult(job).get(timeout="0s")
-
-
-def test_an_attempt_that_fails_is_told_from_the_next(start_worker, gate):
-    """What both have emitted is given, and where the task has begun anew."""
-    (job,) = enqueue(control_tasks.emits, gate=str(gate), then="fail")
-    opens(gate, 1)
-    opens(gate, 2)
-    start_worker()
-
-    reading = Reading(job)
-
-    assert ["first of 1", job, "first of 2", job, "last"] == reading.wait()
-    assert [1, 1, 2, 2, 2] == [each.attempt for each in reading.given]
-    assert [False, False, True, False, False] == [
-        each.is_restart for each in reading.given
-    ]
-
-
-def test_a_stream_ends_as_its_job_does(start_worker, gate):
-    """That of one that is dead, with the error of get(), after its last value."""
-    (job,) = enqueue(control_tasks.emits, gate=str(gate), then="reject")
-    opens(gate, 1)
-    opens(gate, 2)
-    start_worker()
-
-    reading = Reading(job)
-
-    assert ["first of 1", job, "last"] == reading.wait()
-    assert "dead" == reading.error.status
-    assert DeadLetter.objects.filter(pk=job).exists()
 
 
 def test_values_of_an_atomic_task_are_told_before_its_commit(start_worker, gate):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from tests.app import accumulate_tasks, control_tasks, crash_tasks
+from django_pgqueue.models import DeadLetter, Job
+from tests.app import control_tasks, crash_tasks
 from tests.harness.worker_process import enqueue, wait_until_final
 
 pytestmark = pytest.mark.smoke
@@ -50,34 +50,6 @@ def test_a_hard_timeout_replaces_the_process_and_costs_its_neighbours_nothing(
     assert 2 == len(worker.names())
     (error,) = DeadLetter.objects.get(pk=stuck).errors
     assert "ran longer than its timeout of 0.3 s" in error["message"]
-
-
-@pytest.mark.slow
-def test_a_hard_timeout_after_an_ack_is_noted(start_worker, the_ledger):
-    """
-    With ack_policy="first" the job has ended; its archived row tells the rest. Each
-    call of a run that was stuck beside it is a dead letter.
-    """
-    calls = [
-        result.id for result in accumulate_tasks.stuck.bulk([[n] for n in range(3)])
-    ]
-    (job,) = enqueue(control_tasks.acked_and_stuck)
-    worker = start_worker()
-
-    worker.wait_for_lines("late       job=", timeout=40)
-    worker.wait_for_lines(r"started    worker=", 2)
-
-    row = ArchivedJob.objects.get(pk=job)
-    assert ("succeeded", ["django_pgqueue.exceptions.TaskTimeout"]) == (
-        row.state,
-        [entry["type"] for entry in row.errors],
-    )
-    assert {job: 1} == dict(the_ledger.starts())
-    final = wait_until_final(calls)
-    assert {("timeout", 1, 0)} == {
-        (place.state, place.attempt, place.crashes) for place in final.values()
-    }
-    assert [3] == [len(run.note) for run in the_ledger.entries("run")]
 
 
 def test_a_soft_timeout_is_retried_by_the_policy(start_worker, the_ledger, gate):

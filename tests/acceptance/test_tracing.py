@@ -7,11 +7,8 @@ import json
 import pytest
 from django.db import connection
 
-from django_pgqueue import publish_many, topic
-from django_pgqueue.tasks.tracing import LINKS_MAX, reading
 from django_pgqueue.testing import drain
 from tests.app import span_tasks, tasks
-from tests.harness.factories import make_job
 from tests.harness.spans import request
 
 pytestmark = [
@@ -111,36 +108,3 @@ def test_a_run_of_many_calls_has_links_to_those_that_it_is_not_below(spans):
     sent = [span.id for span in spans.all("enqueue")]
     assert sorted(sent) == sorted([run.parent, *run.links])
     assert 3 == run.attributes["messaging.batch.message_count"]
-
-
-def test_a_message_for_later_belongs_to_the_request_that_has_scheduled_it(spans):
-    """One span for each topic; the message has its context when it is published."""
-    with request():
-        publish_many(
-            topic(name).message({}, run_after=0) for name in ("later", "other")
-        )
-    sent = spans.one("publish later")
-    assert {spans.one("GET /").id} == {each.parent for each in spans.all("publish")}
-    drain()
-
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT headers FROM pgqueue_message WHERE name = 'later'")
-        (held,) = cursor.fetchone()
-    context = json.loads(held)["trace"]["traceparent"]
-    assert f"00-{sent.trace:032x}-{sent.id:016x}" == context[:-3]
-
-
-@pytest.mark.parametrize(
-    "held",
-    [None, "text", [], {"traceparent": 1}, {"traceparent": "00-x-y-01"}, {"else": "x"}],
-)
-def test_a_header_that_holds_something_else_begins_a_trace(spans, held):
-    """Whoever may insert rows may write anything there."""
-    make_job(task=tasks.noop.name, headers={"trace": held})
-    drain()
-    with reading("orders", {}, [{"trace": held}] * (LINKS_MAX + 1)):
-        pass
-
-    assert spans.one("process default").parent is None
-    batch = spans.one("process orders")
-    assert (None, []) == (batch.parent, batch.links)

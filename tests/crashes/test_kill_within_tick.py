@@ -16,9 +16,7 @@ from tests.crashes import ticker
 from tests.harness.waiting import patience
 from tests.harness.worker_process import REPOSITORY
 
-KILLS = 5
-
-BEFORE_COMMIT = ["tick.advanced", "tick.inserted", "tick.enqueued", "tick.issued"]
+KILLS = 2
 
 
 @pytest.fixture
@@ -59,7 +57,7 @@ def run_ticker(transactional_db, failpoint):
     return run
 
 
-@pytest.mark.parametrize("point", BEFORE_COMMIT)
+@pytest.mark.parametrize("point", ["tick.inserted", "tick.issued"])
 def test_a_death_before_the_commit_leaves_nothing(run_ticker, point):
     """And the next scheduler issues all ticks that were due, each with its job."""
     died = [[True, 0, 0, 0, None]] * KILLS
