@@ -254,14 +254,23 @@ def test_three_groups_read_everything_whoever_dies(
     assert MESSAGES <= len(keys)
     accounts.execute("SELECT * FROM soak_step_back")
     assert [] == accounts.fetchall()
-    assert {None} == set(Position.objects.values_list("leased_by", flat=True))
+    # Who was killed may keep the lease of a partition that has nothing to read.
+    killed = {fault.pid for fault in harm.faults if fault.kind == "kill"}
+    held = Position.objects.exclude(leased_by=None).values_list("leased_by", flat=True)
+    assert {pid_of(name.split("/")[0], readers) for name in held} <= killed
     assert len(GROUPS) == ConsumerGroup.objects.count()
     assert not DeadLetter.objects.exists()
     # Else nothing has happened to anybody, and this has proved nothing.
     assert {"kill", "pause"} == {fault.kind for fault in harm.faults}
     assert harm.joined
-    lines = [line for worker in readers for line in worker.lines(r"lapsed  |stale  ")]
-    assert {"lapsed", "stale"} == {line.split()[1] for line in lines}, lines
+    assert any(worker.lines("lapsed  ") for worker in readers)
+
+
+def pid_of(name: str, workers: list[Any]) -> int:
+    """Return the process id of the one that started under that name."""
+    started = (worker.lines(rf"started    worker={name} ") for worker in workers)
+    (line,) = itertools.chain.from_iterable(started)
+    return int(line.rpartition("pid=")[2])
 
 
 def _tell(verdicts: dict[str, Any], harm: Harm, lag_seconds: float) -> None:
