@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -106,6 +107,33 @@ def test_a_second_term_leaves_at_once_and_its_jobs_are_back_within_seconds(
     start_worker()
     final = wait_until_final(ids)
     assert {"succeeded"} == {place.state for place in final.values()}
+
+
+def test_a_closed_terminal_stops_a_worker_in_order(start_worker, the_ledger, gate):
+    """HUP comes to the whole group, and from the shell once more."""
+    worker, ids = run_gated(start_worker, the_ledger, gate)
+
+    for _ in range(2):
+        os.killpg(worker.popen.pid, signal.SIGHUP)
+        worker.wait_for_lines("stopping ")
+    gate.touch()
+
+    assert EXIT_CLEAN == worker.wait()
+    final = wait_until_final(ids)
+    assert {("succeeded", 0)} == {(each.state, each.crashes) for each in final.values()}
+
+
+def test_quit_leaves_at_once_and_crashes_nobodys_job(start_worker, the_ledger, gate):
+    """Ctrl+\\ comes to the whole group."""
+    worker, ids = run_gated(start_worker, the_ledger, gate)
+
+    os.killpg(worker.popen.pid, signal.SIGQUIT)
+
+    assert EXIT_LEFT_BEHIND == worker.wait()
+    for job in ids:
+        row = live_row(job, "leased_by", "attempt", "crashes", "visible_at <= now()")
+        assert (None, 0, 0, True) == row
+    gate.touch()
 
 
 def test_a_drained_worker_leaves_by_itself(start_worker, the_ledger):

@@ -60,9 +60,11 @@ longer than PGQUEUE['AGEING_SECONDS'].
 
 Exit status: 0 stopped, everything settled; 1 refused to start (settings, database,
 migrations); 2 wrong command line; 3 stopped with jobs left behind (the grace was over,
-or a second signal came): they were handed back, or are once their lease runs out.
+or it was told to leave at once): they were handed back, or are once their lease runs
+out.
 
-Signals: TERM or INT stops in the order jobs flow, a second one leaves at once.
+Signals: TERM, INT or HUP stops in the order jobs flow; a second TERM or INT, or QUIT,
+leaves at once.
 """
 
 NO_POOL = (

@@ -63,7 +63,10 @@ CLIENTS_MAX = 64
 # What a process says of its loops, of which there are seven kinds.
 REPORT_BYTES_MAX = 4_096
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# A terminal sends these to the whole group; processes ignore them, and wait for the
+# supervisor's TERM.
+TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+STOP_SIGNALS = TERMINAL_SIGNALS | {signal.SIGTERM}
 
 
 class State(IntEnum):

@@ -34,7 +34,12 @@ from django_pgqueue.worker.run.control import interrupted
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement
 from django_pgqueue.worker.supervise.declare import declare
-from django_pgqueue.worker.supervise.health import HealthPlace, State
+from django_pgqueue.worker.supervise.health import (
+    STOP_SIGNALS,
+    TERMINAL_SIGNALS,
+    HealthPlace,
+    State,
+)
 from django_pgqueue.worker.supervise.loops import Loops
 from django_pgqueue.worker.tally import Tally, TallyPlace
 
@@ -88,8 +93,6 @@ class Summary:
 
 
 logger = logging.getLogger("django_pgqueue.worker")
-
-STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 EXIT_CLEAN = 0
 EXIT_LEFT_BEHIND = 3
@@ -165,8 +168,8 @@ class Process:
     def run(self) -> int:
         """Work until told to stop; return the exit status."""
         signal.signal(signal.SIGTERM, self._on_term)
-        # Ctrl+C reaches the whole group; the supervisor passes it on in order.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in TERMINAL_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         # Blocked by the supervisor over the fork, so that none met its handlers.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         try:

@@ -117,9 +117,12 @@ class Supervisor:
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[0], False)
         os.set_blocking(self._pipe[1], False)
+        is_under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         # From here on a stop is orderly, also before the first child runs.
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
+        if is_under_nohup:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def run(self) -> int:
         """Run until stopped, or until everything is drained; return the status."""
@@ -336,7 +339,11 @@ class Supervisor:
         return now + (min(0.5 * 2**deaths, RESTART_SECONDS_MAX) if deaths else 0.0)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        self._signals += 1
+        if number == signal.SIGQUIT:
+            self._signals += 2
+        elif number != signal.SIGHUP or not self._signals:
+            # Both the kernel and the shell send a HUP when a terminal closes.
+            self._signals += 1
         with contextlib.suppress(BlockingIOError):
             os.write(self._pipe[1], b"!")
 
@@ -351,7 +358,7 @@ class Supervisor:
             logger.warning(
                 "killed     processes=%d: %s",
                 len(self._children),
-                "the grace is over" if late else "a second signal came",
+                "the grace is over" if late else "told to leave at once",
             )
             for child in self._children.values():
                 child.process.kill()
