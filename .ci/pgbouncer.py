@@ -42,14 +42,12 @@ POOL_SIZE = 20
 
 # They measure.
 LEFT_OUT = [
-    "tests/acceptance/test_bursts.py",
     "tests/admin/test_costs.py",
     "tests/management/test_bench.py",
 ]
 # They end or look for a session by its process id or name, are somebody else in it, set
 # what stays with it or starts it, or listen in it.
 OF_SESSIONS = [
-    "acceptance/test_atomic.py::test_it_reads_committed_whatever_the_role_says",
     (
         "acceptance/test_connections.py::"
         "test_the_supervisor_has_no_connection_and_loops_are_named"
@@ -63,13 +61,7 @@ OF_SESSIONS = [
         "acceptance/test_wakes.py::"
         "test_every_connection_of_a_worker_is_replaced_when_it_is_terminated"
     ),
-    "acceptance/test_wakes.py::test_a_wake_is_not_lost_with_the_claim_that_it_asked_for",
-    "acceptance/test_groups.py::test_a_new_message_is_read_at_once",
-    "backends/test_email.py::test_a_transaction_on_another_database_is_told",
     "management/test_doctor.py",
-    "management/test_pgqueue.py::test_the_other_database_is_the_one_that_is_asked",
-    "schedules/test_publishing.py::test_it_is_run_by_hand",
-    "schedules/test_publishing.py::test_queues_and_readers_are_woken_after_the_commit",
     "tasks/test_unique.py::test_a_deadlock_of_a_bulk_alone_is_run_again",
     "topics/test_backfill.py",
 ]

@@ -208,7 +208,7 @@ def test_promotions_at_once_never_let_too_many_through(new_cursor, capacity):
     def run(cursor):
         start.wait()
         beyond = []
-        for _ in range(250):
+        for _ in range(100):
             lanes.promote(cursor, names)
             beyond += cursor.execute(TOO_MANY, [most]).fetchall()
             for row in cursor.execute(TAKE).fetchall():
