@@ -37,13 +37,6 @@ def by_time(calls: list[Call]) -> None:
     _record(calls)
 
 
-@task(accumulate=Accumulate(size=500, within="1h"))
-def by_many(calls: list[Call]) -> None:
-    """Run when there are five hundred."""
-    ids = [call.id for call in calls]
-    ledger.write("run", ids[0], 0, [[job] for job in ids])
-
-
 @task(accumulate=Accumulate(size=10, within="1h"), queue="async", takes_context=True)
 async def by_size_async(ctx: JobContext, calls: list[Call], /) -> None:
     """Run when there are ten, in the event loop."""

@@ -82,21 +82,6 @@ async def atoo_slow(ctx: JobContext, swallows: bool = False) -> None:
                 raise
 
 
-@task(takes_context=True, queue="async", timeout=4, retries=0)
-async def asleeps_on(ctx: JobContext) -> None:
-    """Run longer than a timeout that leaves time to block the loop meanwhile."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    await asyncio.sleep(60)
-
-
-@task(takes_context=True, queue="async", retries=0)
-async def ablocks(ctx: JobContext, seconds: float) -> None:
-    """Keep the event loop from everybody, as a careless call does."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    time.sleep(seconds)  # noqa: ASYNC251
-    ledger.write("end", ctx.id, ctx.attempt)
-
-
 @task(takes_context=True, queue="async", retries=0)
 async def acleans_up(ctx: JobContext, gate: str, seconds: float = 0.0) -> None:
     """Wait for the gate; note what ends that, and tidy up for a while."""
@@ -172,19 +157,6 @@ async def acolours(ctx: JobContext, name: str) -> list[str]:
     before = colour.get()
     colour.set(name)
     return [before, await sync_to_async(colour.get)()]
-
-
-@task(takes_context=True, queue="async", ack_policy="manual", retries=0)
-async def aacks(ctx: JobContext, gate: str, how: str) -> None:
-    """Settle by hand while running, and go on."""
-    ledger.write("start", ctx.id)
-    if how == "sync":
-        ctx.ack()
-    else:
-        await ctx.aack()
-    ledger.write("acked", ctx.id)
-    await _pass(gate)
-    ledger.write("end", ctx.id)
 
 
 @task(takes_context=True, queue="async")

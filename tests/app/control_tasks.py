@@ -140,16 +140,6 @@ def acks_first(ctx: JobContext, how: str = "return", gate: str | None = None) ->
     return 42
 
 
-@task(takes_context=True, ack_policy="reject_on_error")
-def rejects_on_error(ctx: JobContext, how: str = "fail") -> None:
-    """Fail once, for good."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    if how == "snooze" and len(_starts(ctx)) < 2:
-        raise Snooze(0.05)
-    if how == "fail":
-        raise ValueError("once is enough")
-
-
 @task(takes_context=True, ack_policy="manual", retries=SOON)
 def speaks(
     ctx: JobContext,
@@ -343,24 +333,7 @@ ATOMIC_DEEDS: dict[str, Any] = {
 }
 
 
-@task(takes_context=True, atomic=True, timeout=0.3, retries=ONCE)
-def atomic_too_slow(ctx: JobContext, gate: str) -> None:
-    """Write a row and run longer than the timeout."""
-    Effect.objects.create(job=ctx.id)
-    ledger.write("start", ctx.id, ctx.attempt)
-    _pass(gate)
-
-
 # Timeouts ---------------------------------------------------------------------------
-
-
-@task(takes_context=True, ack_policy="first", timeout=0.3)
-def acked_and_stuck(ctx: JobContext) -> None:
-    """Wait where no exception arrives, after the ack."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    left, right = socket.socketpair()
-    with left, right:
-        left.recv(1)
 
 
 @task(
@@ -400,14 +373,6 @@ def looks_around(ctx: JobContext) -> None:
         "precision": decimal.getcontext().prec,
     }
     ledger.write("found", ctx.id, note=found)
-
-
-@task(takes_context=True)
-def notes_backend(ctx: JobContext) -> None:
-    """Note the process of the server that serves this job."""
-    Effect.objects.create(job=ctx.id)
-    connection.ensure_connection()
-    ledger.write("backend", ctx.id, note=connection.connection.info.backend_pid)
 
 
 SESSION_FIELDS = (

@@ -10,8 +10,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from django.db import connection
-
 from django_pgqueue import Reject, Retry, RetryLater, Snooze, task
 from django_pgqueue.tasks.context import JobContext
 from tests.app.models import Order
@@ -115,46 +113,6 @@ def stuck(ctx: JobContext) -> None:
     left, right = socket.socketpair()
     with left, right:
         left.recv(1)
-
-
-@task(takes_context=True)
-def leaves_transaction_open(ctx: JobContext) -> None:
-    """Write a row in a transaction that is never ended."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    connection.set_autocommit(False)
-    Order.objects.create(name="never committed")
-
-
-@task(takes_context=True)
-def leaves_transaction_broken(ctx: JobContext) -> None:
-    """Leave a raw transaction behind in the aborted state."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    with connection.cursor() as cursor:
-        cursor.execute("BEGIN")
-        try:
-            cursor.execute("SELECT 1 / 0")
-        except Exception as error:
-            ledger.write("broken", ctx.id, note=str(error))
-
-
-@task(takes_context=True)
-def breaks_connection(ctx: JobContext) -> None:
-    """Let the server end this thread's own connection."""
-    ledger.write("start", ctx.id, ctx.attempt)
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        except Exception as error:
-            ledger.write("broken", ctx.id, note=str(error))
-
-
-@task(takes_context=True)
-def uses_connection(ctx: JobContext) -> None:
-    """Note whether this thread's connection is clean, and write a row."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT application_name FROM pg_stat_activity LIMIT 0")
-    ledger.write("start", ctx.id, ctx.attempt, connection.in_atomic_block)
-    Order.objects.create(name="committed")
 
 
 @task(takes_context=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import timedelta
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -256,16 +255,6 @@ def test_what_cannot_be_made_safe_is_handed_back_and_not_started(late_rig):
     assert UNFLUSHED_JOBS_MAX + 1 == len(rig.handed_back)
 
 
-def test_no_more_is_claimed_than_can_start(rig):
-    """The rest stays for others."""
-    make_jobs(5)
-    rig.capacity = 2
-
-    rig.tick()
-
-    assert 2 == len(rig.put) == Job.objects.running().count()
-
-
 def test_a_paused_queue_is_left_and_found_again_when_resumed(rig):
     """Within a poll interval, whatever its wakes say."""
     make_job(queue="a")
@@ -340,18 +329,6 @@ def test_many_queues_are_seen_slice_by_slice(rig):
 # Orders and caps ---------------------------------------------------------------------
 
 
-def test_in_strict_order_a_claim_is_in_the_order_of_its_queues(rig):
-    """Also where it brings jobs of several."""
-    rig.serve("a", "b", order="strict")
-    b = make_job(queue="b", priority=50)
-    low, high = make_job(queue="a", priority=-1), make_job(queue="a", priority=1)
-
-    for _ in range(3):
-        rig.tick()
-
-    assert [high.pk, low.pk, b.pk] == [job.id for job in rig.put]
-
-
 def test_a_cap_counts_what_this_process_holds(rig, leases):
     """Until it is settled; then the next ones come, at once."""
     make_jobs(6, queue="a")
@@ -368,35 +345,7 @@ def test_a_cap_counts_what_this_process_holds(rig, leases):
     assert pause <= CAP_SECONDS_MAX
 
 
-def test_a_cap_counts_tasks_that_go_on_after_their_settle(rig, leases):
-    """They run, though they have no lease any more."""
-    make_jobs(3, queue="a")
-    rig.serve("a:1")
-    rig.tick()
-    (job,) = rig.put
-    leases.goes_on(job)
-    leases.drop(job)
-
-    rig.now += CAP_SECONDS_MAX
-    rig.tick()
-    assert 1 == len(rig.put)
-
-    leases.ended(job)
-    rig.now += CAP_SECONDS_MAX
-    rig.tick()
-    assert 2 == len(rig.put)
-
-
 # Running dry -------------------------------------------------------------------------
-
-
-def test_a_job_is_waited_for_to_its_time(rig):
-    """Not until the poll."""
-    make_job(visible_at=timedelta(seconds=2))
-
-    pauses = rig.run_dry()
-
-    assert 1.0 < pauses[-1] <= 2.001
 
 
 def test_a_retry_of_ours_is_looked_for_when_it_is_due(rig):
@@ -415,41 +364,7 @@ def test_a_retry_of_ours_is_looked_for_when_it_is_due(rig):
 # Nothing is left to the poll ---------------------------------------------------------
 
 
-def test_a_queue_that_is_empty_for_a_moment_stays_known(rig):
-    """Its next job may come without a wake, while another queue is met."""
-    rig.run_dry()
-    make_job(queue="a")
-    rig.wakes.flag("a")
-    rig.tick()
-    Job.objects.all().delete()  # It is done.
-    make_job(queue="brand-new")
-    rig.wakes.flag("brand-new")
-    rig.tick()
-
-    unannounced = make_job(queue="a")
-
-    assert [unannounced.pk] == rig.live(0.1)
-
-
 # Wakes and the poll ------------------------------------------------------------------
-
-
-def test_no_stream_of_wakes_starves_the_poll(rig):
-    """All queues are looked at once in every poll interval."""
-    make_job(queue="a", visible_at=DAY)
-    make_job(queue="b", visible_at=DAY)
-    rig.run_dry()
-    rig.looks.clear()
-    at = []
-    while rig.now < 1_060:
-        rig.wakes.flag("a")
-        pause, looks = rig.tick()
-        at += [rig.now for look in looks if "b" in look.asked]
-        rig.now += min(pause, 0.01) or 0.001
-
-    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
-    assert 10 <= len(at)
-    assert max(gaps) < POLL + 0.1
 
 
 def test_empty_wakes_back_off(rig):

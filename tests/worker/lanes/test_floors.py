@@ -88,17 +88,14 @@ def set_aside(cursor, job, seconds=3600.0):
 # What it spares -----------------------------------------------------------------------
 
 
-@BOTH
-def test_a_promotion_reads_no_more_for_what_has_left(
-    cursor, other_cursor, promote, kind
-):
+def test_a_promotion_reads_no_more_for_what_has_left(cursor, other_cursor, promote):
     """While nothing can be vacuumed; without floors, it does."""
     cursor.execute("SET plan_cache_mode = force_generic_plan")
-    make_jobs(302, **kind)
+    make_jobs(602, **GROUP)
     other_cursor.execute(HOLD)
     run(cursor, promote, 20)
     few = pages(cursor, promote.floors.of(cursor, ["a"]))
-    run(cursor, promote, 280)
+    run(cursor, promote, 580)
 
     assert pages(cursor, promote.floors.of(cursor, ["a"])) <= few + 5
     assert pages(cursor, []) > few + 20
