@@ -39,11 +39,8 @@ from django_pgqueue.exceptions import (
     did_you_mean,
 )
 from django_pgqueue.log.captures import Installed, find_all
-from django_pgqueue.log.days import closed_early
 from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.connect import DEFAULTS
-from django_pgqueue.postgres.rights import rights
-from django_pgqueue.postgres.server import missing_indexes
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
@@ -139,50 +136,24 @@ def check_database(
     alias = readable_settings().database
     if alias not in (databases or ()) or not _is_postgresql(alias):
         return []
-    # Django loads this module in every process, and needs a worker's in few.
-    from django_pgqueue.worker.readiness import pending_migrations
+    # Django loads this module in every process, and needs these in few.
+    from django_pgqueue.findings import server, topics
+    from django_pgqueue.findings.look import Look
 
-    pending = pending_migrations(alias)
-    if pending:
-        if sys.argv[1:2] == ["migrate"]:
-            return []  # It is about to apply them.
-        return [
-            _warning(
-                12,
-                f"Database {alias!r} lacks the migrations {', '.join(pending)} of "
-                f"pgqueue.",
-                f"Run: python manage.py migrate pgqueue --database {alias}",
-            )
-        ]
+    messages: list[CheckMessage] = []
     with connections[alias].cursor() as cursor:
-        missing = missing_indexes(cursor)
-        early = closed_early(cursor)
-        granted = rights(cursor)
-        captures = find_all(cursor)
-    found = [
-        _warning(
-            13,
-            f"Database {alias!r} lacks the valid index {name}; claims would scan the "
-            f"table, and workers refuse to start.",
-            f"If it is invalid: REINDEX INDEX CONCURRENTLY {name}. If it is gone: make "
-            f"it again as the migration does.",
-        )
-        for name in missing
-    ]
-    if early:
-        found.append(
-            _warning(
-                17,
-                f"Days of the log are closed and not over: "
-                f"{', '.join(map(str, early))}. The clock of database {alias!r} was "
-                f"ahead; what is published into them is refused.",
-                "Set its clock right. Then run: python manage.py pgqueue doctor, which "
-                "prints the SQL that opens these days again.",
-            )
-        )
-    if granted.trouble:
-        found.append(_warning(18, granted.trouble, f"{granted.way_out}."))
-    return [*found, *_captures(captures)]
+        look = Look(cursor)
+        for check in (
+            *(server.migrations, server.indexes, server.roles),
+            *(topics.log_early, topics.captured_columns),
+        ):
+            wrong = [each for each in check.examine(look) if each.severity != "ok"]
+            number = int(check.id.removeprefix("W"))
+            messages += [_warning(number, each.what, each.way_out) for each in wrong]
+            if wrong and check.is_fatal:
+                # `migrate` is about to apply what is missing.
+                return [] if sys.argv[1:2] == ["migrate"] else messages
+        return [*messages, *_captures(find_all(cursor))]
 
 
 def _captures(captures: Sequence[Installed]) -> Iterator[CheckMessage]:
@@ -198,15 +169,6 @@ def _captures(captures: Sequence[Installed]) -> Iterator[CheckMessage]:
                 f"read it.",
                 "Say fields=[…] without them in a CaptureChanges() of the same topic; "
                 "or silence this.",
-            )
-        if each.gone_columns:
-            yield _warning(
-                29,
-                f"The capture of {each} names columns that the table does not have: "
-                f"{', '.join(each.gone_columns)}. Messages lack them, and an update of "
-                f"the others alone is told.",
-                "Say in a migration what is captured now, with a CaptureChanges() of "
-                "the same topic.",
             )
 
 

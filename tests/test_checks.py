@@ -20,6 +20,7 @@ from django_pgqueue import consume, cron, subscribe, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
 from django_pgqueue.conf import EMAIL_BACKEND
 from django_pgqueue.contract.document import project_document, text_of
+from django_pgqueue.findings.registry import REGISTRY
 from django_pgqueue.schedules import declare
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.options import pull_queues
@@ -152,7 +153,7 @@ def test_a_handler_that_expects_something_else_is_told(own_registry, monkeypatch
 
 def ids_in_code():
     kinds = {"_error": "E", "_warning": "W", "_no_alias": "E"}
-    return {
+    return {f"pgqueue.{check.id}" for check in REGISTRY.values() if check.id} | {
         f"pgqueue.{kinds[name]}{int(number):03}"
         for name, number in re.findall(
             r"(_error|_warning|_no_alias)\(\s*(\d+),", SOURCE
@@ -359,7 +360,7 @@ def test_what_a_capture_tells_of_secrets_and_of_columns_that_are_gone(db, settin
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE testapp_order RENAME COLUMN name TO title")
     text = found("W029", by=check_database, databases=["default"])
-    assert "columns that the table does not have: name." in text
+    assert "columns that their tables do not have: testapp_order to orders.some" in text
 
 
 async def async_middleware(context, call_next):
@@ -594,7 +595,8 @@ def test_a_day_that_is_closed_before_it_is_over(db):
             " VALUES ((now() AT TIME ZONE 'UTC')::date + 1, 0)"
         )
 
-    assert "pgqueue doctor" in found("W017", by=check_database, databases=["default"])
+    text = found("W017", by=check_database, databases=["default"])
+    assert "DELETE FROM pgqueue_log_day" in text
 
 
 def test_a_role_that_cannot_make_days(db):

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_pgqueue.operators import overview
+from django_pgqueue.findings.overview import Overview
 from django_pgqueue.pipeline.ingest import note
 from django_pgqueue.prometheus.families import ENDS, of_fleet, of_worker
 from django_pgqueue.prometheus.text import answer
@@ -44,7 +44,7 @@ def told(db, settings):
     make_position(make_group(make_topic()))
     with connection.cursor() as cursor:
         note(cursor, "/srv/log", {"orders": 1}, run=1)
-        seen = overview.read(cursor)
+        seen = Overview(cursor)
     states = {state.name.lower(): 1 for state in State}
     _, text = answer([*of_worker(tally, states), *of_fleet(seen)], "")
     found = {}

@@ -36,10 +36,10 @@ from django_pgqueue.log.names import TOPIC_CHARACTERS_MAX
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
 from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
-from django_pgqueue.operators.findings import START_FOR
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import GROUP
 from django_pgqueue.operators.states import behind_of, partition_state
+from django_pgqueue.operators.workers import START_FOR
 from django_pgqueue.topics import operate_groups as operate
 
 

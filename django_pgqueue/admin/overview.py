@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,10 @@ from django_pgqueue.admin.read_only import (
 )
 from django_pgqueue.admin.task_charts import of_workers
 from django_pgqueue.conf import get_settings
+from django_pgqueue.findings.look import DEAD_LETTERS_MAX
+from django_pgqueue.findings.overview import Overview
+from django_pgqueue.findings.registry import Finding
+from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.models import (
     ConsumerGroup,
     DeadLetter,
@@ -37,13 +42,12 @@ from django_pgqueue.models import (
     Worker,
     Workflow,
 )
-from django_pgqueue.operators import human, summary, workers
-from django_pgqueue.operators.findings import Finding
+from django_pgqueue.operators import human
 from django_pgqueue.operators.human import in_utc
-from django_pgqueue.operators.overview import Overview, read
+from django_pgqueue.operators.states import Behind
 from django_pgqueue.postgres.limits import Plans
-from django_pgqueue.queues.stats import QueueStats
 from django_pgqueue.tasks import database
+from django_pgqueue.worker.serving import is_alive
 
 # Between two renewals; and after the database took too long.
 RENEWED_SECONDS, RENEWED_SECONDS_SLOW = 5, 30
@@ -113,7 +117,7 @@ def overview(request: HttpRequest) -> dict[str, Any]:
         return {}
     try:
         with limited(Plans.IN_ORDER), database.cursor() as cursor:
-            now = read(cursor, parts, tells_keys=payload.may_see(request))
+            now = Overview(cursor, parts, tells_keys=payload.may_see(request))
             page = Page(request, site_of(request), now)
             if may_view(request, ScheduledMessage):
                 page.later = next_messages()
@@ -191,8 +195,7 @@ class Page:
     # Numbers ---------------------------------------------------------------------
 
     def _jobs(self) -> list[Tile]:
-        queues = self.now.queues
-        if queues is None:
+        if "jobs" not in self.now.parts:
             return []
         labels = {
             "ready": _("Ready"),
@@ -204,26 +207,39 @@ class Page:
         return [
             Tile(
                 label,
-                self.link(Job, summary.total(queues, state), state=state),
-                self._oldest(queues) if state == "ready" else "",
+                self.link(Job, self._total(state), state=state),
+                self._oldest() if state == "ready" else "",
             )
             for state, label in labels.items()
         ]
 
-    def _oldest(self, queues: Sequence[QueueStats]) -> SafeString | str:
+    def _total(self, state: str) -> str:
+        """Return how many jobs of a *state* there are; "10,000+" where more may be."""
+        queues = self.now.queues
+        number = sum(getattr(each, state) for each in queues)
+        return human.count(number, is_more=any(each.is_more(state) for each in queues))
+
+    def _oldest(self) -> SafeString | str:
         """Say how long the oldest ready job has been due, and in which queue."""
-        oldest = summary.oldest_ready(queues)
-        if oldest is None:
+        waits = [
+            (each.oldest_ready_seconds, each.name)
+            for each in self.now.queues
+            if each.oldest_ready_seconds is not None
+        ]
+        if not waits:
             return ""
-        queue, seconds = oldest
+        seconds, queue = max(waits)
         where = self.link(Job, name(queue), queue=queue, state="ready")
         return format_html(_("oldest: {}, in {}"), human.age(seconds), where)
 
     def _dead(self) -> list[Tile]:
-        died = self.now.died
-        if died is None:
+        if "dead_letters" not in self.now.parts:
             return []
-        hour, day = summary.dead(died)
+        of_day = sum(each.jobs for each in self.now.died)
+        of_hour = sum(each.in_hour for each in self.now.died)
+        is_more = of_day >= DEAD_LETTERS_MAX
+        day = human.count(of_day, is_more=is_more)
+        hour = human.count(of_hour, is_more=is_more and of_hour == of_day)
         return [
             Tile(
                 _("Dead in 24 h"),
@@ -235,10 +251,10 @@ class Page:
         ]
 
     def _workers(self) -> list[Tile]:
-        rows = self.now.workers
-        if rows is None:
+        if "workers" not in self.now.parts:
             return []
-        silent = sum(1 for row in rows if workers.is_silent(row))
+        rows = self.now.workers
+        silent = sum(1 for row in rows if not is_alive(row.silent_seconds))
         told = ""
         if silent:
             told = format_html(_("silent: {}"), self.link(Worker, f"{silent:,}"))
@@ -246,22 +262,38 @@ class Page:
         return [Tile(_("Workers alive"), self.link(Worker, alive), told)]
 
     def _groups(self) -> list[Tile]:
-        groups = self.now.groups
+        groups = self._lags()
         if not groups:
             return []
-        number, seconds = summary.unread(self.now)
+        number = human.count(
+            sum(behind.unread for _row, behind in groups),
+            is_more=any(behind.is_more for _row, behind in groups)
+            or len(self.now.groups) > len(groups),
+        )
+        ages = [behind.seconds for _row, behind in groups if behind.seconds is not None]
         told = ""
-        if seconds is not None:
-            told = _("oldest: %(age)s") % {"age": human.age(seconds)}
+        if ages:
+            told = _("oldest: %(age)s") % {"age": human.age(max(ages))}
         return [Tile(_("Unread by groups"), self.link(ConsumerGroup, number), told)]
+
+    def _lags(self) -> Sequence[tuple[GroupRow, Behind]]:
+        """Return the groups, those that are furthest behind first."""
+        if "groups" not in self.now.parts:
+            return []
+        return sorted(
+            self.now.behind,
+            key=lambda it: (-(it[1].seconds or 0.0), -it[1].unread, str(it[0])),
+        )
 
     # Lists -----------------------------------------------------------------------
 
     def _died(self) -> Card | None:
-        died = self.now.died
-        if died is None:
+        if "dead_letters" not in self.now.parts:
             return None
-        most = summary.dead_by_task(died)
+        tasks: dict[str, Counter[str]] = defaultdict(Counter)
+        for each in self.now.died:
+            tasks[each.task].update(hour=each.in_hour, day=each.jobs)
+        most = sorted(tasks.items(), key=lambda it: (-it[1]["day"], it[0]))
 
         def number(task: str, count: int, age: str) -> SafeString | str:
             text = f"{count:,}"
@@ -273,20 +305,20 @@ class Page:
             (_("Task"), _("1 h"), _("24 h")),
             [
                 (
-                    name(each.task),
-                    number(each.task, each.in_hour, "1h"),
-                    number(each.task, each.in_day, "24h"),
+                    name(task),
+                    number(task, jobs["hour"], "1h"),
+                    number(task, jobs["day"], "24h"),
                 )
-                for each in most[:LINES_MAX]
+                for task, jobs in most[:LINES_MAX]
             ],
             _("None in 24 h."),
             self._more(DeadLetter, len(most), age="24h"),
         )
 
     def _held(self) -> Card | None:
-        held = self.now.held
-        if held is None:
+        if not {"jobs", "workers"} <= {*self.now.parts}:
             return None
+        held = self.now.held
         return Card(
             "held",
             _("Running for longest"),
@@ -306,7 +338,7 @@ class Page:
         )
 
     def _behind(self) -> Card | None:
-        groups = self.now.groups
+        groups = self._lags()
         if not groups:
             return None
         return Card(
@@ -320,17 +352,16 @@ class Page:
                     self.link(ConsumerGroup, behind.shown, row.id),
                     human.age(behind.seconds),
                 )
-                for row, behind in summary.by_lag(self.now)[:LINES_MAX]
+                for row, behind in groups[:LINES_MAX]
             ],
             "",
-            self._more(ConsumerGroup, len(groups) + self.now.groups_left_out),
+            self._more(ConsumerGroup, len(self.now.groups)),
         )
 
     def _next(self) -> Card | None:
-        schedules = self.now.schedules
-        if not schedules:
+        if "schedules" not in self.now.parts or not self.now.schedules:
             return None
-        ticking = [row for row in schedules if row.next_tick is not None]
+        ticking = [row for row in self.now.schedules if row.next_tick is not None]
         return Card(
             "next",
             _("Next schedules"),

@@ -42,7 +42,7 @@ from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.models.pipeline import RunState
 from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
-from django_pgqueue.operators.findings import START_FOR
+from django_pgqueue.operators.workers import START_FOR
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.redaction.names import PLACEHOLDER

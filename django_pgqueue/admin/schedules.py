@@ -27,9 +27,9 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
-from django_pgqueue.operators.findings import START
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import SCHEDULE
+from django_pgqueue.operators.workers import START
 from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.ticks import TickRow

@@ -34,7 +34,7 @@ from django_pgqueue.log.browse import (
     ends,
 )
 from django_pgqueue.log.generations import former_numbers, numbers_of, spans
-from django_pgqueue.log.lag import Holder, holders
+from django_pgqueue.log.lag import PUBLISHING_SECONDS_MAX, Holder, holders
 from django_pgqueue.log.names import PARTITIONS_MAX
 from django_pgqueue.log.start import first_id
 from django_pgqueue.models import (
@@ -46,7 +46,6 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.models.bulk_act import PERMISSIONS, BulkVerb
 from django_pgqueue.operators import human
-from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups as operate
@@ -444,4 +443,4 @@ def _notes(row: Any) -> list[Note]:
         "read nothing that is newer. Nothing is lost: they go on when it ends. If it "
         "was forgotten, end it:"
     )
-    return [Note(text, ended_by(row.holder))]
+    return [Note(text, row.holder.ended_by)]

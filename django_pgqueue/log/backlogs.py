@@ -134,8 +134,8 @@ RETURNING s.id
 # Who is full, or held. Locks: none.
 FULL = """
 SELECT s.pattern, s.queue, s.backlog, s.backlog_max, s.backlog_on_full,
-       s.held_at IS NOT NULL,
        extract(epoch FROM clock_timestamp() - coalesce(s.held_at, s.full_at))::float8
+           AS seconds
   FROM pgqueue_subscription s
  WHERE s.disabled_at IS NULL AND (s.full_at IS NOT NULL OR s.held_at IS NOT NULL)
  ORDER BY s.queue, s.pattern, s.task
@@ -173,21 +173,6 @@ class Bounded(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.pattern} → {self.queue} ({self.task})"
-
-
-class FullOne(NamedTuple):
-    """A subscription that is full, or held, for people."""
-
-    pattern: str
-    queue: str
-    jobs: int | None
-    depth_max: int | None
-    on_full: str | None
-    is_held: bool
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.pattern} → {self.queue}"
 
 
 def find_bounded(cursor: Cursor) -> list[Bounded]:
@@ -272,12 +257,6 @@ def release(cursor: Cursor, subscription_id: int, position: int) -> bool:
 def fill_again(cursor: Cursor, subscription_id: int) -> bool:
     """Begin its back-fill anew with what it has missed; False: that is not needed."""
     return _has_row(cursor, FILL_AGAIN, {"id": subscription_id})
-
-
-def find_full(cursor: Cursor) -> list[FullOne]:
-    """Return the subscriptions that are full, or held."""
-    cursor.execute(FULL)
-    return [FullOne(*row) for row in cursor.fetchall()]
 
 
 def _locked(cursor: Cursor) -> bool:

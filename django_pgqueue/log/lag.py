@@ -17,6 +17,9 @@ from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import along_index
 
+# A transaction that has published and stays open holds its topics' readers back.
+PUBLISHING_SECONDS_MAX = 60.0
+
 # Messages are counted up to this many for each partition.
 COUNTED_MESSAGES_MAX = 10_000
 
@@ -126,6 +129,13 @@ class Holder:
     def is_prepared(self) -> bool:
         """Whether it was prepared: it has no session, and so no known age."""
         return self.seconds is None
+
+    @property
+    def ended_by(self) -> str:
+        """What ends it."""
+        if self.is_prepared:
+            return "COMMIT PREPARED or ROLLBACK PREPARED: see pg_prepared_xacts."
+        return f"SELECT pg_terminate_backend({self.pid})"
 
     def is_longer(self, seconds: float) -> bool:
         """Whether it has been open for more than *seconds*, or nobody knows."""

@@ -10,9 +10,6 @@ signal, and in the row.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import NamedTuple
-
 from django_pgqueue.log.backfill import MISSED
 from django_pgqueue.log.retain import LOST_MAX, BackfillLoss, Going, loss_entry
 from django_pgqueue.postgres.cursor import Cursor
@@ -64,9 +61,9 @@ UPDATE pgqueue_subscription s
 # The oldest message that a back-fill has not had, where it has outlived a share of its
 # retention. Locks: none.
 BEHIND = f"""
-SELECT t.name, s.pattern, s.queue, s.disabled_at IS NOT NULL,
-       extract(epoch FROM clock_timestamp() - oldest.published_at)::float8,
-       extract(epoch FROM keep.log)::float8
+SELECT t.name AS topic, s.pattern, s.queue, s.disabled_at IS NOT NULL AS is_disabled,
+       extract(epoch FROM clock_timestamp() - oldest.published_at)::float8 AS seconds,
+       extract(epoch FROM keep.log)::float8 AS keep_seconds
   {_OPEN}
  CROSS JOIN LATERAL (SELECT coalesce(t.retain, %(default)s::interval) AS log) keep
  CROSS JOIN LATERAL (
@@ -80,25 +77,11 @@ SELECT t.name, s.pattern, s.queue, s.disabled_at IS NOT NULL,
 
 # What was lost lately. Locks: none.
 LOST_LATELY = """
-SELECT s.pattern, s.queue, s.lost ->> 'message' FROM pgqueue_subscription s
+SELECT s.pattern, s.queue, s.lost ->> 'message' AS message
+  FROM pgqueue_subscription s
  WHERE (s.lost ->> 'at')::timestamptz > clock_timestamp() - %(period)s::interval
  ORDER BY s.queue, s.pattern
 """
-
-
-class BackfillBehind(NamedTuple):
-    """A back-fill that is about to lose messages."""
-
-    topic: str
-    pattern: str
-    queue: str
-    is_disabled: bool
-    # Since its oldest missing message was published, and for how long it is kept.
-    seconds: float
-    keep_seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.pattern} → {self.queue}"
 
 
 def announce_backfills(cursor: Cursor, going: Going) -> list[BackfillLoss]:
@@ -135,24 +118,3 @@ def announce_backfills(cursor: Cursor, going: Going) -> list[BackfillLoss]:
         cursor.execute(NOTE, note)
         losses.append(loss)
     return losses
-
-
-def behind_backfills(
-    cursor: Cursor, *, default: timedelta | None, share: float
-) -> list[BackfillBehind]:
-    """
-    Return the back-fills whose oldest missing message has outlived a share of its time.
-
-    Args:
-        cursor: An open cursor.
-        default: What topics that do not say keep; None: all.
-        share: From 0 to 1.
-    """
-    cursor.execute(BEHIND, {"default": default, "share": share})
-    return [BackfillBehind(*row) for row in cursor.fetchall()]
-
-
-def lost_lately(cursor: Cursor, *, period: timedelta) -> list[tuple[str, str, str]]:
-    """Return what back-fills lost within *period*: (pattern, queue, message)."""
-    cursor.execute(LOST_LATELY, {"period": period})
-    return list(cursor.fetchall())

@@ -6,6 +6,7 @@ A length of time has its two largest units, and is cut off below them: 119 s are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,8 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.redaction.text import redact_text
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
+# Names in one sentence.
+NAMES_MAX = 10
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -105,6 +108,24 @@ def shown(value: object) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def named(names: Sequence[str]) -> str:
+    """Return names as one text, NAMES_MAX of them."""
+    text = ", ".join(map(shown, names[:NAMES_MAX]))
+    left = len(names) - NAMES_MAX
+    return f"{text} and {left} more" if left > 0 else text
+
+
+def plural(count: int, word: str) -> str:
+    """Return "1 error", "2 errors"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def by_whom(row: Any) -> str:
+    """Return who has paused *row* and why, as " by ada: rebuilt"; "" if nobody said."""
+    by = f" by {shown(row.paused_by)}" if row.paused_by else ""
+    return by + (f": {shown(row.pause_reason)}" if row.pause_reason else "")
 
 
 def last_error(type_name: str | None, kind: str | None, message: str | None) -> str:

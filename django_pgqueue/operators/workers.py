@@ -11,9 +11,12 @@ from django.db.models.functions import Now
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.doctor import Seen
 from django_pgqueue.queues.workers import Leased, leased
 from django_pgqueue.worker.serving import is_alive
+
+# What starts a worker of all queues; of one, with its name.
+START = "python manage.py pgqueue_worker"
+START_FOR = f"{START} --queues "
 
 # Jobs that are shown of one worker.
 HELD_JOBS_MAX = 50
@@ -26,17 +29,6 @@ def latest(most: int) -> list[Any]:
     """Return at most so many workers with the clock, those heard of last first."""
     rows = Worker.objects.using(get_settings().database).annotate(clock=Now())
     return list(rows.order_by("-heartbeat_at")[:most])
-
-
-def seen(worker: Any) -> Seen:
-    """Return a worker's row, with the clock, as the doctor reads it."""
-    return Seen(
-        worker.name,
-        worker.queues,
-        silent_seconds(worker),
-        leads(worker),
-        worker.version,
-    )
 
 
 def silent_seconds(worker: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -48,3 +49,13 @@ def one_row(cursor: Cursor) -> tuple[Any, ...]:
     row = cursor.fetchone()
     assert row is not None, "no row of a statement that always returns one"
     return row
+
+
+def records(cursor: Cursor, statement: Query, /, **params: Any) -> list[Any]:
+    """Run a statement, and return its rows, whose attributes are its columns."""
+    cursor.execute(statement, params or None)
+    names = [column[0] for column in cursor.description]
+    return [
+        SimpleNamespace(**dict(zip(names, row, strict=True)))
+        for row in cursor.fetchall()
+    ]

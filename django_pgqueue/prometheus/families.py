@@ -14,11 +14,11 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from django_pgqueue.extras import extra
-from django_pgqueue.operators.overview import Overview
-from django_pgqueue.operators.workers import is_silent
+from django_pgqueue.findings.overview import Overview
 from django_pgqueue.queues.stats import QueueStats
 from django_pgqueue.queues.task_spans import OTHERS
 from django_pgqueue.tasks import registry
+from django_pgqueue.worker.serving import is_alive
 from django_pgqueue.worker.tally import UNKNOWN, Tally
 
 # Queues that are told apart: those with the most ready and dead jobs. The others are
@@ -131,7 +131,7 @@ def of_fleet(seen: Overview | None) -> Iterator[Any]:
         "When it was read, by the database's clock.",
         value=seen.clock.timestamp(),
     )
-    queues = _told_apart(seen.queues or ())
+    queues = _told_apart(seen.queues)
     yield gauge(
         "pgqueue_jobs",
         "Live jobs by state, counted up to a bound.",
@@ -207,7 +207,7 @@ def _told_apart(queues: Sequence[QueueStats]) -> dict[str, list[QueueStats]]:
 
 def _died(seen: Overview) -> Iterator[Sample]:
     jobs: Counter[tuple[str, str]] = Counter()
-    for each in seen.died or ():
+    for each in seen.died:
         # Whoever may insert rows may make up names.
         known = each.task if each.task in registry.tasks else UNKNOWN
         jobs[known, each.reason] += each.jobs
@@ -215,13 +215,13 @@ def _died(seen: Overview) -> Iterator[Sample]:
 
 
 def _workers(seen: Overview, gauge: Any) -> Iterator[Any]:
-    silent = [is_silent(worker) for worker in seen.workers or ()]
-    alive = [worker for worker in seen.workers or () if not is_silent(worker)]
+    alive = [each for each in seen.workers if is_alive(each.silent_seconds)]
+    silent = len(seen.workers) - len(alive)
     yield gauge(
         "pgqueue_workers",
         "Worker processes, by whether they were heard of in the last minute.",
         ("state",),
-        (Sample(("alive",), len(alive)), Sample(("silent",), sum(silent))),
+        (Sample(("alive",), len(alive)), Sample(("silent",), silent)),
     )
     yield gauge(
         "pgqueue_slots",
@@ -235,7 +235,7 @@ def _workers(seen: Overview, gauge: Any) -> Iterator[Any]:
 
 
 def _groups(seen: Overview, gauge: Any) -> Iterator[Any]:
-    groups = [((row.topic, row.name), behind) for row, behind in seen.groups or ()]
+    groups = [((row.topic, row.name), behind) for row, behind in seen.behind]
     labels = ("topic", "group")
     yield gauge(
         "pgqueue_group_lag_messages",
@@ -258,7 +258,7 @@ def _groups(seen: Overview, gauge: Any) -> Iterator[Any]:
 
 
 def _ingests(seen: Overview, gauge: Any) -> Iterator[Any]:
-    ingests = [((each.topic, each.target), each) for each in seen.ingests or ()]
+    ingests = [((each.topic, each.target), each) for each in seen.ingests]
     labels = ("topic", "target")
     yield gauge(
         "pgqueue_ingest_lag_messages",

@@ -12,8 +12,7 @@ import logging
 import threading
 import time
 
-from django_pgqueue.operators import overview
-from django_pgqueue.operators.overview import Overview
+from django_pgqueue.findings.overview import Overview
 from django_pgqueue.postgres.limited import limited
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import database
@@ -70,7 +69,7 @@ def _read(reading: _Reading) -> None:
             limited(alias, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER),
             database.cursor() as cursor,
         ):
-            reading.found = overview.read(cursor)
+            reading.found = Overview(cursor)
     except Exception as error:
         # Whatever it is, those who scrape are told that there are no numbers.
         logger.warning("metrics    the database was not read: %s", error)

@@ -1,5 +1,5 @@
 """
-Doctor: what is wrong with jobs and workers that nobody would notice otherwise.
+Doctor: the statements by which findings look at jobs, workers and sagas.
 
 Every count stops at a limit, so that asking costs the same in any table.
 """
@@ -7,13 +7,10 @@ Every count stops at a limit, so that asking costs the same in any table.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django_pgqueue.bounds import PULL_TASK
-from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import ALL_BANDS
 
 # Locks: none; so have all of these.
@@ -22,9 +19,9 @@ from django_pgqueue.queues.bands import ALL_BANDS
 # up in that way.
 LAPSED = f"""
 WITH RECURSIVE {ALL_BANDS}
-SELECT count(due.leased_by),
+SELECT count(due.leased_by) AS jobs,
        extract(epoch FROM statement_timestamp() - min(due.visible_at)
-               FILTER (WHERE due.leased_by IS NOT NULL))::float8
+               FILTER (WHERE due.leased_by IS NOT NULL))::float8 AS seconds
   FROM band
  CROSS JOIN LATERAL (
        SELECT CASE WHEN j.task <> '{PULL_TASK}' THEN j.leased_by END AS leased_by,
@@ -38,24 +35,26 @@ SELECT count(due.leased_by),
 WORKERS = """
 SELECT name, queues,
        extract(epoch FROM statement_timestamp() - heartbeat_at)::float8,
-       coalesce(leader_until > statement_timestamp(), false), version
+       coalesce(leader_until > statement_timestamp(), false), version, threads,
+       async_slots
   FROM pgqueue_worker ORDER BY heartbeat_at DESC LIMIT %(limit)s
 """
 
 # The tasks of the oldest and of the newest jobs.
 TASKS = """
-SELECT task, count(*) FROM (
+SELECT task FROM (
     SELECT task FROM (SELECT id, task FROM pgqueue_job ORDER BY id LIMIT %(limit)s) o
     UNION ALL
     SELECT task FROM (SELECT id, task FROM pgqueue_job
                        ORDER BY id DESC LIMIT %(limit)s) n
-) seen GROUP BY task ORDER BY 2 DESC
+) seen GROUP BY task ORDER BY count(*) DESC
 """
 
 # Along the index of their times, no further than the limit.
 NEW_DEAD_LETTERS = """
-SELECT task, reason, count(*),
+SELECT task, reason, count(*) AS jobs,
        count(*) FILTER (WHERE finished_at > statement_timestamp() - interval '1 hour')
+           AS in_hour
   FROM (SELECT task, reason, finished_at FROM pgqueue_dead_letter
          WHERE finished_at > statement_timestamp() - %(period)s::interval
          ORDER BY finished_at DESC LIMIT %(limit)s) fresh
@@ -65,7 +64,7 @@ SELECT task, reason, count(*),
 # Along the index of sagas that compensate, no further than the limit. Of each, one
 # compensation is started or dead at a time. Of its steps as Keyset.within says.
 STUCK_SAGAS = """
-SELECT w.id, w.name, w.key, s.id, s.name, s.state, j.failures
+SELECT w.id, w.name, w.key, s.id AS job, s.name AS compensation, s.state, j.failures
   FROM (SELECT id, name, key FROM pgqueue_workflow
          WHERE state = 'compensating' ORDER BY id LIMIT %(limit)s) w
  CROSS JOIN LATERAL (
@@ -89,35 +88,8 @@ class Seen(NamedTuple):
     silent_seconds: float
     leads: bool
     version: str
-
-
-class Died(NamedTuple):
-    """How many jobs of a task gave up for a reason."""
-
-    task: str
-    reason: str
-    jobs: int
-    # Of those, in the last hour.
-    in_hour: int
-
-
-class StuckSaga(NamedTuple):
-    """A saga of which a compensation does not succeed."""
-
-    id: int
-    name: str
-    key: str | None
-    job: int
-    compensation: str
-    state: str  # "dead", or "started": it is tried again.
-    failures: int | None  # Of one that is started.
-
-
-def lapsed_leases(cursor: Cursor, *, limit: int) -> tuple[int, float | None]:
-    """Return how many leases ran out untaken, and how many seconds ago the oldest."""
-    cursor.execute(LAPSED, {"limit": limit})
-    count, seconds = one_row(cursor)
-    return count, seconds
+    threads: int
+    async_slots: int
 
 
 def workers_seen(cursor: Cursor, *, limit: int) -> list[Seen]:
@@ -128,38 +100,3 @@ def workers_seen(cursor: Cursor, *, limit: int) -> list[Seen]:
         Seen(name, json.loads(queues) if isinstance(queues, str) else queues, *rest)
         for name, queues, *rest in cursor.fetchall()
     ]
-
-
-def tasks_in_use(cursor: Cursor, *, limit: int) -> dict[str, int]:
-    """
-    Return the names of tasks that live jobs have, and how often each was seen.
-
-    The *limit* oldest and newest jobs are looked at; in a small table these overlap, so
-    the numbers say how common a name is and no more.
-    """
-    cursor.execute(TASKS, {"limit": limit})
-    return dict(cursor.fetchall())
-
-
-def new_dead_letters(cursor: Cursor, *, period: Any, limit: int) -> list[Died]:
-    """Return which jobs gave up within *period*, of the latest *limit* of them."""
-    cursor.execute(NEW_DEAD_LETTERS, {"period": period, "limit": limit})
-    return [Died(*row) for row in cursor.fetchall()]
-
-
-def stuck_sagas(cursor: Cursor, *, attempts: int, limit: int) -> list[StuckSaga]:
-    """
-    Return the sagas that do not get on with undoing, those that are stopped first.
-
-    Args:
-        cursor: On any connection to the database.
-        attempts: A compensation that has failed as often is told.
-        limit: Of the sagas that compensate, so many are looked at, the oldest first.
-    """
-    cursor.execute(STUCK_SAGAS, {"attempts": attempts, "limit": limit})
-    return [StuckSaga(*row) for row in cursor.fetchall()]
-
-
-def archive_days(cursor: Cursor) -> tuple[date, Sequence[date]]:
-    """Return today, by the database, and the days that the archive has tables for."""
-    return partitions.today(cursor), partitions.ARCHIVE.attached(cursor)

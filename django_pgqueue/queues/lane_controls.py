@@ -203,8 +203,8 @@ UPDATE pgqueue_lane AS l SET probe_id = j.id
 
 # Locks: none. The longest pauses first.
 PAUSED = """
-SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8,
-       l.paused_by, l.pause_reason
+SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8
+           AS seconds, l.paused_by, l.pause_reason
   FROM pgqueue_lane l
  WHERE l.paused_at < statement_timestamp() - make_interval(secs => %(seconds)s)
    AND l.breaker_trips = 0
@@ -214,45 +214,18 @@ SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8,
 
 # Locks: none. The longest first; those of a breaker are few.
 TRIPPED = """
-SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8,
-       extract(epoch FROM l.paused_until - statement_timestamp())::float8,
-       l.breaker_trips, l.pause_reason
+SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8
+           AS seconds,
+       extract(epoch FROM l.paused_until - statement_timestamp())::float8
+           AS left_seconds, l.breaker_trips AS trips, l.pause_reason AS reason
   FROM pgqueue_lane l
  WHERE l.paused_at IS NOT NULL AND l.breaker_trips > 0
  ORDER BY l.breaker_trips DESC, l.paused_at LIMIT %(limit)s
 """
 
 
-class TrippedTask(NamedTuple):
-    """
-    A task whose circuit breaker is not closed.
-
-    Attributes:
-        name: Of the task.
-        seconds: For how long it has been open, since it opened last.
-        left_seconds: Until its probe; below zero: it waits for that.
-        trips: How often it has opened in a row.
-        reason: Why.
-    """
-
-    name: str
-    seconds: float
-    left_seconds: float
-    trips: int
-    reason: str | None
-
-
 # Of a lane in which no job waits.
 UNKNOWN = "unknown"
-
-
-class PausedLane(NamedTuple):
-    """A lane that is paused: its name, for how long, by whom and why."""
-
-    name: str
-    seconds: float
-    paused_by: str | None
-    pause_reason: str | None
 
 
 class Released(NamedTuple):
@@ -432,15 +405,3 @@ def release(cursor: Cursor, lane: str) -> Released:
     if released.job is not None:
         cursor.execute(LET_BE_CLAIMED, {"id": released.job})
     return released
-
-
-def paused_for(cursor: Cursor, *, seconds: float, limit: int) -> list[PausedLane]:
-    """Return lanes that have been paused for so long, the longest pauses first."""
-    cursor.execute(PAUSED, {"seconds": seconds, "limit": limit})
-    return [PausedLane(*row) for row in cursor.fetchall()]
-
-
-def tripped(cursor: Cursor, *, limit: int) -> list[TrippedTask]:
-    """Return tasks whose circuit breaker is open or half-open, most trips first."""
-    cursor.execute(TRIPPED, {"limit": limit})
-    return [TrippedTask(*row) for row in cursor.fetchall()]

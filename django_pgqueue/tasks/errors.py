@@ -10,7 +10,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connections
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_pgqueue.conf import get_settings
+from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import RemoteError, SchemaError, did_you_mean
 
 # Characters kept of a traceback: its beginning and its end.
@@ -139,6 +139,19 @@ def check_alias(key: str, alias: str) -> None:
         raise SchemaError(
             f"PGQUEUE[{key!r}] is {alias!r}, which is not in DATABASES.{near}"
         )
+
+
+def check_aliases(settings: Settings) -> None:
+    """
+    Verify that DATABASES has the aliases that PGQUEUE names.
+
+    Raises:
+        SchemaError: It lacks one.
+    """
+    for key in ("database", "listen_database"):
+        alias = getattr(settings, key)
+        if alias is not None:
+            check_alias(key.upper(), alias)
 
 
 def check_engine(alias: str) -> None:

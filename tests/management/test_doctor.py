@@ -11,7 +11,8 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 
-from django_pgqueue.management.cli import examine_jobs, examine_server
+from django_pgqueue.findings import server
+from django_pgqueue.findings.registry import REGISTRY, Check
 from django_pgqueue.models import EnqueuedHour, Queue, Worker
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.connect import connect
@@ -168,8 +169,8 @@ def test_what_is_wrong_with_the_server(monkeypatch, settings, cursor):
         *("NOTIFICATIONS_SHARE_MAX", "CLOCK_SKEW_SECONDS_MAX"),
         *("CONNECTIONS_SHARE_MAX", "PREPARED_SECONDS_MAX"),
     ):
-        monkeypatch.setattr(examine_server, limit, -1.0)
-    monkeypatch.setattr(examine_server, "HEARD_SECONDS_MAX", 0.2)
+        monkeypatch.setattr(server, limit, -1.0)
+    monkeypatch.setattr(server, "HEARD_SECONDS_MAX", 0.2)
     make_dead_letter(), make_dead_letter()
     rename = "ALTER INDEX {} RENAME TO {}"
     cursor.execute("BEGIN")
@@ -227,7 +228,7 @@ def test_where_workers_listen(settings, monkeypatch):
 
 def test_a_long_transaction(monkeypatch):
     """Named with its process, so that it can be ended."""
-    monkeypatch.setattr(examine_server, "TRANSACTION_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(server, "TRANSACTION_SECONDS_MAX", -1.0)
     with connect("default", name="nightly report") as other, other.transaction():
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT 1")
@@ -300,15 +301,11 @@ def test_what_is_wrong_with_jobs_and_workers(settings):
 def test_what_a_role_may_not_see_is_a_warning(monkeypatch):
     """And the other examinations go on."""
 
-    def forbidden(cursor, settings):
+    def forbidden(look):
         """Ask for what is not there."""
-        cursor.execute("SELECT * FROM nowhere")
-        yield
+        yield look.rows("SELECT * FROM nowhere")
 
-    forbidden.__name__ = "nowhere"
-    monkeypatch.setattr(
-        examine_jobs, "EXAMINATIONS", (forbidden, *examine_jobs.EXAMINATIONS)
-    )
+    monkeypatch.setitem(REGISTRY, "nowhere", Check(name="nowhere", read=forbidden))
 
     status, found = examined()
     assert "could not be examined" in found["nowhere"]["what"]

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from django_pgqueue.management.cli import examine_lanes
+from django_pgqueue.findings import lanes
 from django_pgqueue.models import Job, Lane, Worker
 from django_pgqueue.queues import breakers, lane_controls
 from django_pgqueue.queues.lanes import promote
@@ -21,7 +21,7 @@ __all__ = ["database"]  # A fixture.
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Nobody lets jobs through meanwhile."""
-    monkeypatch.setattr(examine_lanes, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(lanes, "AGAIN_SECONDS", 0.0)
 
 
 def due_for(job, seconds):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
+from django_pgqueue.findings.overview import Overview
 from django_pgqueue.models import DeadLetter, Job
-from django_pgqueue.operators import overview
 from django_pgqueue.testing import drain
 from tests.app.saga_tasks import FAILS, LOG, REJECTS, order
 from tests.management.test_doctor import database, examined, trouble
@@ -42,7 +42,7 @@ def test_a_compensation_that_is_dead_stops_its_saga():
     with connection.cursor() as cursor:
         [shown] = [
             each
-            for each in overview.read(cursor, ["workflows"]).findings
+            for each in Overview(cursor, ["workflows"]).findings
             if each.check == "sagas"
         ]
     assert finding["what"] == shown.what

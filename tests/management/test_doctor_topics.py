@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from django_pgqueue.findings import topics
 from django_pgqueue.log.days import close_days, drop_day
 from django_pgqueue.log.publish import publish
-from django_pgqueue.management.cli import examine_topics
 from django_pgqueue.models import LogDay, PipelineRun, Subscription, Topic
 from django_pgqueue.pipeline.ingest import note
 from django_pgqueue.postgres.bulk import Items
@@ -61,7 +61,7 @@ def test_what_is_wrong_with_the_days_and_topics(transactional_db, cursor, log_da
 
 def test_who_holds_readers_back(transactional_db, cursor, monkeypatch):
     """By its process, with the topic and for how long; and how many more."""
-    monkeypatch.setattr(examine_topics, "PUBLISHING_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(topics, "PUBLISHING_SECONDS_MAX", -1.0)
     make_topic()
     with cursor.connection.transaction():
         publish(cursor, "orders", [Items(json.dumps(["orders", None, 1, {}]), 1)])

@@ -12,9 +12,9 @@ from django_pgqueue import (
     subscribe,
     task,
 )
-from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.examine_jobs import leases, tasks, workers
-from django_pgqueue.management.cli.examine_lanes import lanes_held
+from django_pgqueue.findings.jobs import leases, tasks, unserved
+from django_pgqueue.findings.lanes import lanes_held
+from django_pgqueue.findings.look import Look
 from django_pgqueue.models import Job
 from django_pgqueue.pull.queue import queue
 from django_pgqueue.queues import claim
@@ -60,14 +60,9 @@ def test_nobody_is_alarmed(parcels, cursor):
             "UPDATE pgqueue_job SET visible_at = visible_at - interval '1 h',"
             " lane_due_at = lane_due_at - interval '1 h'"
         )
-    found = [
-        *workers(cursor, get_settings()),
-        *leases(cursor, get_settings()),
-        *tasks(cursor, get_settings()),
-        *lanes_held(cursor, get_settings()),
-    ]
-    by = {finding.check: finding.severity for finding in found}
-    assert {"ok"} == {by["unserved"], by["leases"], by["tasks"], by["lanes_held"]}
+    look = Look(cursor)
+    for check in (unserved, leases, tasks, lanes_held):
+        assert ["ok"] == [each.severity for each in check.examine(look)]
     said = cursor.execute("SELECT kind, detail FROM pgqueue_watch()").fetchall()
     assert ["unclaimed_jobs"] == [kind for kind, _ in said]
     assert "nobody receives them" in said[0][1]

@@ -6,7 +6,6 @@ import dataclasses
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,13 +13,9 @@ import django.db
 import psycopg
 
 from django_pgqueue.conf import Settings, get_settings
-from django_pgqueue.management.cli import (
-    examine_jobs,
-    examine_lanes,
-    examine_pipeline,
-    examine_server,
-    examine_topics,
-)
+from django_pgqueue.findings import jobs, lanes, pipeline, server, topics
+from django_pgqueue.findings.look import Look
+from django_pgqueue.findings.registry import REGISTRY, SEVERITIES, Check, Finding
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
@@ -28,11 +23,9 @@ from django_pgqueue.management.cli.output import (
     Output,
     Subcommand,
 )
-from django_pgqueue.operators.findings import SEVERITIES, Finding
-from django_pgqueue.operators.human import distance, in_utc, shown
-from django_pgqueue.postgres import health
+from django_pgqueue.operators.human import distance, in_utc, plural, shown
 from django_pgqueue.postgres.connect import connect
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import watch
 from django_pgqueue.queues.watch import Alert
 from django_pgqueue.tasks import database
@@ -41,15 +34,16 @@ from django_pgqueue.tasks.errors import check_engine
 # Doctor -------------------------------------------------------------------------------
 
 
-# One examination may take so long.
+# All that there are.
+CHAPTERS = (server, jobs, lanes, topics, pipeline)
+
+# One statement may take so long.
 STATEMENT_SECONDS_MAX = 10
 
 LINE_COLUMNS_MAX = 100
 
 # Most names of checks fit; a longer one makes room for itself.
 CHECK_COLUMNS = 14
-
-Examination = Callable[[Any, Settings], Iterator[Finding]]
 
 
 def _add_doctor(parser: Any) -> None:
@@ -79,55 +73,44 @@ def _doctor(options: dict[str, Any], out: Output) -> int:
         for finding in findings:
             _print_finding(finding, out, checks)
         out.line(
-            f"{_plural(counts['error'], 'error')}, "
-            f"{_plural(counts['warning'], 'warning')}, "
+            f"{plural(counts['error'], 'error')}, "
+            f"{plural(counts['warning'], 'warning')}, "
             f"{counts['ok']} as they should be."
         )
     return EXIT_NOTHING if counts["error"] else EXIT_DONE
 
 
 def _examine(settings: Settings) -> list[Finding]:
-    alias = settings.database
+    alias, found = settings.database, list[Finding]()
     check_engine(alias)
     try:
         connection = connect(alias, name="pgqueue doctor")
     except psycopg.Error as error:
         raise django.db.OperationalError(str(error)) from error
     with connection, connection.cursor() as cursor:
-        found = _try(examine_jobs.modules, cursor, settings)
-        state = _try(examine_server.server, cursor, settings)
-        state += _try(examine_server.migrations, cursor, settings)
-        found += state
-        if any(finding.severity == "error" for finding in state):
-            return found  # The rest would fail for the same reason.
-        for examination in (
-            *examine_server.EXAMINATIONS,
-            *examine_jobs.EXAMINATIONS,
-            *examine_lanes.EXAMINATIONS,
-            examine_jobs.schedules,
-            *examine_topics.EXAMINATIONS,
-            *examine_pipeline.EXAMINATIONS,
-        ):
-            found += _try(examination, cursor, settings)
+        look = Look(cursor)
+        for check in sorted(REGISTRY.values(), key=lambda each: not each.is_fatal):
+            found += _try(check, look)
+            if check.is_fatal and found[-1].severity == "error":
+                break  # The rest would fail for the same reason.
     return found
 
 
-def _try(examination: Examination, cursor: Cursor, settings: Settings) -> list[Finding]:
-    """Run one examination; one that fails is a finding too."""
+def _try(check: Check, look: Look) -> list[Finding]:
+    """Ask for one finding; one that cannot be read is a finding too."""
     try:
-        if examination is examine_server.listening:
-            # A NOTIFY leaves at its commit, and LISTEN has a patience of its own.
-            return list(examination(cursor, settings))
-        with cursor.connection.transaction():
-            health.limit_statements(cursor, seconds=STATEMENT_SECONDS_MAX)
-            return list(examination(cursor, settings))
+        if not check.in_transaction:
+            return check.examine(look)
+        with look.cursor.connection.transaction():
+            limit(look.cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
+            return check.examine(look)
     except (psycopg.Error, django.db.Error) as error:
-        if cursor.connection.closed:
+        if look.cursor.connection.closed:
             raise django.db.OperationalError(str(error)) from error
         detail = " ".join(str(error).split())
         return [
             Finding(
-                check=examination.__name__,
+                check=check.name,
                 severity="warning",
                 what=f"It could not be examined: {detail}",
                 way_out="Ask as a role that may see it, or try again.",
@@ -153,10 +136,6 @@ def _print_finding(finding: Finding, out: Output, checks: int) -> None:
     out.line(f"{severity} {finding.check:<{checks}} {lines[0]}")
     for line in lines[1:]:
         out.line(f"{indent}{line}")
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 # Watch --------------------------------------------------------------------------------

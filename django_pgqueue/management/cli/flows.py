@@ -26,8 +26,14 @@ from django_pgqueue.management.cli.words import add_limit, job_id, plain_text
 from django_pgqueue.models import Step, Workflow
 from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
 from django_pgqueue.operators.filters import narrow
-from django_pgqueue.operators.findings import named
-from django_pgqueue.operators.human import distance, duration, exact, last_error, shown
+from django_pgqueue.operators.human import (
+    distance,
+    duration,
+    exact,
+    last_error,
+    named,
+    shown,
+)
 from django_pgqueue.operators.paging import floor_of, in_order
 from django_pgqueue.operators.workflows import (
     NOT_NEEDED,

@@ -20,7 +20,6 @@ from django_pgqueue.management.cli.output import (
     Column,
     Output,
     Subcommand,
-    by_whom,
 )
 from django_pgqueue.management.cli.queues import pause, resume
 from django_pgqueue.management.cli.words import (
@@ -32,7 +31,7 @@ from django_pgqueue.management.cli.words import (
     place,
     resolved,
 )
-from django_pgqueue.operators.human import age, count, shown
+from django_pgqueue.operators.human import age, by_whom, count, shown
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.pausable import GROUP
 from django_pgqueue.operators.states import Behind, behind_of, oldest, seek_preview

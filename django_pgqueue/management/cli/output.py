@@ -30,12 +30,6 @@ def shown_lines(text: str) -> list[str]:
     return [shown(line.replace("\t", "    ")) for line in text.split("\n")]
 
 
-def by_whom(row: Any) -> str:
-    """Return who has paused *row* and why, as " by ada: rebuilt"; "" if nobody said."""
-    by = f" by {shown(row.paused_by)}" if row.paused_by else ""
-    return by + (f": {shown(row.pause_reason)}" if row.pause_reason else "")
-
-
 def width(text: str) -> int:
     """Return how many columns of a terminal the printable *text* takes."""
     if text.isascii():

@@ -22,7 +22,6 @@ from django_pgqueue.management.cli.output import (
     Column,
     Output,
     Subcommand,
-    by_whom,
 )
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import (
@@ -39,7 +38,7 @@ from django_pgqueue.management.cli.words import (
     whole_number,
 )
 from django_pgqueue.models import Lane, Queue
-from django_pgqueue.operators.human import age, count, duration, share, shown
+from django_pgqueue.operators.human import age, by_whom, count, duration, share, shown
 from django_pgqueue.operators.lanes import queue_taken as taken
 from django_pgqueue.operators.lanes import rate
 from django_pgqueue.operators.pausable import QUEUE, TASK, Pausable, paused

@@ -41,8 +41,7 @@ from django_pgqueue.management.cli import (
     workers,
 )
 from django_pgqueue.management.cli.output import Output, Subcommand
-from django_pgqueue.tasks.errors import check_engine
-from django_pgqueue.worker.readiness import check_aliases
+from django_pgqueue.tasks.errors import check_aliases, check_engine
 
 SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "stats": queues.STATS,

@@ -18,9 +18,15 @@ from django_pgqueue import __version__
 from django_pgqueue.apps import MAIL_TASK
 from django_pgqueue.conf import Settings, get_settings, read_number
 from django_pgqueue.exceptions import MissingExtra, PgQueueError, SettingsError
+from django_pgqueue.findings.server import (
+    Readiness,
+    check_readiness,
+    close_connections,
+)
 from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.durations import as_timedelta
+from django_pgqueue.tasks.errors import check_aliases
 from django_pgqueue.tasks.registry import (
     declared_names,
     failed_modules,
@@ -36,12 +42,6 @@ from django_pgqueue.worker.options import (
 )
 from django_pgqueue.worker.queue_plan import ORDERS, read_entry, read_plan
 from django_pgqueue.worker.read.consumers import served
-from django_pgqueue.worker.readiness import (
-    Readiness,
-    check_aliases,
-    check_readiness,
-    close_connections,
-)
 from django_pgqueue.worker.recycling import Limits, resident_bytes
 from django_pgqueue.worker.serving import mistaken_queue
 from django_pgqueue.worker.supervise.supervisor import Supervisor
