@@ -95,9 +95,9 @@ def test_queues_beyond_a_bound_are_one(monkeypatch):
 def test_the_database_is_asked_once_in_a_while(monkeypatch):
     """However often it is scraped; and again when that time is over."""
     looks = []
-    read = fleet.overview.read
+    read = fleet.Overview
     monkeypatch.setattr(
-        fleet.overview, "read", lambda cursor: looks.append(1) or read(cursor)
+        fleet, "Overview", lambda cursor: looks.append(1) or read(cursor)
     )
     watched = fleet.Fleet()
 
