@@ -29,7 +29,7 @@ from psycopg import sql
 import django_pgqueue
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import connect, connection_params
-from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.job import declared_jobs
 from tests.harness import seeds
 from tests.harness.databases import wait_until_left
@@ -385,7 +385,7 @@ def archive_days(cursor: Cursor) -> Iterator[None]:
     """
     _drop_unusual_days(cursor, "pgqueue_archived_job")
     with cursor.connection.transaction():
-        make_partitions(cursor)
+        ARCHIVE.make(cursor)
     before = {name for name, _ in cursor.execute(ARCHIVE_DAYS)}
     yield
     for name, detaching in cursor.execute(ARCHIVE_DAYS).fetchall():
@@ -396,7 +396,7 @@ def archive_days(cursor: Cursor) -> Iterator[None]:
         if name not in before:
             cursor.execute(f"DROP TABLE {name}")
     with cursor.connection.transaction():
-        make_partitions(cursor)
+        ARCHIVE.make(cursor)
 
 
 LOG_DAYS = r"""

@@ -16,7 +16,7 @@ from django_pgqueue.log import doctor
 from django_pgqueue.operators.human import NAMES_MAX, age, named
 from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Missing
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE, today
 from django_pgqueue.tasks import registry
 
 # A run of ingest that is to go on has not told how far it is, for so long and for so
@@ -101,7 +101,7 @@ def _troubles(
     ]
     keep, expired = look.settings.retention.archive, list[date]()
     if keep is not None:
-        expired = partitions.expired_partitions(look.cursor, keep=keep)
+        expired = ARCHIVE.expired(look.cursor, keep)
     if expired and exports.local_folder(target) is None:
         unchecked = exports.unchecked(look.cursor, target)
         if unseen := [day for day in expired if day in unchecked]:
@@ -117,7 +117,7 @@ def _troubles(
             f"{differing[0]} the first."
         )
         yield differing, text, VERIFY
-    late = partitions.today(look.cursor) - timedelta(days=LATE_DAYS_MAX)
+    late = today(look.cursor) - timedelta(days=LATE_DAYS_MAX)
     if waiting := [day for day in expired if day in pending]:
         text = f"{_days(waiting)}, past retention: kept until exported to {target}."
         yield waiting, text, EXPORT

@@ -21,10 +21,10 @@ from django_pgqueue.operators.human import age, duration, named
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect, is_pooled, is_read_committed
 from django_pgqueue.postgres.counters import MESSAGES, counters, repair_sql
+from django_pgqueue.postgres.day_tables import ARCHIVE, today
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.postgres.rights import Rights, rights
 from django_pgqueue.postgres.server import Facts, facts, missing_indexes
-from django_pgqueue.queues import partitions as archive
 from django_pgqueue.tasks.errors import check_engine
 
 VERSION_MIN = 140_000
@@ -169,9 +169,9 @@ def pending_migrations(alias: str) -> list[str]:
 @finding("partitions")
 def partitions(look: Look) -> Findings:
     """Are the archive's tables of the next days there?"""
-    today = archive.today(look.cursor)
-    days = archive.ARCHIVE.attached(look.cursor)
-    ahead = sum(1 for day in days if today < day <= today + timedelta(days=AHEAD))
+    first = today(look.cursor)
+    days = ARCHIVE.attached(look.cursor)
+    ahead = sum(1 for day in days if first < day <= first + timedelta(days=AHEAD))
     yield verdict(
         ahead < 2,
         f"The archive has tables for {ahead} days ahead, of {AHEAD}.",

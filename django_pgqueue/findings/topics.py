@@ -21,7 +21,7 @@ from django_pgqueue.log import backlogs as stored_backlogs
 from django_pgqueue.log import doctor, retain_backfills
 from django_pgqueue.log.captures import find_all as find_captures
 from django_pgqueue.log.closed_days import closed_days
-from django_pgqueue.log.days import LOG, closed_early, first_open, reopen_sql
+from django_pgqueue.log.days import closed_early, first_open, reopen_sql
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.lag import PUBLISHING_SECONDS_MAX, holders, lags
 from django_pgqueue.log.names import Pattern
@@ -39,7 +39,7 @@ from django_pgqueue.operators.human import (
 from django_pgqueue.operators.states import has_reader, oldest
 from django_pgqueue.operators.workers import START, START_FOR
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
-from django_pgqueue.postgres.day_tables import today
+from django_pgqueue.postgres.day_tables import LOG, today
 from django_pgqueue.schedules.timetables import OVERDUE
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics.consume import declared

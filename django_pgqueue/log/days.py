@@ -33,9 +33,7 @@ import psycopg
 from django_pgqueue.log.closed_days import DAYS_REMEMBERED_SECONDS, closed_days
 from django_pgqueue.postgres.connect import is_pooled
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
-
-LOG = DayTable("pgqueue_message")
+from django_pgqueue.postgres.day_tables import LOG, set_patience, today
 
 # A day is closed when it has been over for so long; a clock may be set back by less.
 MARGIN = timedelta(seconds=60)
@@ -44,9 +42,6 @@ MARGIN = timedelta(seconds=60)
 # may stay open for hours, and the leader has other chores. What was not done is tried
 # again; so is a close, of which the function says how long others may wait behind it.
 DETACH_PATIENCE = "5s"
-
-# Locks: an advisory lock of the function, until the caller's transaction ends.
-MAKE = "SELECT pgqueue_make_log_day(%(day)s::date)"
 
 # Locks: none; so have all of these, where nothing else is said. Whether there are
 # tables for today and tomorrow; by their names, since it is asked beside publishing.
@@ -99,26 +94,7 @@ REOPEN = (
 UNGUARD = " ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_closed;"
 
 # Locks: row locks on what is deleted.
-FORGET = "DELETE FROM pgqueue_log_day WHERE day = %(day)s"
-FORGET_OTHERS = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
-
-
-def make_days(cursor: Cursor, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
-    """
-    Make the partitions of today and the coming days; return those that were missing.
-
-    Call it inside a transaction: a lock keeps other makers out until it commits.
-    """
-    first, attached = today(cursor), LOG.attached(cursor)
-    days = (first + timedelta(days=n) for n in range(days_ahead + 1))
-    made = []
-    for day in days:
-        if day not in attached:
-            cursor.execute(MAKE, {"day": day})
-            # False: another maker was faster.
-            if one_row(cursor)[0]:
-                made.append(day)
-    return made
+FORGET = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
 
 
 def has_days(cursor: Cursor) -> bool:
@@ -177,12 +153,12 @@ def drop_day(cursor: Cursor, day: date) -> None:
     Drop a day without making a publisher or a reader wait. In autocommit.
 
     Raises:
-        psycopg.errors.LockNotAvailable: Somebody has used the log for longer than
+        psycopg.errors.LockNotAvailable: The log was in use for longer than
             DETACH_PATIENCE; sweep() goes on with it.
     """
     with _patience(cursor):
-        LOG.detach(cursor, day)
-        _drop(cursor, day)
+        LOG.remove(cursor, day)
+    _forget(cursor)
 
 
 def sweep(cursor: Cursor, *, may_go: Callable[[date], bool]) -> list[date]:
@@ -197,12 +173,8 @@ def sweep(cursor: Cursor, *, may_go: Callable[[date], bool]) -> list[date]:
         psycopg.errors.LockNotAvailable: As drop_day().
     """
     with _patience(cursor):
-        LOG.finish_detaches(cursor)
-        dropped = [day for day in LOG.left_over(cursor) if may_go(day)]
-        for day in dropped:
-            _drop(cursor, day)
-    days = [*LOG.attached(cursor), *LOG.left_over(cursor)]
-    cursor.execute(FORGET_OTHERS, {"days": days})
+        dropped = LOG.sweep(cursor, is_old=may_go)
+    _forget(cursor)
     return dropped
 
 
@@ -219,10 +191,10 @@ def _close(cursor: Cursor, day: date) -> bool:
     return True
 
 
-def _drop(cursor: Cursor, day: date) -> None:
-    with cursor.connection.transaction():
-        LOG.drop(cursor, day)
-        cursor.execute(FORGET, {"day": day})
+def _forget(cursor: Cursor) -> None:
+    """Delete the rows of days that have no table any more."""
+    days = [*LOG.attached(cursor), *LOG.left_over(cursor)]
+    cursor.execute(FORGET, {"days": days})
 
 
 @contextmanager

@@ -31,14 +31,13 @@ from psycopg import sql
 from django_pgqueue.log import days as log
 from django_pgqueue.log.backfill import WHOLE
 from django_pgqueue.log.closed_days import closed_days
-from django_pgqueue.log.days import LOG
 from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.log.sizes import Sizes, first_within, latest
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.postgres.day_tables import DAY, first_kept
+from django_pgqueue.postgres.day_tables import DAY, LOG, first_kept
 from django_pgqueue.postgres.limits import Plans, planned
 
 # Losses -------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from datetime import date
 from psycopg import sql
 
 from django_pgqueue.log.browse import Day, days
-from django_pgqueue.log.days import LOG
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.day_tables import DAY, today
+from django_pgqueue.postgres.day_tables import DAY, LOG, today
 
 # Pages that are read of a day, 8 MB; a day that has no more is counted exactly. Where
 # that does not add up to the size of its files, as where few rows have most of it, four

@@ -12,7 +12,7 @@ FUNCTIONS = """
     ack add_steps advance batch_moved batches_in channel check_job check_send
     close_workflow compensate declare_queue dedup_key due_in enqueue extend failure_of
     insert_steps installation job_is_sound job_place jobs_gone letters_gone
-    lock_workflows make_archive_day meets nack promote pull_answer pull_archive
+    lock_workflows make_day meets nack promote pull_answer pull_archive
     pull_bury pull_errors pull_heads pull_lane pull_queue pull_receipts receive reject
     repeat_calls restart_workflow results_of retake_keys send send_many start_steps
     start_workflow steps_ended store store_steps store_unique turns

@@ -8,7 +8,7 @@ from ._sql import create_functions, run_file
 # The files of sql/ that this migration runs, in any order.
 FUNCTIONS = """
     begin_publish capture capture_less close_log_day commit_position horizons inbox
-    make_log_day message_lane patterns publish read schedule_messages scheduled_is_sound
+    message_lane patterns publish read schedule_messages scheduled_is_sound
     store_message store_messages subscription_lane subscription_pattern unread watch
 """
 

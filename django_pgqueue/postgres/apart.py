@@ -35,7 +35,7 @@ def make_apart(alias: str, make: Callable[[Any], list[date]]) -> list[date]:
 
     Args:
         alias: A key of DATABASES.
-        make: Makes days, such as topics.days.make_days().
+        make: Makes days, such as LOG.make() of day_tables.py.
     """
     try:
         with (

@@ -3,12 +3,14 @@ Day tables: those that are partitioned by day, such as the archive and the log.
 
 A partition is made apart and then attached: ATTACH takes SHARE UPDATE EXCLUSIVE on the
 parent, beside which rows are written, where CREATE TABLE … PARTITION OF would stall
-them. It is detached concurrently, and then dropped. Days are days in UTC.
+them. It is detached concurrently, and then dropped. Days are days in UTC. The archive
+and the log do all of this alike.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -24,6 +26,10 @@ DAYS_AHEAD_OF_LEADER = 14
 DAY = timedelta(days=1)
 
 TODAY = "SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date"
+
+# Locks: an advisory lock of the function, until the caller's transaction ends: one at a
+# time makes days. A function, so that a role that does not own the table can do it.
+MAKE = "SELECT {make}(%(day)s::date)"
 
 # Locks: none; so have the two below. The day partitions that are attached.
 ATTACHED = """
@@ -66,6 +72,8 @@ class DayTable:
     """A table with a partition for each day: its name, an underscore, 20261120."""
 
     parent: str
+    # The function that makes a partition: sql/make_day.sql.
+    function: str
 
     def name_of(self, day: date) -> str:
         """Return the table of *day*."""
@@ -92,30 +100,92 @@ class DayTable:
         first = first_kept(cursor, keep)
         return [day for day in self.attached(cursor) if day < first]
 
-    def attach(self, cursor: Cursor, day: date) -> None:
-        """Let a table that was made apart, or detached, take the rows of its day."""
+    def make(self, cursor: Cursor, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
+        """
+        Make the partitions of today and the coming days; return the missing ones.
+
+        Call it inside a transaction: a lock keeps other makers out until it commits.
+        """
+        first, attached = today(cursor), self.attached(cursor)
+        days = (first + n * DAY for n in range(days_ahead + 1))
+        return [
+            day for day in days if day not in attached and self.make_day(cursor, day)
+        ]
+
+    def make_day(self, cursor: Cursor, day: date) -> bool:
+        """
+        Make the partition of *day*; return False if another maker was faster.
+
+        Raises:
+            psycopg.errors.InsufficientPrivilege: The role may not make days.
+            psycopg.errors.InvalidParameterValue: Only the owner may make a day so far
+                away.
+        """
+        statement = sql.SQL(MAKE).format(make=sql.Identifier(self.function))
+        cursor.execute(statement, {"day": day})
+        return bool(one_row(cursor)[0])
+
+    def remove(
+        self,
+        cursor: Cursor,
+        day: date,
+        *,
+        may_go: Callable[[date, str], bool] | None = None,
+    ) -> bool:
+        """
+        Drop a day without making a writer or a reader wait; return whether it is gone.
+
+        Args:
+            cursor: In autocommit: DETACH CONCURRENTLY runs in no transaction.
+            day: The day to drop.
+            may_go: Called with the day and its table once that is detached, so that
+                nobody can write to it any more. If it returns False, the table is
+                attached again.
+        """
+        self._alter(cursor, DETACH, self.name_of(day))
+        return self._drop(cursor, day, may_go)
+
+    def sweep(
+        self,
+        cursor: Cursor,
+        *,
+        is_old: Callable[[date], bool],
+        may_go: Callable[[date, str], bool] | None = None,
+    ) -> list[date]:
+        """
+        Finish what a crash left half done; return the days that were dropped.
+
+        Args:
+            cursor: In autocommit.
+            is_old: Called with each detached day. One that is not old stays as it is.
+            may_go: As for remove().
+        """
+        cursor.execute(PENDING, {"parent": self.parent})
+        for (name,) in cursor.fetchall():
+            self._alter(cursor, FINISH, name)
+        return [
+            day
+            for day in self.left_over(cursor)
+            if is_old(day) and self._drop(cursor, day, may_go)
+        ]
+
+    def _drop(
+        self, cursor: Cursor, day: date, may_go: Callable[[date, str], bool] | None
+    ) -> bool:
+        """Drop a detached day, or attach it again."""
+        name = self.name_of(day)
+        if may_go is None or may_go(day, name):
+            self._alter(cursor, DROP, name)
+            return True
         cursor.execute(
             sql.SQL(ATTACH).format(
                 parent=sql.Identifier(self.parent),
-                name=sql.Identifier(self.name_of(day)),
+                name=sql.Identifier(name),
                 first=sql.Literal(f"{day} 00:00+00"),
                 last=sql.Literal(f"{day + DAY} 00:00+00"),
             )
         )
-
-    def detach(self, cursor: Cursor, day: date) -> None:
-        """Wait until nobody uses the table of *day*; nobody waits. In autocommit."""
-        self._alter(cursor, DETACH, self.name_of(day))
-
-    def finish_detaches(self, cursor: Cursor) -> None:
-        """Finish what detach() was cut off in. In autocommit."""
-        cursor.execute(PENDING, {"parent": self.parent})
-        for (name,) in cursor.fetchall():
-            self._alter(cursor, FINISH, name)
-
-    def drop(self, cursor: Cursor, day: date) -> None:
-        """Drop the detached table of *day*."""
-        self._alter(cursor, DROP, self.name_of(day))
+        return False
 
     def _alter(self, cursor: Cursor, statement: str, name: str) -> None:
         cursor.execute(
@@ -146,3 +216,7 @@ def first_kept(cursor: Cursor, keep: timedelta) -> date:
 def set_patience(cursor: Cursor, timeout: str) -> None:
     """Let no statement of the session wait longer for a lock: "5s"; "0": for ever."""
     cursor.execute(PATIENCE, {"timeout": timeout})
+
+
+ARCHIVE = DayTable("pgqueue_archived_job", "pgqueue_make_archive_day")
+LOG = DayTable("pgqueue_message", "pgqueue_make_log_day")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
-# What makes and closes days runs as its owner, as sql/make_archive_day.sql says.
+# What makes and closes days runs as its owner, as sql/make_day.sql says.
 FUNCTIONS = (
     "pgqueue_make_archive_day(date)",
     "pgqueue_make_log_day(date)",

@@ -53,7 +53,7 @@ REQUESTED_ENTRY = ENTRY.format(
 # lease has lapsed: people are shown it as ready.
 # The DELETE feeds the INSERT: a job is in exactly one table in every snapshot.
 # Raises 23514 when the archive has no partition for today: the caller makes it
-# (queues/partitions.py) and runs the same statement again.
+# (postgres/day_tables.py) and runs the same statement again.
 CANCEL = f"""
 WITH chosen AS MATERIALIZED (
     SELECT j.id,

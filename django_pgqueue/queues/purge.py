@@ -1,7 +1,7 @@
 """
 Purge: delete what its retention has outlived, in bounded batches.
 
-Days of the archive are dropped whole (queues/partitions.py); this is the rest. Each
+Days of the archive are dropped whole (postgres/day_tables.py); this is the rest. Each
 call deletes at most one batch and tells how many, so that the caller can pause, and
 where it ended, so that the next one need not walk over what this one deleted: vacuum
 may be far behind it, or held back for hours.

@@ -48,7 +48,7 @@ FENCE = """
 # wait for an enqueue of the same dedup key, and never for a claim (SKIP LOCKED).
 # The DELETE feeds the INSERT: a job is in exactly one table in every snapshot.
 # Raises 23514 when the archive has no partition for today: the caller makes it
-# (queues/partitions.py) and runs the same statement again.
+# (postgres/day_tables.py) and runs the same statement again.
 # Arrays come as text, here and below: a driver takes longer for a list.
 ARCHIVE_PLAIN = f"""
 WITH gone AS (

@@ -1,7 +1,7 @@
 -- Closes a day of the log that is over: what that means and why the id is read after
 -- the end of the day stands in log/days.py, which calls it.
 --
--- SECURITY DEFINER, as make_log_day.sql: for roles that own no table, and not for
+-- SECURITY DEFINER, as make_day.sql: for roles that own no table, and not for
 -- everybody.
 --
 -- Locks: the advisory lock of whoever makes days, until the transaction ends; ACCESS

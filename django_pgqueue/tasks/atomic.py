@@ -25,7 +25,7 @@ from psycopg.pq import TransactionStatus
 
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres import session
-from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.outcome import Retried
 
@@ -253,7 +253,7 @@ def _make_partitions_ahead(connection: Any) -> None:
             transaction.atomic(using=connection.alias),
             connection.cursor() as cursor,
         ):
-            make_partitions(cursor)
+            ARCHIVE.make(cursor)
     except DatabaseError as error:
         # The leader makes them as well; today's may be there.
         logger.warning("partitions alias=%s error=%s", connection.alias, error)

@@ -27,12 +27,12 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.lanes import promote_lanes_of
-from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import context, registry
 from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.outcome import Cancelled, Performed
@@ -388,10 +388,10 @@ def _write(
             yield opened
 
     def make_day() -> bool:
-        made = make_apart(alias, make_partitions)
+        made = make_apart(alias, ARCHIVE.make)
         # A test's clock holds in the test's connection alone.
         with cursor() as opened:
-            return bool(make_partitions(opened) or made)
+            return bool(ARCHIVE.make(opened) or made)
 
     written = write(
         WRITES[kind], [row], worker=worker, cursor=cursor, make_day=make_day

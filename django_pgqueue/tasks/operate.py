@@ -33,6 +33,7 @@ from django_pgqueue.options.checks import check_queue
 from django_pgqueue.options.durations import DURATION_MAX
 from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import dead_letters, lanes
@@ -42,7 +43,6 @@ from django_pgqueue.queues import pause as pauses
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find
-from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import database, payload
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import find_task, tasks
@@ -314,8 +314,8 @@ def _archive(connection: Any, cursor: Cursor, move: Callable[[], T]) -> T:
             raise
         # Apart, since this transaction may go on for long; here where that fails.
         # A test's clock holds in the test's connection alone.
-        made = make_apart(connection.alias, make_partitions)
-        if not make_partitions(cursor) and not made:
+        made = make_apart(connection.alias, ARCHIVE.make)
+        if not ARCHIVE.make(cursor) and not made:
             raise
     return move()
 

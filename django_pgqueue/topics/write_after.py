@@ -13,7 +13,7 @@ import psycopg
 
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.log import positions
-from django_pgqueue.log.days import has_days, make_days
+from django_pgqueue.log.days import has_days
 from django_pgqueue.log.names import check_key, check_name, topic_of
 from django_pgqueue.log.positions import Claimed
 from django_pgqueue.log.read import Batch
@@ -21,6 +21,7 @@ from django_pgqueue.options.checks import When, check_when
 from django_pgqueue.options.marks import check_headers
 from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.day_tables import LOG
 from django_pgqueue.tasks import payload as payloads
 from django_pgqueue.tasks.errors import message_of, traceback_of
 from django_pgqueue.topics.run_batch import After, Again, Halted, Skipped
@@ -148,7 +149,7 @@ def see_to_days(connection: Any) -> None:
     except psycopg.Error:
         return  # The publish meets the same, and tells.
     if not is_there:
-        make_apart(connection.alias, make_days)
+        make_apart(connection.alias, LOG.make)
 
 
 # Publication --------------------------------------------------------------------------

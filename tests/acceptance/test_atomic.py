@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.queues.partitions import partition_name
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from tests.app import control_tasks
 from tests.app.models import Effect
 from tests.harness.waiting import wait_for
@@ -135,7 +135,7 @@ def test_a_partition_that_is_dropped_meanwhile_costs_no_attempt(
     with connection.cursor() as cursor:
         cursor.execute("SELECT (now() AT TIME ZONE 'UTC')::date")
         (today,) = cursor.fetchone()
-        cursor.execute(f"DROP TABLE {partition_name(today)}")
+        cursor.execute(f"DROP TABLE {ARCHIVE.name_of(today)}")
     gate.touch()
 
     final = wait_until_final([job])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.log.days import LOG, drop_day
+from django_pgqueue.log.days import drop_day
 from django_pgqueue.models import ArchivedJob
-from django_pgqueue.queues.partitions import ARCHIVE, drop_partition
+from django_pgqueue.postgres.day_tables import ARCHIVE, LOG
 from tests.app.tasks import noop
 from tests.harness.waiting import wait_for
 from tests.places.roles import granted, login
@@ -28,7 +28,7 @@ def test_a_worker_that_owns_nothing_works_on(
 ):
     """It says what it cannot do, settles, and makes the days that are missing."""
     today = log_days(0)
-    drop_partition(cursor, today)
+    ARCHIVE.remove(cursor, today)
     drop_day(cursor, today)
     noop.delay()
 

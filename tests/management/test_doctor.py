@@ -15,9 +15,9 @@ from django_pgqueue.findings import server
 from django_pgqueue.findings.registry import REGISTRY, Check
 from django_pgqueue.models import EnqueuedHour, Queue, Worker
 from django_pgqueue.pipeline import exports
+from django_pgqueue.postgres import day_tables
 from django_pgqueue.postgres.connect import connect
-from django_pgqueue.queues import partitions
-from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
 from tests.app import control_tasks, tasks
@@ -82,7 +82,7 @@ CHECKS = {
 def database(transactional_db):
     """The tables, with the days ahead that a worker would have made."""
     with connection.cursor() as cursor:
-        make_partitions(cursor)
+        ARCHIVE.make(cursor)
 
 
 def run(*arguments):
@@ -193,7 +193,7 @@ def test_what_is_wrong_with_the_server(monkeypatch, settings, cursor):
         cursor.execute("ROLLBACK PREPARED 'pgqueue_doctor'")
         cursor.execute(rename.format("hidden", "pgqueue_job_claim"))
         cursor.execute("DROP INDEX pgqueue_half_made")
-        make_partitions(cursor)
+        ARCHIVE.make(cursor)
 
     listed = json.loads(out)["findings"]
     found = {finding["check"]: finding for finding in listed}
@@ -321,16 +321,16 @@ TARGET = "/srv/export"
 @pytest.fixture
 def yesterdays(archive_days, cursor):
     """The archive has the last nine days too; returns them, the latest first."""
-    today = partitions.today(cursor)
+    today = day_tables.today(cursor)
     days = [today - timedelta(days=age) for age in range(1, 10)]
     with cursor.connection.transaction():
         for day in days:
-            partitions.make_partition(cursor, day)
+            ARCHIVE.make_day(cursor, day)
     return days
 
 
 def note_export(cursor, day):
-    found = exports.content(cursor, partitions.partition_name(day))
+    found = exports.content(cursor, ARCHIVE.name_of(day))
     exports.begin(cursor, TARGET, day, form="parquet", run=1)
     exports.publish(cursor, TARGET, day, run=1)
     exports.record(cursor, TARGET, day, run=1, found=found, content="", files=[])

@@ -11,12 +11,12 @@ from django.db import models
 from django_pgqueue import chain
 from django_pgqueue.log import days
 from django_pgqueue.log.closed_days import closed_days
-from django_pgqueue.log.days import LOG, guard_name
+from django_pgqueue.log.days import guard_name
 from django_pgqueue.log.lag import lag
 from django_pgqueue.models import LogDay, LogState, Message
 from django_pgqueue.postgres import counters
+from django_pgqueue.postgres.day_tables import ARCHIVE, LOG
 from django_pgqueue.queues import durable
-from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.topics.publish import publish
 from tests.app.workflow_tasks import give
 from tests.harness.factories import make_dead_letter, make_job, make_schedule, make_tick
@@ -48,7 +48,7 @@ def repair(cursor):
 @pytest.fixture
 def repaired(cursor):
     """Sequences as they should be, before and after."""
-    make_partitions(cursor)
+    ARCHIVE.make(cursor)
     yield
     repair(cursor)
 

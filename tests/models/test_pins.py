@@ -254,7 +254,7 @@ def test_every_function_is_called_by_the_test_before(to: Connect):
     called = set(re.findall(r"one\.(pgqueue_\w+)\(", " ".join(CALLS)))
     ours = {name for name, _ in to("one").execute(SIGNATURES)}
 
-    assert ours - called == {"pgqueue_check_job"}
+    assert ours - called == {"pgqueue_check_job", "pgqueue_make_day"}
 
 
 def test_every_function_is_pinned_to_its_schema(to: Connect):

@@ -10,7 +10,7 @@ import pytest
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.models import ArchivedJob, DeadLetter, EnqueuedHour
 from django_pgqueue.pipeline import enqueued_hours
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres import day_tables
 from django_pgqueue.queues.dead_letters import redrive
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
@@ -30,7 +30,7 @@ SELECT id, queue, task, enqueued_at, 'succeeded', clock_timestamp() FROM gone
 def _days_until_now(archive_days, cursor):
     """What ended two hours ago may have done so yesterday."""
     with cursor.connection.transaction():
-        partitions.make_partition(cursor, THEN.date())
+        day_tables.ARCHIVE.make_day(cursor, THEN.date())
 
 
 @pytest.fixture

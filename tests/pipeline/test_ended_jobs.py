@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.pipeline import ended_jobs, enqueued_hours, failed_jobs
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.limits import Plans, limit
-from django_pgqueue.queues import partitions
 from tests.queues.test_plans import buffers, explain, nodes
 
 HOUR = timedelta(hours=1)
@@ -36,14 +36,14 @@ INSERT INTO pgqueue_job (task) SELECT task FROM pgqueue_archived_job;
 def day(transactional_db, cursor):
     """A day with 1000 jobs an hour, each in the queue and among dead letters too."""
     with cursor.connection.transaction():
-        partitions.make_partition(cursor, DAY.date())
+        ARCHIVE.make_day(cursor, DAY.date())
     cursor.execute(FILL, {"day": DAY, "rows": ROWS})
     cursor.execute(FILL_OTHERS)
     # A row that has moved within its table.
     cursor.execute("UPDATE pgqueue_archived_job SET result = '1' WHERE id = 5500")
     cursor.execute("VACUUM ANALYZE pgqueue_archived_job, pgqueue_dead_letter")
     yield
-    partitions.drop_partition(cursor, DAY.date())
+    ARCHIVE.remove(cursor, DAY.date())
 
 
 def scans(plan):
@@ -65,7 +65,7 @@ def test_an_hour_is_read_from_its_first_row_to_its_last(cursor, day):
 
     plan = explain(cursor, ended_jobs.MEASURE_ARCHIVED, asked, how=MEASURED)
 
-    name = partitions.partition_name(DAY.date())
+    name = ARCHIVE.name_of(DAY.date())
     found = scans(plan)
     assert "Tid Range Scan" == found.pop(name)
     assert {"pgqueue_dead_letter"} == set(found)

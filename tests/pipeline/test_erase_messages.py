@@ -22,7 +22,7 @@ from django_pgqueue.models import (
     ScheduledMessage,
 )
 from django_pgqueue.pipeline import erasures, ingest
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.export.store import Store
 from django_pgqueue.spark.running import run_job
 from tests.harness.factories import (
@@ -129,7 +129,7 @@ def test_what_is_erased_is_not_missing(by_sql, cursor, archive_days):
     """In the hours of conservation there are fewer jobs, and none of them is lost."""
     # What was enqueued three hours ago may have been so yesterday.
     with cursor.connection.transaction():
-        partitions.make_partition(cursor, datetime.now(UTC).date() - timedelta(days=1))
+        ARCHIVE.make_day(cursor, datetime.now(UTC).date() - timedelta(days=1))
     make_archived_job(kwargs={"customer": 42}, queue="mail", task="shop.mail")
     make_archived_job(kwargs={"customer": 7}, queue="mail", task="shop.mail")
     make_dead_letter(kwargs={"customer": 42}, queue="mail", task="shop.mail")

@@ -13,7 +13,7 @@ from pyarrow import dataset
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import ArchivedJob, Export, PipelineRun, TaskHour
 from django_pgqueue.pipeline import exports
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.jobs import export
 from django_pgqueue.spark.running import run_job
 from tests.harness.factories import make_archived_job
@@ -36,7 +36,7 @@ FIRST, SECOND = TODAY - 3 * DAY, TODAY - 2 * DAY
 def _days(archive_days, cursor):
     with cursor.connection.transaction():
         for day in (FIRST, SECOND):
-            partitions.make_partition(cursor, day.date())
+            ARCHIVE.make_day(cursor, day.date())
 
 
 def make(at, **columns):
@@ -327,7 +327,7 @@ def test_what_is_counted_is_the_archive_and_the_exports_together(
     assert 43 == by_sql("conservation", lookback="5d").rows_in
     run("export", path=str(tmp_path), format=form)
     run("export", path=f"{tmp_path}-2", format=form, since=_text(SECOND))
-    partitions.drop_partition(cursor, FIRST.date())
+    ARCHIVE.remove(cursor, FIRST.date())
     assert 0 == by_sql("metrics", full="true").rows_out
     TaskHour.objects.all().delete()
 

@@ -28,7 +28,7 @@ from pyarrow import parquet
 from pyspark import __version__
 
 from django_pgqueue.models import ArchivedJob, Erasure, Export, Job, Subscription
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.worker.chores.backfills import Backfills
 from tests.harness.process_tree import children, descendants, freeze, tell, waking
 from tests.harness.waiting import patience, wait_for
@@ -230,7 +230,7 @@ def take_over(cursor):
 @pytest.fixture
 def _day(archive_days, cursor):
     with cursor.connection.transaction():
-        partitions.make_partition(cursor, DAY.date())
+        ARCHIVE.make_day(cursor, DAY.date())
 
 
 def manifest():

@@ -20,7 +20,7 @@ from django_pgqueue.models import (
     PipelineRun,
 )
 from django_pgqueue.pipeline import exports
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark import reader
 from django_pgqueue.spark.export import parquet as parquet_module
 from django_pgqueue.spark.export.store import Store
@@ -167,7 +167,7 @@ def test_verify_finds_what_differs(run, plan, cursor, tmp_path):
             {**f, "bytes": size} if f["path"] == path else f for f in found.files
         ]
         found.save()
-    partitions.drop_partition(cursor, SECOND.date())
+    ARCHIVE.remove(cursor, SECOND.date())
 
     ended = run_job(plan("verify", path=str(tmp_path)))
 
@@ -215,7 +215,7 @@ def test_erase_takes_a_customer_out_of_everything(run, cursor, tmp_path, form):
     letter = make_dead_letter(kwargs={"customer_id": 42})
     live = make_job(kwargs={"customer_id": 42})
     run("export", path=str(tmp_path), format=form)
-    partitions.drop_partition(cursor, FIRST.date())
+    ARCHIVE.remove(cursor, FIRST.date())
     before = found(tmp_path)
     gone = [row.id for n, row in enumerate(rows) if n % 6 % 3 == 0]
 

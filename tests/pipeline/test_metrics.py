@@ -13,7 +13,7 @@ from django.db import connection
 from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
 from django_pgqueue.pipeline import task_hours
 from django_pgqueue.pipeline.task_hours import COUNTS
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.queues.dead_letters import redrive
 from tests.harness.factories import make_archived_job, make_dead_letter
 
@@ -29,9 +29,9 @@ DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - tim
 @pytest.fixture(autouse=True)
 def _partition_of_yesterday(cursor):
     with cursor.connection.transaction():
-        partitions.make_partition(cursor, DAY.date())
+        ARCHIVE.make_day(cursor, DAY.date())
     yield
-    partitions.drop_partition(cursor, DAY.date())
+    ARCHIVE.remove(cursor, DAY.date())
 
 
 def ended_at(random: random.Random) -> datetime:

@@ -19,7 +19,7 @@ from django_pgqueue.models import (
     Topic,
 )
 from django_pgqueue.operators import bulk_acts
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan
 from django_pgqueue.spark.running import run_job
@@ -100,7 +100,7 @@ def test_jobs_of_the_archive_run_again(archive_days, cursor):
     """In their queue or another one, as due by the rate; what their first life has left
     is gone, and jobs of messages are left out."""
     ended_at = datetime.now(UTC) - timedelta(hours=1)
-    partitions.make_partition(cursor, ended_at.date())
+    ARCHIVE.make_day(cursor, ended_at.date())
     given = {"finished_at": ended_at, "task": "shop.send", "queue": "mail"}
     for n in range(4):
         headers = {"tags": ["x"], "pgqueue.edits": 1}

@@ -9,10 +9,11 @@ import psycopg
 import pytest
 
 from django_pgqueue.conf import parse
-from django_pgqueue.log.days import LOG, close_days, drop_day, make_days
+from django_pgqueue.log.days import close_days, drop_day
 from django_pgqueue.log.publish import publish
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.day_tables import LOG
 from django_pgqueue.postgres.rights import FUNCTIONS, rights
 from django_pgqueue.worker.chores import purger
 from tests.harness.factories import make_message, make_topic
@@ -69,7 +70,7 @@ def test_it_makes_and_closes_days_as_a_leader(cursor, as_role, log_days):
     yesterday = log_days(1)
     mine = as_role()
     with mine.connection.transaction():
-        make_days(mine, days_ahead=9)
+        LOG.make(mine, days_ahead=9)
 
     assert yesterday + 10 * DAY in LOG.attached(cursor)
     assert [yesterday] == close_days(mine)

@@ -9,15 +9,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import ArchivedJob
-from django_pgqueue.queues.partitions import (
-    DAYS_AHEAD,
-    day_of,
-    drop_partition,
-    expired_partitions,
-    make_partitions,
-    partition_name,
-    sweep,
-)
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.queues.settle import Ended, ack
 from tests.harness.factories import make_archived_job, make_leased_job
 from tests.harness.waiting import wait_for, wait_until_blocked
@@ -38,17 +30,17 @@ SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 def tables(cursor):
     """Return whether each day's table is attached, by its day."""
     cursor.execute(TABLES)
-    return {day_of(name): attached for name, attached in cursor.fetchall()}
+    return {ARCHIVE.day_of(name): attached for name, attached in cursor.fetchall()}
 
 
-def make(cursor, days_ahead=DAYS_AHEAD):
+def make(cursor, days_ahead=7):
     with cursor.connection.transaction():
-        return make_partitions(cursor, days_ahead=days_ahead)
+        return ARCHIVE.make(cursor, days_ahead=days_ahead)
 
 
 def add_partition(cursor, day):
     cursor.execute(
-        f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+        f"CREATE TABLE {ARCHIVE.name_of(day)} PARTITION OF pgqueue_archived_job"
         f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
     )
 
@@ -71,8 +63,8 @@ def pending(cursor):
 
 def test_the_missing_days_are_made(cursor, today):
     """Today and the days ahead; those that are there are left alone."""
-    drop_partition(cursor, today)
-    drop_partition(cursor, today + 3 * DAY)
+    ARCHIVE.remove(cursor, today)
+    ARCHIVE.remove(cursor, today + 3 * DAY)
 
     assert [today, today + 3 * DAY] == make(cursor)
     assert [] == make(cursor)
@@ -87,7 +79,7 @@ def test_a_made_day_takes_the_rows_of_that_day_in_utc(cursor, today):
     first = make_archived_job(finished_at=midnight)
     last = make_archived_job(finished_at=midnight + DAY - timedelta(microseconds=1))
 
-    cursor.execute(f"SELECT id FROM {partition_name(day)} ORDER BY id")
+    cursor.execute(f"SELECT id FROM {ARCHIVE.name_of(day)} ORDER BY id")
     assert [(first.pk,), (last.pk,)] == cursor.fetchall()
     key, result, tags = (
         "(id, finished_at)",
@@ -101,7 +93,7 @@ def test_a_made_day_takes_the_rows_of_that_day_in_utc(cursor, today):
         cursor.execute(
             "SELECT split_part(pg_get_indexdef(indexrelid), ' USING ', 2)"
             "  FROM pg_index WHERE indrelid = %s::regclass AND indisvalid",
-            [partition_name(partition)],
+            [ARCHIVE.name_of(partition)],
         )
         assert [f"btree {result}", f"btree {key}", f"gin {tags}"] == sorted(
             definition for (definition,) in cursor.fetchall()
@@ -118,7 +110,7 @@ def test_days_are_made_beside_open_acks(cursor, other_cursor, new_cursor, today)
     with cursor.connection.transaction():
         ack(cursor, worker="a", ended=[Ended(job.pk, 1)])
         with other_cursor.connection.transaction():
-            made = make_partitions(other_cursor, days_ahead=9)
+            made = ARCHIVE.make(other_cursor, days_ahead=9)
             acked = ack(acking, worker="a", ended=[Ended(second.pk, 1)])
 
     assert [today + 8 * DAY, today + 9 * DAY] == made
@@ -129,7 +121,7 @@ def test_two_makers_at_once_make_each_day_once(cursor, other_cursor, new_cursor,
     """The second waits for the first's commit and finds nothing missing."""
     with ThreadPoolExecutor(1) as pool:
         with cursor.connection.transaction():
-            first = make_partitions(cursor, days_ahead=9)
+            first = ARCHIVE.make(cursor, days_ahead=9)
             second = pool.submit(make, other_cursor, 9)
             wait_until_blocked(new_cursor(), other_cursor)
         assert [] == second.result()
@@ -157,7 +149,7 @@ def test_a_day_has_expired_when_its_every_row_is_too_old(cursor, today, keep, ex
         add_partition(cursor, today - days_ago * DAY)
 
     assert [today - days_ago * DAY for days_ago in reversed(expired)] == (
-        expired_partitions(cursor, keep=keep)
+        ARCHIVE.expired(cursor, keep)
     )
 
 
@@ -174,7 +166,7 @@ def test_a_drop_waits_for_open_acks_and_makes_no_ack_wait(
     with ThreadPoolExecutor(1) as pool:
         with cursor.connection.transaction():
             ack(cursor, worker="a", ended=[Ended(first.pk, 1)])
-            dropped = pool.submit(drop_partition, other_cursor, day)
+            dropped = pool.submit(ARCHIVE.remove, other_cursor, day)
             wait_until_blocked(acking, other_cursor)
             assert {second.pk} == ack(acking, worker="a", ended=[Ended(second.pk, 1)])
             make_archived_job()
@@ -196,16 +188,17 @@ def test_a_detach_that_was_cut_off_is_finished_and_its_day_dropped(
     observer = new_cursor()
     with ThreadPoolExecutor(1) as pool, cursor.connection.transaction():
         cursor.execute("SELECT count(*) FROM pgqueue_archived_job")
-        dropped = pool.submit(drop_partition, other_cursor, day)
+        dropped = pool.submit(ARCHIVE.remove, other_cursor, day)
         wait_until_blocked(observer, other_cursor)
         wait_for(lambda: pending(observer), what="the detach is pending")
         other_cursor.connection.cancel_safe()
         with pytest.raises(psycopg.errors.QueryCanceled):
             dropped.result()
-    assert [partition_name(day)] == pending(cursor)
+    assert [ARCHIVE.name_of(day)] == pending(cursor)
     make_archived_job()
 
-    assert [partition_name(day)] == sweep(cursor, keep=WEEK)
+    assert [] == ARCHIVE.sweep(cursor, is_old=lambda old: old < day)
+    assert [day] == ARCHIVE.sweep(cursor, is_old=lambda old: old <= day)
 
     assert [] == pending(cursor)
     assert day not in tables(cursor)

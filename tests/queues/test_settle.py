@@ -10,13 +10,10 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.lease import rescue
-from django_pgqueue.queues.partitions import (
-    drop_partition,
-    make_partitions,
-)
 from django_pgqueue.queues.settle import (
     KEPT_COLUMNS,
     Ended,
@@ -418,17 +415,17 @@ def no_partition_for_today(cursor):
     """Drop today's day of the archive, as if nobody had made it."""
     cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
     (today,) = cursor.fetchone()
-    drop_partition(cursor, today)
+    ARCHIVE.remove(cursor, today)
     yield today
     with cursor.connection.transaction():
-        make_partitions(cursor)
+        ARCHIVE.make(cursor)
 
 
 @pytest.mark.parametrize("verb", [ack, expire], ids=["ack", "expire"])
 def test_a_missing_partition_is_made_and_the_settle_repeated(
     cursor, no_partition_for_today, verb
 ):
-    """The settle raises and changes nothing; after make_partitions it goes through."""
+    """The settle raises and changes nothing; once its day is made, it goes through."""
     job = make_leased_job("a")
     before = everything()
 
@@ -436,7 +433,7 @@ def test_a_missing_partition_is_made_and_the_settle_repeated(
         verb(cursor, worker="a", ended=[ended(job)])
     assert before == everything()
     with cursor.connection.transaction():
-        made = make_partitions(cursor)
+        made = ARCHIVE.make(cursor)
 
     assert [no_partition_for_today] == made
     assert {job.pk} == verb(cursor, worker="a", ended=[ended(job)])

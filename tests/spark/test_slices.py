@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.queues.partitions import partition_name
+from django_pgqueue.postgres import day_tables
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.slices import Slice, cut, distribute, plan
 from django_pgqueue.spark.tables import ARCHIVE
@@ -51,7 +51,8 @@ def test_the_archive_is_divided_by_day_and_id(archive_days, dsn, cursor):
     now = datetime.now(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     cursor.execute(
-        f"CREATE TABLE IF NOT EXISTS {partition_name(today - timedelta(days=1))} "
+        f"CREATE TABLE IF NOT EXISTS "
+        f"{day_tables.ARCHIVE.name_of(today - timedelta(days=1))} "
         f"PARTITION OF pgqueue_archived_job FOR VALUES "
         f"FROM ('{today - timedelta(days=1)}') TO ('{today}')"
     )

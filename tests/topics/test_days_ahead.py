@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from django_pgqueue.log.days import LOG, drop_day
+from django_pgqueue.log.days import drop_day
 from django_pgqueue.log.publish import publish as store
 from django_pgqueue.models import ArchivedJob, Message
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.queues.partitions import drop_partition
+from django_pgqueue.postgres.day_tables import ARCHIVE, LOG
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.tasks import operate
 from django_pgqueue.topics import write_after
@@ -63,7 +63,7 @@ def test_others_settle_beside_a_transaction_that_has_cancelled(cursor, today):
     """Whose job needed a day of the archive that was missing."""
     waiting, running = make_job(), make_leased_job("a")
     cursor.execute("SET lock_timeout = '1s'")
-    drop_partition(cursor, today)
+    ARCHIVE.remove(cursor, today)
     with transaction.atomic():
         operate.cancel([waiting.pk])
         assert {running.pk} == ack(cursor, worker="a", ended=[Ended(running.pk, 1)])

@@ -16,7 +16,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Counting
 from django_pgqueue.pipeline.exports import DAY, Departed
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.export.day import batches_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.jobs.metrics import hour_of
@@ -41,7 +41,7 @@ def conservation(
     until = hour_of(run.started_at)
     since = until - back
     with run.reading() as cursor:
-        attached = partitions.ARCHIVE.attached(cursor)
+        attached = ARCHIVE.attached(cursor)
         if attached:
             departed = exports.departed(cursor, first=since.date())
             since = max(since, _known_from(attached[0], departed))

@@ -26,7 +26,7 @@ from django_pgqueue.pipeline import ended_jobs, failed_jobs, runs
 from django_pgqueue.pipeline import failures as stored
 from django_pgqueue.pipeline.ended_jobs import HOUR
 from django_pgqueue.pipeline.failed_jobs import Failed
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.redaction.fingerprint import (
     Fingerprint,
     failed_entries,
@@ -110,7 +110,7 @@ def _told(run: Run, jobs: Iterable[Failed]) -> Iterator[Failed]:
 
 def _first_day(cursor: Any, since: datetime) -> datetime:
     """Return when the first day of the archive began; *since*: it has none."""
-    days = partitions.ARCHIVE.attached(cursor)
+    days = ARCHIVE.attached(cursor)
     return midnight(days[0]) if days else since
 
 

@@ -22,7 +22,7 @@ from django_pgqueue.pipeline import ended_jobs, exports, task_hours
 from django_pgqueue.pipeline.ended_jobs import HOUR, READ_COLUMNS, Day
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.pipeline.task_hours import Counted
-from django_pgqueue.queues import partitions
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.export.day import batches_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.option_table import duration
@@ -68,7 +68,7 @@ class _Work:
         """Return the days that may have rows, oldest first."""
         last = self._run.started_at.date()
         seen = [
-            *partitions.ARCHIVE.attached(self._cursor),
+            *ARCHIVE.attached(self._cursor),
             *self._departed,
             *(hour.date() for hour in self._letters),
         ]

@@ -11,11 +11,11 @@ import logging
 
 from django_pgqueue.log import generations
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import workflows
 from django_pgqueue.queues.lanes import freed_hints
-from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.unique import REPEAT_CALLS_MAX, Repeated, repeat_calls
 from django_pgqueue.tasks.operate import CANCEL_HINT
 
@@ -107,7 +107,7 @@ def _cancel(link: Link, workflow: int) -> None:
     connection = link.connection
     with connection.transaction(), connection.cursor() as cursor:
         # What is cancelled goes to the archive's day.
-        make_partitions(cursor)
+        ARCHIVE.make(cursor)
         started = workflows.cancel(cursor, workflow, is_overdue=True)
         if started is None:
             return
@@ -129,7 +129,7 @@ def _ask_again(link: Link) -> bool:
     if not left:
         return False
     with connection.transaction(), connection.cursor() as cursor:
-        make_partitions(cursor)
+        ARCHIVE.make(cursor)
         answer = cancels.cancel(cursor, left, by="deadline")
     _wake(link, answer)
     logger.info("overdue    jobs=%d: asked again", len(left))

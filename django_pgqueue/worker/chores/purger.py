@@ -21,6 +21,7 @@ from django_pgqueue.log import days
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.day_tables import ARCHIVE, LOG, DayTable, first_kept
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.queues import (
     bulk_acts,
@@ -28,7 +29,6 @@ from django_pgqueue.queues import (
     inbox,
     mail_files,
     output,
-    partitions,
     purge,
     task_spans,
 )
@@ -72,7 +72,7 @@ DEAD_WORKERS_KEPT = timedelta(hours=1)
 def chores(settings: Settings) -> list[Callable[[Link], float]]:
     """Return the chores of the purge for these settings."""
     retention = settings.retention
-    result: list[Callable[[Link], float]] = [_make_partitions]
+    result: list[Callable[[Link], float]] = [_maker(ARCHIVE, "archive")]
     if retention.archive is not None:
         target = None if settings.export is None else settings.export.path
         result.append(_partition_dropper(retention.archive, target))
@@ -103,24 +103,19 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     log_retention = LogRetention(
         retention.log, wait=retention.wait_for_ingest, bytes_max=retention.log_bytes
     )
-    result += [_make_log_days, _close_log_days, log_retention]
+    result += [_maker(LOG, "log"), _close_log_days, log_retention]
     return result
 
 
-def _make_partitions(link: Link) -> float:
-    connection = link.connection
-    with connection.transaction(), connection.cursor() as cursor:
-        for day in partitions.make_partitions(cursor, days_ahead=AHEAD):
-            logger.info("made       archive partition day=%s", day)
-    return PARTITIONS_PAUSE_SECONDS
+def _maker(table: DayTable, name: str) -> Callable[[Link], float]:
+    def make(link: Link) -> float:
+        connection = link.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            for day in table.make(cursor, days_ahead=AHEAD):
+                logger.info("made       %s partition day=%s", name, day)
+        return PARTITIONS_PAUSE_SECONDS
 
-
-def _make_log_days(link: Link) -> float:
-    connection = link.connection
-    with connection.transaction(), connection.cursor() as cursor:
-        for day in days.make_days(cursor, days_ahead=AHEAD):
-            logger.info("made       log partition day=%s", day)
-    return PARTITIONS_PAUSE_SECONDS
+    return make
 
 
 def _close_log_days(link: Link) -> float:
@@ -136,12 +131,13 @@ def _partition_dropper(keep: timedelta, target: str | None) -> Callable[[Link], 
             if not may_drop(cursor, "the archive"):
                 return PARTITIONS_PAUSE_SECONDS
             may_go = None if target is None else _Exported(cursor, target)
-            partitions.sweep(cursor, keep=keep, may_go=may_go)
-            expired = partitions.expired_partitions(cursor, keep=keep)
+            first = first_kept(cursor, keep)
+            ARCHIVE.sweep(cursor, is_old=first.__gt__, may_go=may_go)
+            expired = ARCHIVE.expired(cursor, keep)
             if may_go is not None:
                 expired = may_go.without_waiting(expired)
             for day in expired:
-                if partitions.drop_partition(cursor, day, may_go=may_go):
+                if ARCHIVE.remove(cursor, day, may_go=may_go):
                     logger.info("dropped    archive partition day=%s", day)
         return PARTITIONS_PAUSE_SECONDS
 

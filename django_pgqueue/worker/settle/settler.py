@@ -28,9 +28,9 @@ from django_pgqueue import telemetry
 from django_pgqueue.bounds import FAIR
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
 from django_pgqueue.queues.waited import HINT, ids_of
 from django_pgqueue.queues.waited import tell as tell_ended
@@ -500,7 +500,7 @@ class Settler(Service):
     def _make_day(self) -> list[date]:
         connection = self.link.connection
         with connection.transaction(), connection.cursor() as cursor:
-            return make_partitions(cursor)
+            return ARCHIVE.make(cursor)
 
     def _row(self, item: Settlement) -> Ended:
         if item.written is None:

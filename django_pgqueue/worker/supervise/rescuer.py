@@ -25,8 +25,8 @@ from django_pgqueue.log import positions
 from django_pgqueue.log.publish import HINT as TOPIC_HINT
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.queues import lease, workers
-from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks.perform import timed_out, timeout_message
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.settlement import WRITES, ended, kind_of, tell, write
@@ -183,4 +183,4 @@ class Rescuer:
     def _make_day(self) -> object:
         connection = self._link.connection
         with connection.transaction(), connection.cursor() as cursor:
-            return make_partitions(cursor)
+            return ARCHIVE.make(cursor)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from datetime import date
 
-from django_pgqueue.queues.partitions import make_partition
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.session import open_session
 from tests.benchmarks.environments import REPOSITORY
 from tests.benchmarks.spark.processors import seconds_of
@@ -91,7 +91,7 @@ def measure_spark(place: Place, rows: int) -> None:
 def measure_export(place: Place, rows: int, form: str) -> None:
     """Export a day, with verification."""
     with place.connect() as connection:
-        make_partition(connection.cursor(), date.fromisoformat(DAY))
+        ARCHIVE.make_day(connection.cursor(), date.fromisoformat(DAY))
         connection.execute(FILL_DAY, {"rows": rows, "day": f"{DAY} 00:00+00"})
         connection.execute("VACUUM ANALYZE pgqueue_archived_job")
     environ = {

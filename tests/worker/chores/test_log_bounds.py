@@ -8,8 +8,9 @@ import pytest
 
 from django_pgqueue import signals
 from django_pgqueue.log import browse
-from django_pgqueue.log.days import LOG, close_days
+from django_pgqueue.log.days import close_days
 from django_pgqueue.models import LogDay, Message, Position
+from django_pgqueue.postgres.day_tables import LOG
 from django_pgqueue.worker.chores.log_retention import (
     PAUSE_SECONDS,
     STEP_PAUSE_SECONDS_MAX,

@@ -12,12 +12,12 @@ import pytest
 from django_pgqueue import signals
 from django_pgqueue.log import days as log
 from django_pgqueue.log import retain
-from django_pgqueue.log.days import LOG, close_days
+from django_pgqueue.log.days import close_days
 from django_pgqueue.log.publish import publish
 from django_pgqueue.log.retain import hold_topic
 from django_pgqueue.models import Job, LogDay, Message, Position
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.postgres.day_tables import PENDING
+from django_pgqueue.postgres.day_tables import LOG, PENDING
 from django_pgqueue.worker.chores.log_retention import (
     HELD_PAUSE_SECONDS,
     PAUSE_SECONDS,
@@ -145,7 +145,7 @@ CRASHES = [
     ("after", retain, "inline_dead_letters"),
     ("after", retain, "inline_jobs"),
     ("before", log, "drop_day"),
-    ("before", log, "_drop"),
+    ("before", log, "_forget"),
     ("after", log, "drop_day"),
     ("before", retain, "delete_batch"),
     ("after", retain, "delete_batch"),

@@ -15,9 +15,8 @@ from django_pgqueue.models import (
     Worker,
 )
 from django_pgqueue.pipeline import exports
-from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
+from django_pgqueue.postgres.day_tables import ARCHIVE, DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
-from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.worker.chores.purger import (
     BATCH_PAUSE_SECONDS_MIN,
     PAUSE_SECONDS,
@@ -43,12 +42,12 @@ def days(cursor):
             "SELECT inhrelid::regclass::text FROM pg_inherits"
             " WHERE inhparent = 'pgqueue_archived_job'::regclass"
         )
-        return {day_of(name) for (name,) in cursor.fetchall()}
+        return {ARCHIVE.day_of(name) for (name,) in cursor.fetchall()}
 
     before = days()
     yield days
     for day in days() - before:
-        cursor.execute(f"DROP TABLE {partition_name(day)}")
+        cursor.execute(f"DROP TABLE {ARCHIVE.name_of(day)}")
 
 
 def test_days_are_made_two_weeks_ahead(link, days, cursor, caplog):
@@ -56,7 +55,7 @@ def test_days_are_made_two_weeks_ahead(link, days, cursor, caplog):
     caplog.set_level("INFO", "django_pgqueue.worker")
     last = datetime.now(UTC).date() + DAYS_AHEAD_OF_LEADER * DAY
     run_all(link, {})
-    cursor.execute(f"DROP TABLE {partition_name(last)}")
+    cursor.execute(f"DROP TABLE {ARCHIVE.name_of(last)}")
 
     run_all(link, {})
 
@@ -70,9 +69,9 @@ def test_days_past_the_retention_are_dropped_whole(link, days, cursor, caplog):
     today = datetime.now(UTC).date()
     for age in (8, 7, 5):
         day = today - age * DAY
-        cursor.execute(f"DROP TABLE IF EXISTS {partition_name(day)}")
+        cursor.execute(f"DROP TABLE IF EXISTS {ARCHIVE.name_of(day)}")
         cursor.execute(
-            f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+            f"CREATE TABLE {ARCHIVE.name_of(day)} PARTITION OF pgqueue_archived_job"
             f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
         )
 
@@ -159,9 +158,9 @@ EXPORTING = {"RETENTION": {"archive": "7d"}, "EXPORT": {"path": TARGET}}
 
 def add_day(cursor, day):
     """Make the partition of *day*, with one row of it."""
-    cursor.execute(f"DROP TABLE IF EXISTS {partition_name(day)}")
+    cursor.execute(f"DROP TABLE IF EXISTS {ARCHIVE.name_of(day)}")
     cursor.execute(
-        f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+        f"CREATE TABLE {ARCHIVE.name_of(day)} PARTITION OF pgqueue_archived_job"
         f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
     )
     make_archived_job(finished_at=datetime.combine(day, datetime.min.time(), UTC))
@@ -169,7 +168,7 @@ def add_day(cursor, day):
 
 def note_export(cursor, day, target=TARGET, files=()):
     """Write the manifest of what *day* has now."""
-    found = exports.content(cursor, partition_name(day))
+    found = exports.content(cursor, ARCHIVE.name_of(day))
     exports.begin(cursor, target, day, form="parquet", run=1)
     assert exports.publish(cursor, target, day, run=1)
     assert exports.record(
@@ -212,7 +211,7 @@ def test_a_late_row_keeps_its_day(link, days, cursor, caplog, detached):
     )
     if detached:
         cursor.execute(
-            f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {partition_name(day)}"
+            f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {ARCHIVE.name_of(day)}"
         )
 
     run_all(link, EXPORTING)

@@ -11,8 +11,8 @@ import pytest
 
 from django_pgqueue import signals
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Output
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.wake import channel, listen
-from django_pgqueue.queues.partitions import partition_name
 from django_pgqueue.queues.waited import channel as waited_channel
 from django_pgqueue.tasks.outcome import (
     Cancelled,
@@ -323,7 +323,7 @@ def test_a_missing_day_of_the_archive_is_made(settler, claim_all, cursor, caplog
     """Without a word to anybody: no ack is lost for it."""
     cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
     (today,) = cursor.fetchone()
-    cursor.execute(f"DROP TABLE {partition_name(today)}")
+    cursor.execute(f"DROP TABLE {ARCHIVE.name_of(today)}")
     make_jobs(2)
     settle(settler, claim_all())
 
