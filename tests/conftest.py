@@ -87,7 +87,7 @@ IS_SPARK_LEFT_OUT = (
 )
 
 # How long an example takes says nothing on a machine that does something else as well.
-hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("tests")
 
 

@@ -21,26 +21,6 @@ def ends(final):
 # Time-outs ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_task_that_hears_no_exception_costs_its_process_after_the_hard_timeout(
-    start_worker, the_ledger
-):
-    """Stuck in recv(): it is settled as timed out and the process is replaced."""
-    worker = start_worker(threads=2)
-
-    (stuck,) = enqueue(crash_tasks.stuck)
-    final = wait_until_final([stuck], 30)
-    worker.wait_for_lines("recycled ")
-    worker.wait_for_lines("started ", 2)
-    after = enqueue(crash_tasks.record, 5)
-    final |= wait_until_final(after)
-
-    assert ("dead", "timeout") == ends(final)[stuck]
-    assert (0, 1) == (final[stuck].crashes, the_ledger.starts()[stuck])
-    assert {0} == {final[job].crashes for job in after}
-    assert 0 == worker.stop()
-
-
 # Unknown and unreadable --------------------------------------------------------------
 
 

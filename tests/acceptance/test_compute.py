@@ -26,15 +26,14 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stubborn", [pool_tasks.stubborn, pool_tasks.keeps_the_lock])
 def test_a_job_past_its_hard_timeout_costs_its_process_and_no_other(
-    start_worker, the_ledger, gate, stubborn
+    start_worker, the_ledger, gate
 ):
     """
-    Its process ends at once, or is killed where the job keeps the interpreter's lock.
-    The job beside it runs in another process, and once.
+    Its process is killed although the job keeps the interpreter's lock. The job beside
+    it runs in another process, and once.
     """
-    (deaf,) = enqueue(stubborn)
+    (deaf,) = enqueue(pool_tasks.keeps_the_lock)
     (beside,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
     worker = start_worker(processes=2, threads=1)
 

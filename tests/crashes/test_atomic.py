@@ -7,18 +7,13 @@ fault has bitten: some jobs ran more than once.
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 from collections import Counter
 
 import pytest
 
-from django_pgqueue.models import ArchivedJob
 from tests.app import control_tasks
 from tests.app.models import Effect
 from tests.harness.proxy import Proxy
-from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
 # A job that is hit is not given up: it is as innocent as the others.
@@ -32,32 +27,6 @@ def assert_exactly_once(jobs, timeout=60.0):
     written = Counter(Effect.objects.values_list("job", flat=True))
     assert dict.fromkeys(jobs, 1) == dict(written)
     return final
-
-
-@pytest.mark.slow
-def test_kill_9_again_and_again(start_worker, the_ledger):
-    """Between any two statements: a write without its ack is rolled back."""
-    jobs = enqueue(control_tasks.atomic_effect, 1_000, seconds=0.02)
-    worker = start_worker(processes=2, threads=4, pgqueue=PATIENT)
-    seed = random.Random(20261121)
-
-    for kills in range(1, 11):
-        ended = 60 * kills
-        wait_for(
-            lambda ended=ended: ArchivedJob.objects.count() >= ended,
-            30,
-            f"{ended} jobs have ended",
-        )
-        children = wait_for(worker.children, what="a child lives")
-        os.kill(seed.choice(children), signal.SIGKILL)
-    assert_exactly_once(jobs)
-
-    # Once each, and once more where a statement of the dead held a row meanwhile.
-    wait_for(
-        lambda: 10 == len({line.split()[2] for line in worker.lines("rescued ")}),
-        what="the log names each that was killed",
-    )
-    assert the_ledger.repeated()
 
 
 @pytest.mark.parametrize("harm, starts", [("cut", 1), ("drop", 2)])

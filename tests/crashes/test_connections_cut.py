@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
-from django_pgqueue.models import ArchivedJob
 from tests.app import crash_tasks
 from tests.harness.proxy import Proxy
-from tests.harness.waiting import patience
-from tests.harness.worker_process import enqueue, wait_until_dry, wait_until_final
+from tests.harness.worker_process import enqueue, wait_until_final
 
 pytestmark = pytest.mark.smoke
 
@@ -62,30 +58,3 @@ def test_a_settle_whose_answer_was_lost_is_looked_up_and_not_repeated(
     assert [] == the_ledger.entries("stale")
     assert 0 == worker.stop()
     assert worker.lines(r"stopped .* stale=0 ")
-
-
-@pytest.mark.slow
-def test_a_deaf_listener_is_found_out_and_replaced(start_worker, the_ledger, proxy):
-    """
-    Its connection stays open and nothing comes through. Within the proof's interval
-    and patience, 20 s, it reconnects, and what came meanwhile is found.
-    """
-    worker = start_worker(
-        "--queues=default",
-        databases={"listen": proxy.database},
-        pgqueue={"LISTEN_DATABASE": "listen"},
-    )
-    wait_until_final(enqueue(crash_tasks.record))
-    wait_until_dry(the_ledger)
-
-    assert 1 == proxy.mute(b"pgqueue listener")
-    (unheard,) = enqueue(crash_tasks.record)
-    worker.wait_for_lines("deaf ", timeout=25)
-    wait_until_final([unheard])
-    (heard,) = enqueue(crash_tasks.record)
-    wait_until_final([heard])
-
-    row = ArchivedJob.objects.get(pk=heard)
-    assert row.started_at - row.enqueued_at < timedelta(seconds=patience())
-    row = ArchivedJob.objects.get(pk=unheard)
-    assert timedelta(seconds=1) < row.started_at - row.enqueued_at

@@ -39,8 +39,7 @@ def unanalysed(cursor):
 
 
 @pytest.mark.usefixtures("unanalysed")
-@pytest.mark.parametrize("analyse", [False, True], ids=["never analysed", "analysed"])
-def test_the_end_of_a_step_reads_what_comes_after_it(cursor, analyse):
+def test_the_end_of_a_step_reads_what_comes_after_it(cursor):
     """Of 20,000 members one, and the one that waits for all of them; by a worker."""
     members = [step(n) for n in range(STEPS - 1)]
     body = step(STEPS - 1, after=range(STEPS - 1), takes="results")
@@ -62,8 +61,6 @@ def test_the_end_of_a_step_reads_what_comes_after_it(cursor, analyse):
         is_list=False,
         kind="canvas",
     )
-    if analyse:
-        cursor.execute("ANALYZE pgqueue_step, pgqueue_workflow, pgqueue_job")
 
     found = {}
     # As a settler's: its plans are made for any parameters.

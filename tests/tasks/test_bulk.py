@@ -60,7 +60,7 @@ def together(task, items):
     return rows()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ITEMS, max_size=4))
 def test_a_bulk_is_as_many_delays(items):
     """The same rows or the same error, from a list and from a generator."""

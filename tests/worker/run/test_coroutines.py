@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import threading
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -27,7 +26,6 @@ from django_pgqueue.worker.run import coroutines as coroutines_module
 from django_pgqueue.worker.run.async_runner import Coroutine, LoopControl
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutines import Coroutines, LoopWatch
-from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.settle.settler import Settlement
 from tests.harness.waiting import wait_for
 from tests.tasks.test_perform import claimed
@@ -357,19 +355,6 @@ def test_sync_calls_after_the_end_of_a_job_are_refused(rig, declare, monkeypatch
 
 
 # Sync calls --------------------------------------------------------------------------
-
-
-@contextmanager
-def lent(threads, count):
-    """The sync calls of *count* jobs at once."""
-    made = SyncThreads(threads)
-    calls = [made.lend() for _ in range(count)]
-    yield calls
-    made.close()
-
-
-def ident(calls):
-    return calls.submit(threading.get_ident).result()
 
 
 # The context in the loop -------------------------------------------------------------
