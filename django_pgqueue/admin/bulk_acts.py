@@ -26,9 +26,11 @@ from django_pgqueue.admin.keyset_list import (
 )
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import OPEN, PERMISSIONS, BulkState, BulkVerb
+from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
+from django_pgqueue.operators.bulk_acts import permission_of
 from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
 from django_pgqueue.operators.workers import latest, leads
+from django_pgqueue.tasks import operate
 
 # A page with an open act is renewed so often.
 LIVE_SECONDS = 2
@@ -53,19 +55,17 @@ class BulkActFilters(FilterForm):
 
 
 def _may_stop(request: HttpRequest, row: Any) -> bool:
-    return may(request, PERMISSIONS[row.verb])
+    return may(request, permission_of(row.verb))
 
 
 def _stop(work: Work) -> list[list[int]]:
     """Stop those that the user might have asked for."""
-    from django_pgqueue.operators import bulk_acts
-
     done = []
     for key, row in work.rows.items():
         if not _may_stop(work.request, row):
             problem = _("%(act)s was not stopped: you may not do what it does.")
             work.problems.append(problem % {"act": row})
-        elif bulk_acts.stop(key, by=work.by):
+        elif operate.stop_act(key, by=work.by):
             done.append(key)
     return [done]
 
@@ -128,7 +128,7 @@ class BulkActAdmin(ActingAdmin):
 
     def permitted_acts(self, request: HttpRequest) -> dict[str, Act]:
         """Leave out what stops an act where the user may do none."""
-        is_any = any(may(request, each) for each in {*PERMISSIONS.values()})
+        is_any = any(may(request, permission_of(each)) for each in BulkVerb)
         return super().permitted_acts(request) if is_any else {}
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:

@@ -1,9 +1,9 @@
-"""All that a list's filter means: what is done to it, shown and confirmed."""
+"""Bulk forms: an act on all rows of a filter, or a replay; counted, then confirmed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,53 +15,42 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import log, may, who
-from django_pgqueue.admin.edit import EditableAdmin
+from django_pgqueue.admin.cells import Note
 from django_pgqueue.admin.keyset_list import said
+from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.bounds import PER_SECOND_MAX
+from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log import receivers
+from django_pgqueue.log.replay import Plan
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import BulkVerb
-from django_pgqueue.operators import bulk_acts
-from django_pgqueue.operators.bulk_acts import Counted
+from django_pgqueue.operators import bulk_acts, human
+from django_pgqueue.operators.bulk_acts import VERBS
+from django_pgqueue.operators.human import in_utc
+from django_pgqueue.queues.bulk_acts import Extent
+from django_pgqueue.tasks import database, operate
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
+from django_pgqueue.topics import replay
 
-# Rows that the form names, the oldest.
-NAMED_ROWS = 5
-
-# What is shown is confirmed within so long, or counted anew.
+# A count is confirmed within so long, or the rows are counted again.
 SHOWN_SECONDS_MAX = 3_600
 SALT = "django_pgqueue.admin.bulk_form"
-TIMES = ("first", "latest", "at")
 
-# What is typed where there are more rows than were counted.
+# Typed where there are more rows than were counted.
 ALL = "all"
 
-TOLD: Mapping[str, Any] = {
-    BulkVerb.REDRIVE: gettext_lazy(
-        "They go back to their queues, with the same ids, from attempt 1 on. One whose "
-        "dedup key a live job has stays a dead letter."
-    ),
-    BulkVerb.RETRY: gettext_lazy(
-        "They are made due at once, instead of waiting for their time; also those "
-        "among them that fail, and wait, before a worker comes to them."
-    ),
-    BulkVerb.SET_ASIDE: gettext_lazy(
-        "They go to the archive as cancelled, with your name and the reason, and are "
-        "deleted with the archive. From there, they cannot be redriven."
-    ),
-    BulkVerb.CANCEL: gettext_lazy(
-        "Jobs that wait go to the archive as cancelled, and never run. Jobs that run "
-        "are asked to stop: a task ends by itself where it looks at context.cancelled, "
-        "or at its next await."
-    ),
-}
-GRAVE = (BulkVerb.SET_ASIDE, BulkVerb.CANCEL)
+REPLAY, PREVIEW = "replay", "preview"
+SUBMITS = [
+    (PREVIEW, gettext_lazy("Count them")),
+    (REPLAY, gettext_lazy("Replay")),
+]
 
 
-class BulkForm(forms.Form):
+class ActForm(forms.Form):
     """Why, how fast, and that it is meant."""
 
     reason = forms.CharField(
@@ -78,25 +67,34 @@ class BulkForm(forms.Form):
         help_text=gettext_lazy("Empty: as fast as it goes."),
     )
     typed = forms.CharField(
-        max_length=20,
+        max_length=200,
+        empty_value="",
         widget=forms.TextInput({"autocomplete": "off", "class": "pgqueue-short"}),
     )
 
-    def __init__(self, data: Any, *, shown: Shown, is_anew: bool) -> None:
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Why and how fast, as an act stores them."""
+        return {name: self.cleaned_data[name] for name in ("reason", "per_second")}
+
+
+class BulkForm(ActForm):
+    """An act is confirmed by the number of its rows."""
+
+    def __init__(self, data: Any, *, extent: Extent, is_new: bool) -> None:
         super().__init__(data)
-        self._is_anew = is_anew
-        counted = shown.counted
-        # Where there are more than were counted, no number says how many are meant.
-        self._expected = ALL if counted.is_more else str(counted.rows)
+        self._is_new = is_new
+        # Where there are more than were counted, no number says how many.
+        self._expected = ALL if extent.is_more else str(extent.rows)
         text = _("To do it, type %(expected)s, the number of rows")
-        if counted.is_more:
+        if extent.is_more:
             text = _("To do it to all, counted or not, type the word %(expected)s")
         self.fields["typed"].label = text % {"expected": self._expected}
 
     def clean_typed(self) -> str:
-        """Ask for what was shown; a number with or without commas."""
+        """Ask for the number that was shown, with or without commas."""
         typed = str(self.cleaned_data["typed"]).replace(",", "").replace(" ", "")
-        if self._is_anew:
+        if self._is_new:
             raise ValidationError(_("The rows were counted anew: look at them again."))
         if typed != self._expected:
             text = _("Type %(expected)s to say that you mean all of them.")
@@ -105,84 +103,87 @@ class BulkForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a page has said that is meant, signed so that nobody can say otherwise."""
+class Count:
+    """What a page has counted, signed so that it cannot be changed."""
 
     asked: dict[str, Any]
-    counted: Counted
+    extent: Extent
+    text: str
 
     def signed(self, about: list[Any]) -> str:
-        """Return it as text; *about* says of which page and filter."""
-        told = asdict(self.counted)
-        for name in TIMES:
-            told[name] = told[name] and told[name].isoformat()
-        return signing.dumps([about, self.asked, told], salt=SALT)
+        """Return it as text; *about* names the page and its filter."""
+        rows, is_more, top, at, *_times = self.extent
+        content = [about, self.asked, self.text, rows, is_more, top, at.isoformat()]
+        return signing.dumps(content, salt=SALT)
 
 
-def shown_before(text: str, about: list[Any]) -> Shown | None:
-    """Return what signed() made; None: it is none of this page, or an hour old."""
+def count_of(signed: str, about: list[Any]) -> Count | None:
+    """Return what was signed; None: for another page, or an hour ago."""
     try:
-        of, asked, told = signing.loads(text, salt=SALT, max_age=SHOWN_SECONDS_MAX)
+        content = signing.loads(signed, salt=SALT, max_age=SHOWN_SECONDS_MAX)
     except signing.BadSignature:
         return None
-    if of != about:
-        return None
-    for name in TIMES:
-        told[name] = told[name] and datetime.fromisoformat(told[name])
-    return Shown(asked, Counted(**told))
+    of, asked, text, rows, is_more, top, at = content
+    extent = Extent(rows, is_more, top, datetime.fromisoformat(at))
+    return Count(asked, extent, text) if of == about else None
 
 
 @dataclass(frozen=True, slots=True)
 class BulkPage:
     """
-    The page of one act: shows what is meant, and has it done once that is confirmed.
+    The page of one act: shows how many rows match, and starts it when confirmed.
 
     Attributes:
-        admin: Of the list whose filter it is.
+        admin: Of the list with the filter.
         request: With the filter in its query.
-        verb: What is to be done.
-        title: What that is called.
+        verb: One of VERBS.
     """
 
-    admin: EditableAdmin
+    admin: ActingAdmin
     request: HttpRequest
     verb: str
-    title: Any
 
     def answer(self, asked: Callable[[], dict[str, Any]]) -> HttpResponse:
-        """Show the form, or go on with what it says; *asked* gives the filters."""
-        request = self.request
-        shown = shown_before(request.POST.get("shown", ""), self._about)
-        is_anew = shown is None
-        if shown is None:
-            shown = self._counted(bulk_acts.asked_of(self.verb, asked()))
-        if shown is None:
-            return HttpResponseRedirect(self._back)
+        """Show the form, or start the act; *asked* gives the filters."""
+        request, admin, verb = self.request, self.admin, VERBS[self.verb]
+        query = [[name, texts] for name, texts in request.GET.lists()]
+        about = [admin.opts.model_name, str(self.verb), sorted(query)]
+        there = admin._url(admin.model, "changelist")
+        back = f"{there}?{request.GET.urlencode()}"
+        counted = count_of(request.POST.get("shown", ""), about)
+        is_new = counted is None
+        if counted is None:
+            counted = self._count(bulk_acts.asked_of(self.verb, asked()))
+        if counted is None:
+            return HttpResponseRedirect(back)
         data = request.POST if request.method == "POST" else None
-        form = BulkForm(data, shown=shown, is_anew=is_anew)
+        form = BulkForm(data, extent=counted.extent, is_new=is_new)
         if form.is_valid():
-            return self._begin(shown, form.cleaned_data)
-        return self._ask(shown, form)
+            act = operate.begin_act(
+                self.verb, counted.asked, counted.extent, by=who(request), **form.terms
+            )
+            return begun(admin, request, act, there)
+        context = {
+            **admin.page_context(request),
+            "title": verb.title,
+            "told": counted.text,
+            "warning": verb.warning,
+            "form": form,
+            "hidden": [("shown", counted.signed(about))],
+            "submits": [("", verb.title)],
+            "is_grave": verb.is_grave,
+            "back": back,
+        }
+        return TemplateResponse(request, "admin/pgqueue/form.html", context)
 
-    @property
-    def _about(self) -> list[Any]:
-        """Of which page and filter, as JSON gives it back."""
-        query = [[name, texts] for name, texts in self.request.GET.lists()]
-        return [self.admin.opts.model_name, str(self.verb), sorted(query)]
-
-    @property
-    def _back(self) -> str:
-        there = self.admin._url(self.admin.model, "changelist")
-        return f"{there}?{self.request.GET.urlencode()}"
-
-    def _counted(self, asked: dict[str, Any]) -> Shown | None:
-        """Count what is meant; None: nothing, which the user is told."""
+    def _count(self, asked: dict[str, Any]) -> Count | None:
+        """Count the matching rows; None: there is none, which the user is told."""
         text = _("No row matches of which it can be done.")
         if bulk_acts.may_be_done(self.verb, asked):
-            counted = bulk_acts.count(self.verb, asked)
-            if counted.rows:
-                return Shown(asked, counted)
-            if counted.is_more:
+            extent = bulk_acts.count(self.verb, asked)
+            if extent.rows:
+                return Count(asked, extent, _rows_text(asked, extent))
+            if extent.is_more:
                 text = _(
                     "Nothing was done: in the %(seconds)d s that there are for "
                     "counting, no row was found that matches. Narrow the list by task, "
@@ -191,57 +192,171 @@ class BulkPage:
         messages.warning(self.request, text)
         return None
 
-    def _begin(self, shown: Shown, data: dict[str, Any]) -> HttpResponse:
-        request, admin = self.request, self.admin
-        key = bulk_acts.begin(
-            self.verb,
-            shown.asked,
-            shown.counted,
-            by=who(request),
-            reason=data["reason"],
-            per_second=data["per_second"],
-        )
-        row = BulkAct.objects.using(admin.get_queryset(request).db).get(pk=key)
-        text = _("Asked for, of %(rows)s: %(reason)s")
-        values = {"rows": said(shown.asked), "reason": data["reason"]}
-        log(request, [row], text % values, flag=ADDITION)
-        messages.success(request, _("%(act)s was asked for.") % {"act": row})
-        if admin.has_page(BulkAct) and may(request, "view_bulkact"):
-            return HttpResponseRedirect(admin._url(BulkAct, "change", key))
-        return HttpResponseRedirect(admin._url(admin.model, "changelist"))
 
-    def _ask(self, shown: Shown, form: BulkForm) -> HttpResponse:
-        asked, counted = shown.asked, shown.counted
-        first = bulk_acts.first_rows(self.verb, asked, counted, NAMED_ROWS)
-        named = self.admin.rows_by_key(self.request, first)
-        context = {
-            **self.admin.page_context(self.request),
-            "title": self.title,
-            "told": _told(asked, counted),
-            "warning": TOLD[self.verb],
-            "rows": list(named.values()),
-            "rows_left_out": max(counted.rows - len(named), 0),
-            "form": form,
-            "hidden": [("shown", shown.signed(self._about))],
-            "submits": [("", self.title)],
-            "is_grave": self.verb in GRAVE,
-            "back": self._back,
-        }
-        return TemplateResponse(self.request, "admin/pgqueue/form.html", context)
+def begun(
+    admin: ActingAdmin, request: HttpRequest, key: int, back: str
+) -> HttpResponse:
+    """Note that an act was started, and show its page to those who may view it."""
+    row = BulkAct.objects.using(admin.get_queryset(request).db).get(pk=key)
+    text = _("Asked for, of %(rows)s: %(reason)s")
+    values = {"rows": said(row.filters), "reason": row.reason}
+    log(request, [row], text % values, flag=ADDITION)
+    messages.success(request, _("%(act)s was asked for.") % {"act": row})
+    if admin.has_page(BulkAct) and may(request, "view_bulkact"):
+        back = admin._url(BulkAct, "change", key)
+    return HttpResponseRedirect(back)
 
 
-def _told(asked: Mapping[str, Any], counted: Counted) -> str:
+def _rows_text(asked: Mapping[str, Any], extent: Extent) -> str:
     text = _("%(count)s rows: %(filters)s.")
-    if counted.is_more:
+    if extent.is_more:
         text = _("%(count)s rows were counted, and there are more: %(filters)s.")
-    parts = [text % {"count": f"{counted.rows:,}", "filters": said(asked)}]
-    if counted.first is not None and counted.latest is not None:
+    parts = [text % {"count": f"{extent.rows:,}", "filters": said(asked)}]
+    if extent.first is not None and extent.latest is not None:
         times = {
-            "first": moments.absolute(counted.first),
-            "latest": moments.absolute(counted.latest),
+            "first": moments.absolute(extent.first),
+            "latest": moments.absolute(extent.latest),
         }
         parts.append(_("From %(first)s to %(latest)s.") % times)
     parts.append(
         _("A worker does it in the background, in chunks; it can be stopped between.")
     )
+    return " ".join(parts)
+
+
+# Replays ------------------------------------------------------------------------------
+
+
+class ObjectField(forms.JSONField):
+    """A JSON object, or nothing."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Show nothing as nothing."""
+        return "" if value is None else super().prepare_value(value)
+
+    def clean(self, value: Any) -> Any:
+        """Ask for an object."""
+        found = super().clean(value)
+        if found is not None and not isinstance(found, Mapping):
+            raise ValidationError(_('Write a JSON object, such as {"country": "FR"}.'))
+        return found
+
+
+class ReplayForm(ActForm):
+    """Which messages, and for whom; a replay is confirmed by the topic's name."""
+
+    field_order = ("to", "since", "until", "where")
+
+    to = forms.ChoiceField(label=gettext_lazy("For"))
+    since = MomentField(
+        label=gettext_lazy("Published since"),
+        required=False,
+        help_text=gettext_lazy("Empty: all that retention has left."),
+    )
+    until = MomentField(
+        label=gettext_lazy("Published before"),
+        required=False,
+        help_text=gettext_lazy("Empty: up to now."),
+    )
+    where = ObjectField(
+        label=gettext_lazy("Payload contains"),
+        required=False,
+        widget=forms.TextInput({"placeholder": '{"country": "FR"}'}),
+        help_text=gettext_lazy("A JSON object; empty: whatever it contains."),
+    )
+
+    def __init__(self, row: Any, data: Any, *, receivers: list[str]) -> None:
+        super().__init__(data)
+        self.row = row
+        self.fields["to"].choices = [  # type: ignore[attr-defined]
+            (each, each) for each in receivers
+        ]
+        self.fields["reason"].required = self.fields["typed"].required = False
+        self.fields["typed"].label = _("To do it, type the name of the topic")
+        self.fields["typed"].help_text = row.name
+
+    def plan(self) -> Plan:
+        """Return what is meant, counted; raise MessagesLost or TopicError."""
+        said = self.cleaned_data
+        return replay.plan(
+            self.row.name,
+            said["to"],
+            since="earliest" if said["since"] is None else in_utc(said["since"]),
+            until=None if said["until"] is None else in_utc(said["until"]),
+            where=said["where"],
+        )
+
+    def confirms(self) -> bool:
+        """Whether the topic's name was typed; says so at the field if not."""
+        if self.cleaned_data["typed"].strip() == self.row.name:
+            return True
+        text = _("Type %(name)s to say that you mean this topic.")
+        self.add_error("typed", ValidationError(text % {"name": self.row.name}))
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPage:
+    """
+    The page of one replay: counts what is meant, and has it done if that is confirmed.
+
+    Attributes:
+        admin: Of the topics.
+        request: With the form, where it was sent.
+        row: The topic.
+    """
+
+    admin: ActingAdmin
+    request: HttpRequest
+    row: Any
+
+    def answer(self) -> HttpResponse:
+        """Show the form, or go on with what it says."""
+        request, row, admin = self.request, self.row, self.admin
+        is_post = request.method == "POST"
+        back = admin._url(admin.model, "change", row.pk)
+        with database.cursor() as cursor:
+            known = receivers.known(cursor, row.name)
+        form = ReplayForm(row, request.POST if is_post else None, receivers=known)
+        notes = [] if known else [Note(_("Nobody subscribes to it or reads it."))]
+        if is_post and form.is_valid():
+            try:
+                plan = form.plan()
+                notes.append(Note(_plan_text(plan)))
+                if REPLAY in request.POST and form.confirms():
+                    act = replay.begin(plan, by=who(request), **form.terms)
+                    return begun(admin, request, act.id, back)
+            except (MessagesLost, TopicError) as error:
+                form.add_error(None, str(error))
+        context = {
+            **admin.page_context(request),
+            "title": _("Replay messages of %(row)s") % {"row": row},
+            "told": _(
+                "Whoever is chosen gets a job for each message, in their order; a "
+                "group's task gets lists of one, and its position stays where it is. "
+                "They run beside what is published meanwhile. A worker makes them in "
+                "the background, in chunks; it can be stopped between."
+            ),
+            "original": row,
+            "form": form,
+            "hidden": [],
+            "submits": SUBMITS,
+            "notes": notes,
+            "back": back,
+        }
+        return TemplateResponse(request, "admin/pgqueue/form.html", context)
+
+
+def _plan_text(plan: Plan) -> str:
+    count = human.count(plan.messages, is_more=plan.is_more)
+    text = ngettext(
+        "%(count)s message is meant.", "%(count)s messages are meant.", plan.messages
+    )
+    parts = [text % {"count": count}]
+    if plan.first is not None and plan.last is not None:
+        times = {
+            "first": moments.absolute(plan.first),
+            "last": moments.absolute(plan.last),
+        }
+        parts.append(_("Published from %(first)s to %(last)s.") % times)
     return " ".join(parts)

@@ -49,8 +49,7 @@ from django_pgqueue.models.job import Reason
 from django_pgqueue.operators.error_groups import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.schedules.store import database_now
-from django_pgqueue.tasks import database, operate
+from django_pgqueue.tasks import operate
 from django_pgqueue.worker.serving import unknown_queue
 
 GONE = gettext_lazy(
@@ -273,8 +272,7 @@ class DeadLetterAdmin(GroupedAdmin):
         """Return the age that is asked for as a time: it does not move on."""
         age = given.pop("age", "")
         if age:
-            with database.cursor() as cursor:
-                given["since"] = (database_now(cursor) - AGES[age][0]).isoformat()
+            given["since"] = AGES[age][0]
         return given
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:

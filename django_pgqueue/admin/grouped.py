@@ -33,8 +33,8 @@ from django_pgqueue.admin.keyset_list import (
 )
 from django_pgqueue.admin.read_only import limited
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import PERMISSIONS, BulkVerb
 from django_pgqueue.operators import human
+from django_pgqueue.operators.bulk_acts import VERBS
 from django_pgqueue.operators.error_groups import (
     GROUPED_ROWS_MAX,
     Group,
@@ -43,13 +43,6 @@ from django_pgqueue.operators.error_groups import (
 )
 from django_pgqueue.operators.filters import JOBS, Meaning
 from django_pgqueue.postgres.limits import Plans
-
-TITLES: Mapping[str, Any] = {
-    BulkVerb.REDRIVE: gettext_lazy("Redrive all"),
-    BulkVerb.RETRY: gettext_lazy("Retry all now"),
-    BulkVerb.SET_ASIDE: gettext_lazy("Set all aside"),
-    BulkVerb.CANCEL: gettext_lazy("Cancel all"),
-}
 
 
 class BulkActing(EditableAdmin):
@@ -66,9 +59,9 @@ class BulkActing(EditableAdmin):
         if not self.has_page(BulkAct):
             return []
         return [
-            (f"{self._url(self.model, _name(verb))}?{query}", f"{TITLES[verb]}…")
+            (f"{self._url(self.model, _name(verb))}?{query}", f"{VERBS[verb].title}…")
             for verb in self.bulk_verbs
-            if may(request, PERMISSIONS[verb])
+            if may(request, VERBS[verb].permission)
         ]
 
     def get_urls(self) -> list[URLPattern]:
@@ -77,7 +70,7 @@ class BulkActing(EditableAdmin):
             self.own_url(
                 _name(verb),
                 partial(self._bulk, verb=verb),
-                (PERMISSIONS[verb],),
+                (VERBS[verb].permission,),
                 of_row=False,
             )
             for verb in self.bulk_verbs
@@ -93,7 +86,7 @@ class BulkActing(EditableAdmin):
             raise BadRequest("A filter cannot be read")
         given = {name: text for name, text in filters.cleaned_data.items() if text}
         with limited():
-            page = BulkPage(self, request, verb, TITLES[verb])
+            page = BulkPage(self, request, verb)
             return page.answer(lambda: self.bulk_asked(given))
 
 

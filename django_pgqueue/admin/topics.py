@@ -44,8 +44,8 @@ from django_pgqueue.models import (
     Subscription,
     Topic,
 )
-from django_pgqueue.models.bulk_act import PERMISSIONS, BulkVerb
 from django_pgqueue.operators import human
+from django_pgqueue.operators.bulk_acts import permission_of
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups as operate
@@ -104,7 +104,7 @@ REPARTITION = Act(
 LATELY = timedelta(days=1)
 
 REPLAY = "replay"
-NEEDED = (PERMISSIONS[BulkVerb.REPLAY],)
+NEEDED = (permission_of(REPLAY),)
 
 
 def _bytes(row: Any) -> str:
@@ -199,7 +199,7 @@ class TopicAdmin(ActingAdmin):
         return offered
 
     def _replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        from django_pgqueue.admin.topic_replay import ReplayPage
+        from django_pgqueue.admin.bulk_form import ReplayPage
 
         with limited():
             key = self._key(object_id)

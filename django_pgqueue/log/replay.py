@@ -10,17 +10,25 @@ held back: a range ends at the horizon of the moment in which it was asked for.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from django_pgqueue.log import backfill
+from django_pgqueue.exceptions import MessagesLost, TopicError, shown
+from django_pgqueue.log import backfill, seek
 from django_pgqueue.log.groups import TopicRow
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.start import EARLIEST, LATEST, Start
+from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Of one transaction: jobs that it makes, and messages that it looks at.
 CHUNK_JOBS, CHUNK_MESSAGES = 10_000, 10_000
+
+# Counting stops here, or after so long.
+COUNT_MAX, COUNT_SECONDS_MAX = 100_000, 5.0
 
 # In the headers of each job: by which act it was made.
 HEADER = "pgqueue.replay"
@@ -229,15 +237,6 @@ class Replayed(NamedTuple):
     in_turn: int
 
 
-class Counted(NamedTuple):
-    """How many messages are meant, up to an id."""
-
-    messages: int
-    first: datetime | None
-    last: datetime | None
-    position: int
-
-
 def replay(
     cursor: Cursor,
     of: Range,
@@ -249,10 +248,10 @@ def replay(
     jobs: int,
 ) -> Replayed | None:
     """
-    Make the jobs of the next messages; None: nobody is there to get them any more.
+    Make the jobs of the next messages; None: the receiver no longer exists.
 
     Args:
-        cursor: In READ COMMITTED; the caller has a transaction open, and notes the
+        cursor: In READ COMMITTED; the caller has a transaction open, and stores the
             position in it. With Plans.IN_ORDER of postgres/limits.py.
         of: What is replayed.
         topic: Its row, which the transaction has a share lock on: retention writes
@@ -279,34 +278,6 @@ def replay(
     return None if row is None else Replayed(*row)
 
 
-def count(
-    cursor: Cursor, of: Range, topic: TopicRow, *, position: int, top: int
-) -> Counted:
-    """
-    Count the next messages that are meant, of CHUNK_MESSAGES that are looked at.
-
-    Args:
-        cursor: With Plans.IN_ORDER of postgres/limits.py.
-        of: What would be replayed.
-        topic: Its row.
-        position: The id up to which was counted.
-        top: The highest id that is meant.
-    """
-    params = {
-        **of.params,
-        "topic_id": topic.id,
-        "position": position,
-        "bound": top,
-        "jobs": CHUNK_MESSAGES,
-        "messages": CHUNK_MESSAGES,
-    }
-    to = _edge(cursor, params)
-    _, counts = STATEMENTS[of.kind]
-    cursor.execute(counts, {**params, "last": to})
-    messages, first, last = one_row(cursor)
-    return Counted(messages, first, last, to)
-
-
 def pull_queues(cursor: Cursor) -> list[str]:
     """Return the names of queues whose messages are received, and not run."""
     cursor.execute(PULL_QUEUES)
@@ -320,3 +291,183 @@ def _edge(cursor: Cursor, params: dict[str, Any]) -> int:
     return int(
         last if seen == CHUNK_MESSAGES else max(params["bound"], params["position"])
     )
+
+
+# Plan ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What a replay would do.
+
+    Attributes:
+        into: Who gets the messages, as to= can be said.
+        messages: How many were counted.
+        is_more: Whether there may be more.
+        first: When the first of those that were counted was published.
+        last: When the last was.
+    """
+
+    range: Range
+    topic: TopicRow
+    into: str
+    # The id up to which it has come before it begins, and the highest that is meant.
+    position: int
+    top: int
+    at: datetime
+    messages: int = 0
+    is_more: bool = True
+    first: datetime | None = None
+    last: datetime | None = None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What its bulk act keeps, for whoever does it."""
+        said = {
+            "topic": self.range.topic,
+            "into": self.into,
+            "after": self.position,
+            "since": self.range.since and self.range.since.isoformat(),
+            "until": self.range.until and self.range.until.isoformat(),
+            "where": self.range.where,
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+
+def look(
+    cursor: Cursor,
+    topic: str,
+    row: TopicRow,
+    receiver: tuple[str, dict[str, Any]],
+    *,
+    since: int | Start,
+    until: int | Start | None,
+    where: str | None,
+) -> Plan:
+    """
+    Return what a replay means, of which nothing is counted yet.
+
+    Args:
+        cursor: On the primary.
+        topic: Whose log.
+        row: As groups.topic_of() returned it.
+        receiver: As receivers.find() returned it.
+        since: As place() returned it.
+        until: Likewise; None: what is published by now.
+        where: JSON text of what a payload must contain; None: any.
+
+    Raises:
+        MessagesLost: It begins before what retention has left.
+        TopicError: An id lies beyond what can be read.
+    """
+    into, of = receiver
+    at = server_now(cursor)
+    bound = horizons(cursor).of(row.id)
+    position, since_at = _begin(cursor, since, row, bound, at)
+    top, until_at = _end(cursor, until, row, bound, at)
+    meant = Range(
+        **of,
+        topic=topic,
+        since=since_at,
+        until=until_at,
+        where=None if where is None else json.loads(where),
+    )
+    return Plan(range=meant, topic=row, into=into, position=position, top=top, at=at)
+
+
+def counted(cursor: Cursor, plan: Plan) -> Plan:
+    """
+    Return *plan* with its messages counted, of COUNT_MAX and some that are looked at.
+
+    Args:
+        cursor: With Plans.IN_ORDER of postgres/limits.py.
+        plan: As look() returned it.
+    """
+    ends_at = time.monotonic() + COUNT_SECONDS_MAX
+    messages, position = 0, plan.position
+    _, counts = STATEMENTS[plan.range.kind]
+    params = {
+        **plan.range.params,
+        "topic_id": plan.topic.id,
+        "bound": plan.top,
+        "jobs": CHUNK_MESSAGES,
+        "messages": CHUNK_MESSAGES,
+    }
+    times: list[datetime] = []
+    while position < plan.top:
+        params["position"] = position
+        position = params["last"] = _edge(cursor, params)
+        cursor.execute(counts, params)
+        found, *moments = one_row(cursor)
+        messages += found
+        times += [each for each in moments if each is not None]
+        if messages > COUNT_MAX or time.monotonic() >= ends_at:
+            break
+    return replace(
+        plan,
+        messages=messages,
+        is_more=position < plan.top,
+        first=min(times, default=None),
+        last=max(times, default=None),
+    )
+
+
+def place(name: str, value: object) -> int | Start:
+    """
+    Return where a range begins or ends, checked.
+
+    Args:
+        name: Of the argument, for the error.
+        value: An id, "earliest", a moment that is over, or a duration until now.
+
+    Raises:
+        TopicError: It is none of these.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if value != LATEST and not isinstance(value, int):
+        try:
+            return Start.parse(value)
+        except TopicError:
+            pass
+    raise TopicError(
+        f"{name}={shown(value)}: write the id of a message, 'earliest', a datetime "
+        f"that is over, or a duration such as '2 days ago'."
+    )
+
+
+def _begin(
+    cursor: Cursor, said: int | Start, row: TopicRow, bound: int, at: datetime
+) -> tuple[int, datetime | None]:
+    """Return the id after which a range begins, and a time; raise as look()."""
+    if isinstance(said, int):
+        seek.check_position(said - 1, row.removed_to, bound)
+        return said - 1, None
+    if said.text == EARLIEST:
+        return row.removed_to, None
+    moment = _moment_of(said, at)
+    return seek.before(cursor, moment, row.removed_to, bound), moment
+
+
+def _end(
+    cursor: Cursor, said: int | Start | None, row: TopicRow, bound: int, at: datetime
+) -> tuple[int, datetime | None]:
+    """Return the id with which a range ends, and a time before which it does."""
+    if said is None:
+        return bound, None
+    if isinstance(said, int):
+        return min(said, bound), None
+    if said.text == EARLIEST:
+        return row.removed_to, None
+    moment = _moment_of(said, at)
+    # Ids follow times but for some seconds: so many are looked at besides.
+    later = moment + 2 * timedelta(seconds=seek.DISORDER_SECONDS)
+    try:
+        return seek.before(cursor, later, row.removed_to, bound), moment
+    except MessagesLost:
+        return row.removed_to, moment
+
+
+def _moment_of(said: Start, at: datetime) -> datetime:
+    return datetime.fromisoformat(said.text) if said.ago is None else at - said.ago

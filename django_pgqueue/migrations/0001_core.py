@@ -269,7 +269,7 @@ class Migration(migrations.Migration):
             name='BulkAct',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False, verbose_name='id')),
-                ('verb', models.CharField(choices=[('redrive', 'redrive'), ('retry', 'retry now'), ('set_aside', 'set aside'), ('cancel', 'cancel'), ('replay', 'replay')], max_length=9, verbose_name='verb')),
+                ('verb', models.CharField(choices=[('redrive', 'redrive'), ('retry', 'retry now'), ('set_aside', 'set aside'), ('cancel', 'cancel'), ('purge', 'delete'), ('replay', 'replay')], max_length=9, verbose_name='verb')),
                 ('filters', models.JSONField(db_default=models.Value({}, models.JSONField()), verbose_name='filters')),
                 ('state', models.CharField(choices=[('waiting', 'waiting'), ('running', 'running'), ('done', 'done'), ('stopped', 'stopped'), ('failed', 'failed')], db_default='waiting', max_length=7, verbose_name='state')),
                 ('asked_by', models.CharField(max_length=150, verbose_name='asked by')),
@@ -296,7 +296,7 @@ class Migration(migrations.Migration):
                 'db_table': 'pgqueue_bulk_act',
                 'default_permissions': ('view',),
                 'indexes': [models.Index(condition=models.Q(('state__in', ('waiting', 'running'))), fields=['next_at', 'id'], name='pgqueue_bulk_act_open'), models.Index(fields=['ended_at'], name='pgqueue_bulk_act_ended')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['waiting', 'running', 'done', 'stopped', 'failed'])), name='pgqueue_bulk_act_state'), models.CheckConstraint(condition=models.Q(('verb__in', ['redrive', 'retry', 'set_aside', 'cancel', 'replay'])), name='pgqueue_bulk_act_verb')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['waiting', 'running', 'done', 'stopped', 'failed'])), name='pgqueue_bulk_act_state'), models.CheckConstraint(condition=models.Q(('verb__in', ['redrive', 'retry', 'set_aside', 'cancel', 'purge', 'replay'])), name='pgqueue_bulk_act_verb')],
             },
         ),
         migrations.CreateModel(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.db import models
@@ -19,18 +18,9 @@ class BulkVerb(models.TextChoices):
     RETRY = "retry", _("retry now")
     SET_ASIDE = "set_aside", _("set aside")
     CANCEL = "cancel", _("cancel")
+    PURGE = "purge", _("delete")
     # Of messages, and not of rows of a list: topics/replay.py.
     REPLAY = "replay", _("replay")
-
-
-# What asking for each takes, and stopping it.
-PERMISSIONS: Mapping[str, str] = {
-    BulkVerb.REDRIVE: "retry",
-    BulkVerb.RETRY: "retry",
-    BulkVerb.SET_ASIDE: "cancel",
-    BulkVerb.CANCEL: "cancel",
-    BulkVerb.REPLAY: "seek",
-}
 
 
 class BulkState(models.TextChoices):

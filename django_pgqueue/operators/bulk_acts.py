@@ -1,127 +1,179 @@
 """
-Bulk acts: everything that a filter means, counted, and then done chunk by chunk.
+Bulk acts: count everything that a filter matches, then act on it chunk by chunk.
 
-Rows are found in the order of their ids, up to the highest when it was confirmed, and
-each once: what dies again meanwhile keeps its id, which is behind us by then, and a
-dead letter of after the confirmation is not meant. A chunk, how far it is and its
-counts are one transaction: whoever dies in the middle has done nothing of it.
+Rows are visited in the order of their ids, up to the highest id at the confirmation,
+each once: a job that dies again meanwhile keeps its id, which the act has passed by
+then. A chunk, the position and the counts are one transaction, which keeps the row of
+the act locked: a process that dies in the middle has done nothing of its chunk, no
+other process does the same chunk, and a stop takes effect between two.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django.db import Error, IntegrityError, OperationalError, connections
 from django.db.models import Count, Max, Min, QuerySet
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import DeadLetter, Job
-from django_pgqueue.models.bulk_act import BulkVerb
+from django_pgqueue.models import BulkAct, DeadLetter, Job
+from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
+from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.error_groups import at_place, letters_of
 from django_pgqueue.operators.filters import JOBS, TIMES, narrow
 from django_pgqueue.operators.paging import in_order, window_end, windows
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import bulk_acts as store
-from django_pgqueue.queues.bulk_acts import HINT, Taken
+from django_pgqueue.queues.bulk_acts import Chunk, Extent
 from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database, operate
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-# Rows of a chunk: what it changes is locked until it is done.
+# Rows of a chunk: they stay locked until it is done.
 CHUNK_ROWS = 500
 
-# Rows are counted up to here, and for so long, before somebody is asked.
+# Counting stops here, or after so long.
 COUNT_MAX = 100_000
 COUNT_SECONDS_MAX = 5.0
 
-# Without a hint, the leader looks so often.
+# How often the leader looks without a hint.
 LOOK_SECONDS = 10.0
 
 ERROR_CHARACTERS_MAX = 2_000
 
-# A chunk that the database does not do is tried again after so long, so many times in
-# a row; other acts go on meanwhile.
+# A chunk that fails in the database is retried after so long, so many times in a row;
+# other acts continue meanwhile.
 TRIES_MAX = 10
 TRY_SECONDS = 30.0
 
-# What no column says is found in rows that were read.
+# Filters that no column answers: they need the rows themselves.
 BY_READING: Mapping[str, Callable[[QuerySet[Any], str], list[int]]] = {
     "place": at_place,
     "kind": letters_of,
 }
 
-# What can be made due: the states that wait for a time.
-WAITING = (LiveState.SCHEDULED, LiveState.RETRYING)
+# The states that wait for a time, which a retry brings forward.
+WAITING = frozenset({LiveState.SCHEDULED, LiveState.RETRYING})
+DEAD = frozenset({"dead"})
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What is done to the rows of a table."""
+    """
+    What an act does to each row, and how people see it.
+
+    Attributes:
+        model: Of the rows.
+        run: Does it to the rows with these ids; returns the ids that it was done to.
+        states: Of a job that is named by its id; others are left alone.
+        permission: The codename that starting and stopping it takes.
+        word: "redrive", for questions.
+        done: "redriven", for answers.
+        title: In the admin.
+        warning: What it means, shown before it is confirmed.
+        is_grave: It cannot be undone.
+    """
 
     model: type[Any]
-    run: Callable[[Taken], Callable[[list[int]], list[int]]]
+    run: Callable[[BulkAct, list[int]], list[int]]
+    states: Set[str]
+    permission: str
+    word: str
+    done: str
+    title: Any = ""
+    warning: Any = ""
+    is_grave: bool = False
 
 
-def _cancel(ids: list[int], *, by: str) -> list[int]:
-    answer = operate.cancel(ids, by=by)
+def _cancel(act: BulkAct, ids: list[int]) -> list[int]:
+    answer = operate.cancel(ids, by=act.asked_by)
     return [*answer.cancelled, *answer.requested]
 
 
+# Of rows; a replay, which makes jobs of messages, is in topics/replay.py.
 VERBS: Mapping[str, Verb] = {
-    BulkVerb.REDRIVE: Verb(DeadLetter, lambda act: operate.redrive),
-    BulkVerb.RETRY: Verb(Job, lambda act: operate.retry),
+    BulkVerb.REDRIVE: Verb(
+        DeadLetter,
+        lambda act, ids: operate.redrive(ids, queue=act.filters.get("to")),
+        DEAD,
+        *("retry", "redrive", "redriven"),
+        _("Redrive all"),
+        _(
+            "They go back to their queues, with the same ids, from attempt 1 on. One "
+            "whose dedup key a live job has stays a dead letter."
+        ),
+    ),
+    BulkVerb.RETRY: Verb(
+        Job,
+        lambda act, ids: operate.retry(ids),
+        WAITING | DEAD,
+        *("retry", "retry", "retried"),
+        _("Retry all now"),
+        _(
+            "They are made due at once, instead of waiting for their time; also those "
+            "among them that fail, and wait, before a worker comes to them."
+        ),
+    ),
     BulkVerb.SET_ASIDE: Verb(
         DeadLetter,
-        lambda act: partial(operate.set_aside, by=act.by, reason=act.reason),
+        lambda act, ids: operate.set_aside(ids, by=act.asked_by, reason=act.reason),
+        DEAD,
+        *("cancel", "set aside", "set aside"),
+        _("Set all aside"),
+        _(
+            "They go to the archive as cancelled, with your name and the reason, and "
+            "are deleted with the archive. From there, they cannot be redriven."
+        ),
+        is_grave=True,
     ),
-    BulkVerb.CANCEL: Verb(Job, lambda act: partial(_cancel, by=act.by)),
+    BulkVerb.CANCEL: Verb(
+        Job,
+        _cancel,
+        frozenset(LiveState.values),
+        *("cancel", "cancel", "cancelled"),
+        _("Cancel all"),
+        _(
+            "Jobs that wait go to the archive as cancelled, and never run. Jobs that "
+            "run are asked to stop: a task ends by itself where it looks at "
+            "context.cancelled, or at its next await."
+        ),
+        is_grave=True,
+    ),
+    BulkVerb.PURGE: Verb(
+        DeadLetter,
+        lambda act, ids: operate.delete_dead_letters(ids),
+        DEAD,
+        *("purge", "delete", "deleted"),
+        is_grave=True,
+    ),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Some rows that are meant, and the id up to which was looked."""
-
-    ids: list[int]
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """
-    How much a filter means.
-
-    Attributes:
-        rows: How many rows were counted.
-        is_more: Whether there may be more.
-        top: The highest id of the table.
-        first: When the first of them gave up or was enqueued; None: there is none.
-        latest: When the latest did.
-        at: When they were counted, by the database; what gives up later is not meant.
-    """
-
-    rows: int
-    is_more: bool
-    top: int
-    first: datetime | None
-    latest: datetime | None
-    at: datetime
+def permission_of(verb: str) -> str:
+    """Return the codename that starting and stopping an act takes."""
+    return "seek" if verb == BulkVerb.REPLAY else VERBS[verb].permission
 
 
 def asked_of(verb: str, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is meant by *filters*, of what *verb* can be done to."""
+    """Return *filters* as an act stores them, with ages as times."""
     asked = {name: value for name, value in filters.items() if value}
+    for name, value in asked.items():
+        if isinstance(value, timedelta):
+            with database.cursor() as cursor:
+                asked[name] = (database_now(cursor) - value).isoformat()
+        elif isinstance(value, datetime):
+            asked[name] = value.isoformat()
     if verb == BulkVerb.RETRY:
-        # As on the command line: what is scheduled only where that is asked for.
+        # As on the command line: scheduled jobs only where that is asked for.
         asked.setdefault("state", LiveState.RETRYING.value)
     return asked
 
@@ -131,17 +183,17 @@ def may_be_done(verb: str, asked: Mapping[str, Any]) -> bool:
     return verb != BulkVerb.RETRY or asked["state"] in WAITING
 
 
-def chosen(
+def matching(
     verb: str, asked: Mapping[str, Any], until: datetime | None = None
 ) -> QuerySet[Any]:
     """
-    Return the rows that are meant, but for the filters that are found by reading.
+    Return the matching rows, except for the filters of BY_READING.
 
     Args:
         verb: One of VERBS.
         asked: As asked_of() returned it; times may be texts.
-        until: What gave up later is not meant. Jobs go by their ids alone: one that
-            fails later, and waits then, is meant by a retry.
+        until: Dead letters that appeared later are left out. Jobs go by their ids
+            alone: one that fails later, and waits then, is included in a retry.
     """
     model = VERBS[verb].model
     rows = model._default_manager.using(get_settings().database)
@@ -152,7 +204,7 @@ def chosen(
     by_column = {
         name: datetime.fromisoformat(value) if name in TIMES else value
         for name, value in asked.items()
-        if name not in BY_READING
+        if name in JOBS
     }
     return narrow(rows, JOBS, by_column)
 
@@ -164,15 +216,15 @@ def find(
     after: int,
     top: int,
     most: int = CHUNK_ROWS,
-) -> Found:
+) -> tuple[list[int], int]:
     """
-    Return the next of *rows*, in the order of their ids.
+    Return the ids of the next of *rows*, and the id up to which was looked.
 
     Args:
-        rows: As chosen() returned them.
+        rows: As matching() returned them.
         asked: The same filters.
-        after: The id up to which was looked.
-        top: The highest id that is meant.
+        after: The id up to which was looked before.
+        top: The highest id that is included.
         most: How many to return; fewer where a look has gone through enough rows.
     """
     table = rows.model._default_manager.using(rows.db)
@@ -184,14 +236,14 @@ def find(
         for name, read in BY_READING.items():
             if ids and name in asked:
                 ids = sorted(read(table.filter(pk__in=ids), asked[name]))
-    return Found(ids, position)
+    return ids, position
 
 
-def count(verb: str, asked: Mapping[str, Any]) -> Counted:
-    """Count what is meant, no further than COUNT_MAX, and not for long."""
+def count(verb: str, asked: Mapping[str, Any]) -> Extent:
+    """Count the matching rows, up to COUNT_MAX and COUNT_SECONDS_MAX."""
     with database.cursor() as cursor:
         at = database_now(cursor)
-    rows = chosen(verb, asked, at)
+    rows = matching(verb, asked, at)
     table = rows.model._default_manager.using(rows.db)
     moment = "enqueued_at" if rows.model is Job else "finished_at"
     top = table.aggregate(top=Max("id"))["top"] or 0
@@ -200,183 +252,126 @@ def count(verb: str, asked: Mapping[str, Any]) -> Counted:
     times: list[datetime] = []
     for end, part in _parts(rows, asked, top):
         with in_order():
-            told = part.aggregate(n=Count("id"), low=Min(moment), high=Max(moment))
-        total += told["n"]
-        times += [at for at in (told["low"], told["high"]) if at is not None]
+            seen = part.aggregate(n=Count("id"), low=Min(moment), high=Max(moment))
+        total += seen["n"]
+        times += [each for each in (seen["low"], seen["high"]) if each is not None]
         is_more = end < top and (total > COUNT_MAX or time.monotonic() >= ends_at)
         if is_more:
             break
     first, latest = (min(times), max(times)) if times else (None, None)
-    return Counted(total, is_more, top, first, latest, at)
-
-
-def first_rows(
-    verb: str, asked: Mapping[str, Any], counted: Counted, most: int
-) -> list[int]:
-    """Return the ids of the first rows that were counted; looks not for long."""
-    rows = chosen(verb, asked, counted.at)
-    ends_at = time.monotonic() + COUNT_SECONDS_MAX
-    ids: list[int] = []
-    position, enough = 0, min(most, counted.rows)
-    while len(ids) < enough and position < counted.top and time.monotonic() < ends_at:
-        found = find(rows, asked, after=position, top=counted.top, most=CHUNK_ROWS)
-        ids += found.ids
-        position = found.position
-    return ids[:most]
+    return Extent(total, is_more, top, at, first, latest)
 
 
 def _parts(
     rows: QuerySet[Any], asked: Mapping[str, Any], top: int
 ) -> Iterator[tuple[int, QuerySet[Any]]]:
-    """Yield ids up to *top* with what is meant below each."""
+    """Yield ids up to *top* with the matching rows below each."""
     if not any(name in asked for name in BY_READING):
         yield from windows(rows, top)
         return
     position = 0
     while position < top:
-        found = find(rows, asked, after=position, top=top)
-        position = found.position
-        yield position, rows.filter(pk__in=found.ids)
+        ids, position = find(rows, asked, after=position, top=top)
+        yield position, rows.filter(pk__in=ids)
 
 
-def begin(
-    verb: str,
-    asked: Mapping[str, Any],
-    counted: Counted,
-    *,
-    by: str,
-    reason: str = "",
-    per_second: int | None = None,
-) -> int:
-    """
-    Have *verb* done to all that is meant, by whoever leads; return the id of the act.
-
-    Args:
-        verb: One of VERBS.
-        asked: As asked_of() returned it.
-        counted: As count() returned it.
-        by: Who asks; at most 150 characters.
-        reason: Why; at most 2,000 characters.
-        per_second: So many rows a second at most; None: as fast as it goes.
-
-    Raises:
-        InvalidOption: *by* or *reason* is too long, or no text that can be stored.
-    """
-    by, reason = operate.checked_texts(by, reason)
-    with database.transaction() as (connection, cursor):
-        act = store.create(
-            cursor,
-            verb=verb,
-            filters=dict(asked),
-            by=by,
-            reason=reason,
-            per_second=per_second,
-            counted=counted.rows,
-            is_more=counted.is_more,
-            top=counted.top,
-            shown_at=counted.at,
-        )
-        wake_after_commit(connection, HINT)
-    return act
-
-
-def stop(act: int, *, by: str) -> bool:
-    """End an act between two chunks; False: it has ended."""
-    with database.transaction() as (_connection, cursor):
-        return store.stop(cursor, act, by=operate.checked_text("by", by, 150))
-
-
-def step() -> bool:
-    """Do the chunk that is due; False: none is."""
+def step(only: int | None = None) -> bool:
+    """Do the chunk that is due, of this act or of any; False: none is due."""
     act = None
+    due = _open_acts().filter(next_at__lte=Now()).order_by("next_at", "id")
+    if only is not None:
+        due = due.filter(pk=only)
     try:
         with database.transaction() as (connection, cursor):
-            act = store.take(cursor)
+            # Two processes that lead do chunks of two acts.
+            act = due.select_for_update(skip_locked=True).first()
             if act is None:
                 return False
             if act.verb == BulkVerb.REPLAY:
-                _replay(connection, cursor, act)
+                from django_pgqueue.topics import replay
+
+                chunk = replay.step(connection, cursor, act)
             else:
-                _do(cursor, act)
+                chunk = _next_rows(act)
+            _store(act, chunk)
     except Exception as error:
         if act is None:
             raise
-        _note_failure(act.id, error)
+        _note_failure(act.pk, error)
     return True
 
 
-def _note_failure(act: int, error: Exception) -> None:
-    """Say on an act why its chunk was not done, and end it where that is for good."""
+def _open_acts() -> QuerySet[BulkAct]:
+    return BulkAct.objects.using(get_settings().database).filter(state__in=OPEN)
+
+
+def _store(act: BulkAct, chunk: Chunk) -> None:
+    """Store the result of a chunk in its transaction."""
+    is_over = chunk.position >= act.top
+    taken = chunk.done + chunk.passed
+    pause = timedelta(seconds=taken / act.per_second if act.per_second else 0)
+    _open_acts().filter(pk=act.pk).update(
+        state=BulkState.DONE if is_over else BulkState.RUNNING,
+        ended_at=CLOCK if is_over else None,
+        started_at=act.started_at or Now(),
+        # Not from the start of the statement: the chunk has taken its time.
+        next_at=CLOCK + pause,
+        position=chunk.position,
+        done=act.done + chunk.done,
+        passed=act.passed + chunk.passed,
+        tries=0,
+        # The error of a chunk that was tried again is of no interest any more.
+        error=chunk.error or ("" if act.tries else act.error),
+    )
+    if is_over:
+        logger.info("ended      bulk act=%d %s by=%s", act.pk, act.verb, act.asked_by)
+
+
+def _note_failure(key: int, error: Exception) -> None:
+    """Store why a chunk of an act failed, and end the act if that is permanent."""
     text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
-    # Busy, locked, or away for a moment. One that stays away cannot be told, either.
-    is_passing = isinstance(error, OperationalError)
-    with database.transaction() as (_connection, cursor):
-        is_over = store.fail(
-            cursor,
-            act,
-            text.replace("\x00", ""),
-            tries_max=TRIES_MAX if is_passing else 1,
-            pause=timedelta(seconds=TRY_SECONDS),
+    with database.transaction():
+        act = _open_acts().filter(pk=key).select_for_update().first()
+        if act is None:
+            return
+        act.tries += 1
+        # Busy, locked, or away for a moment.
+        is_passing = isinstance(error, OperationalError)
+        is_over = act.tries >= (TRIES_MAX if is_passing else 1)
+        _open_acts().filter(pk=key).update(
+            state=BulkState.FAILED if is_over else act.state,
+            ended_at=CLOCK if is_over else None,
+            next_at=CLOCK + timedelta(seconds=TRY_SECONDS),
+            tries=act.tries,
+            error=text.replace("\x00", ""),
         )
     if is_over:
-        logger.error("failed     bulk act=%d", act, exc_info=error)
+        logger.error("failed     bulk act=%d", key, exc_info=error)
     else:
-        logger.warning("not done   bulk act=%d, tried again: %s", act, error)
+        logger.warning("not done   bulk act=%d, tried again: %s", key, error)
 
 
-def _do(cursor: Any, act: Taken) -> None:
+def _next_rows(act: BulkAct) -> Chunk:
     most = min(act.per_second or CHUNK_ROWS, CHUNK_ROWS)
-    rows = chosen(act.verb, act.filters, act.shown_at)
-    found = find(rows, act.filters, after=act.position, top=act.top, most=most)
-    done, error = _run(VERBS[act.verb].run(act), found.ids)
-    taken = len(found.ids)
-    is_over = found.position >= act.top
-    store.note(
-        cursor,
-        act.id,
-        position=found.position,
-        done=done,
-        passed=taken - done,
-        pause=timedelta(seconds=taken / act.per_second if act.per_second else 0),
-        is_over=is_over,
-        error=error,
-    )
-    if is_over:
-        logger.info("ended      bulk act=%d %s by=%s", act.id, act.verb, act.by)
+    rows = matching(act.verb, act.filters, act.shown_at)
+    ids, position = find(rows, act.filters, after=act.position, top=act.top, most=most)
+    done, error = _run(act, ids)
+    return Chunk(position, done, len(ids) - done, error)
 
 
-def _replay(connection: Any, cursor: Any, act: Taken) -> None:
-    from django_pgqueue.topics import replay
-
-    chunk = replay.step(connection, cursor, act)
-    is_over = chunk.position >= act.top
-    store.note(
-        cursor,
-        act.id,
-        position=chunk.position,
-        done=chunk.jobs,
-        passed=0,
-        pause=timedelta(seconds=chunk.jobs / act.per_second if act.per_second else 0),
-        is_over=is_over,
-        error=chunk.error,
-    )
-    if is_over:
-        logger.info("ended      bulk act=%d %s by=%s", act.id, act.verb, act.by)
-
-
-def _run(run: Callable[[list[int]], list[int]], ids: list[int]) -> tuple[int, str]:
-    """Return of how many it was done to; a row that a queue refuses is left alone."""
+def _run(act: BulkAct, ids: list[int]) -> tuple[int, str]:
+    """Return to how many it was done; a row that a queue refuses is left alone."""
     if not ids:
         return 0, ""
     try:
-        return len(run(ids)), ""
+        return len(VERBS[act.verb].run(act, ids)), ""
     except IntegrityError as error:
         if len(ids) == 1:
             return 0, f"{ids[0]}: {str(error).splitlines()[0]}"[:ERROR_CHARACTERS_MAX]
     done, problem = 0, ""
     for each in ids:
-        came, said = _run(run, [each])
-        done, problem = done + came, said or problem
+        count, error_text = _run(act, [each])
+        done, problem = done + count, error_text or problem
     return done, problem
 
 

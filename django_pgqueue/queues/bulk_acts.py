@@ -1,8 +1,7 @@
 """
-Bulk acts: what somebody has asked to be done to everything that a filter means.
+Bulk acts: something is done to everything in a range, chunk by chunk.
 
-A row says what is meant and how far it is. Whoever does the next chunk holds its row
-locked meanwhile, so that nobody does the same chunk, and a stop comes between two.
+A row stores the range and the position in it; operators/bulk_acts.py does the chunks.
 """
 
 from __future__ import annotations
@@ -35,57 +34,6 @@ SELECT extract(epoch FROM next_at - statement_timestamp())::float8
  ORDER BY next_at, id LIMIT 1
 """
 
-# Locks: the row, until the transaction of the chunk ends; SKIP LOCKED, so that two who
-# lead do chunks of two acts.
-TAKE = """
-SELECT id, verb, filters::text, asked_by, reason, per_second, top, position, shown_at
-  FROM pgqueue_bulk_act
- WHERE state IN ('waiting', 'running') AND next_at <= statement_timestamp()
- ORDER BY next_at, id LIMIT 1
-   FOR UPDATE SKIP LOCKED
-"""
-
-# Locks: the row, which is locked already. By the clock, not by the start of the
-# statement: the chunk has taken its time, and others are next.
-NOTE = """
-UPDATE pgqueue_bulk_act
-   SET state = CASE WHEN %(is_over)s THEN 'done' ELSE 'running' END,
-       ended_at = CASE WHEN %(is_over)s THEN clock_timestamp() END,
-       started_at = coalesce(started_at, statement_timestamp()),
-       next_at = clock_timestamp() + %(pause)s::interval, tries = 0,
-       position = %(position)s, done = done + %(done)s, passed = passed + %(passed)s,
-       -- What was said of tries that failed is no news any more.
-       error = CASE WHEN %(error)s::text = '' AND tries = 0 THEN error
-                    ELSE %(error)s::text END
- WHERE id = %(id)s
-"""
-
-# Locks: the row; waits for the chunk that is being done.
-FAIL = """
-UPDATE pgqueue_bulk_act
-   SET state = CASE WHEN tries + 1 >= %(tries_max)s THEN 'failed' ELSE state END,
-       ended_at = CASE WHEN tries + 1 >= %(tries_max)s THEN clock_timestamp() END,
-       next_at = clock_timestamp() + %(pause)s::interval,
-       tries = tries + 1, error = %(error)s
- WHERE id = %(id)s AND state IN ('waiting', 'running')
-RETURNING state = 'failed'
-"""
-
-# Locks: the row; waits for the chunk that is being done, half a second at most as a
-# rule.
-STOP = """
-UPDATE pgqueue_bulk_act
-   SET state = 'stopped', stopped_by = %(by)s, ended_at = clock_timestamp()
- WHERE id = %(id)s AND state IN ('waiting', 'running')
-RETURNING id
-"""
-
-# Locks: none.
-PROGRESS = """
-SELECT state, done, counted, position, top, error
-  FROM pgqueue_bulk_act WHERE id = %(id)s
-"""
-
 # Locks: the rows that go; SKIP LOCKED, for two who lead.
 PURGE = """
 DELETE FROM pgqueue_bulk_act WHERE id = ANY(ARRAY(
@@ -95,33 +43,48 @@ DELETE FROM pgqueue_bulk_act WHERE id = ANY(ARRAY(
 """
 
 
-class Taken(NamedTuple):
-    """An act of which a chunk is to be done."""
+class Extent(NamedTuple):
+    """
+    What an act covers.
 
-    id: int
-    verb: str
-    filters: dict[str, Any]
-    by: str
-    reason: str
-    per_second: int | None
+    Attributes:
+        rows: How many rows or messages were counted.
+        is_more: Whether there may be more.
+        top: The highest id that is included.
+        at: When they were counted, by the database's clock; dead letters that appear
+            later are not included.
+        first: When the first of them happened; None: there is none.
+        latest: When the latest did.
+        position: The id after which the act begins.
+    """
+
+    rows: int
+    is_more: bool
     top: int
+    at: datetime
+    first: datetime | None = None
+    latest: datetime | None = None
+    position: int = 0
+
+
+class Chunk(NamedTuple):
+    """The result of a chunk: up to which id, how many rows, and why some were left."""
+
     position: int
-    shown_at: Any
+    done: int
+    passed: int = 0
+    error: str = ""
 
 
 def create(
     cursor: Cursor,
-    *,
     verb: str,
     filters: dict[str, Any],
+    extent: Extent,
+    *,
     by: str,
-    reason: str,
-    per_second: int | None,
-    counted: int,
-    is_more: bool,
-    top: int,
-    shown_at: datetime,
-    position: int = 0,
+    reason: str = "",
+    per_second: int | None = None,
 ) -> int:
     """Store an act, and return its id; the caller commits, and sends HINT then."""
     params = {
@@ -130,11 +93,11 @@ def create(
         "by": by,
         "reason": reason,
         "per_second": per_second,
-        "counted": counted,
-        "is_more": is_more,
-        "top": top,
-        "shown_at": shown_at,
-        "position": position,
+        "counted": extent.rows,
+        "is_more": extent.is_more,
+        "top": extent.top,
+        "shown_at": extent.at,
+        "position": extent.position,
     }
     cursor.execute(CREATE, params)
     return int(one_row(cursor)[0])
@@ -145,83 +108,6 @@ def due_seconds(cursor: Cursor) -> float | None:
     cursor.execute(DUE)
     row = cursor.fetchone()
     return None if row is None else float(row[0])
-
-
-def take(cursor: Cursor) -> Taken | None:
-    """Return the act whose chunk is due, locked for this transaction; None: none is."""
-    cursor.execute(TAKE)
-    row = cursor.fetchone()
-    if row is None:
-        return None
-    return Taken(*row)._replace(filters=json.loads(row[2]))
-
-
-def note(
-    cursor: Cursor,
-    act: int,
-    *,
-    position: int,
-    done: int,
-    passed: int,
-    pause: timedelta,
-    is_over: bool,
-    error: str = "",
-) -> None:
-    """
-    Note what a chunk has come to, in its transaction.
-
-    Args:
-        cursor: That of take().
-        act: Its id.
-        position: The id up to which it has come.
-        done: Rows that something was done to.
-        passed: Rows that were found and left.
-        pause: How long until its next chunk, at least.
-        is_over: Whether there is no more.
-        error: Why some were left; "": what was noted stays.
-    """
-    params = {
-        "id": act,
-        "position": position,
-        "done": done,
-        "passed": passed,
-        "pause": pause,
-        "is_over": is_over,
-        "error": error,
-    }
-    cursor.execute(NOTE, params)
-
-
-def fail(
-    cursor: Cursor, act: int, error: str, *, tries_max: int, pause: timedelta
-) -> bool:
-    """
-    Note that a chunk was not done; return whether that has ended the act.
-
-    Args:
-        cursor: Of a transaction of its own.
-        act: Its id.
-        error: Why.
-        tries_max: The act ends when so many chunks in a row were not done.
-        pause: How long until it is tried again; others are next meanwhile.
-    """
-    params = {"id": act, "error": error, "tries_max": tries_max, "pause": pause}
-    cursor.execute(FAIL, params)
-    row = cursor.fetchone()
-    return row is not None and bool(row[0])
-
-
-def stop(cursor: Cursor, act: int, *, by: str) -> bool:
-    """End an act where it is; False: it has ended."""
-    cursor.execute(STOP, {"id": act, "by": by})
-    return cursor.fetchone() is not None
-
-
-def progress(cursor: Cursor, act: int) -> tuple[str, int, int, int, int, str] | None:
-    """Return state, done, counted, position, top and error; None: it is deleted."""
-    cursor.execute(PROGRESS, {"id": act})
-    found: tuple[str, int, int, int, int, str] | None = cursor.fetchone()
-    return found
 
 
 def purge(cursor: Cursor, *, keep: timedelta) -> int:

@@ -35,11 +35,12 @@ from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues import bulk_acts, dead_letters, lanes
 from django_pgqueue.queues import cancel as cancels
-from django_pgqueue.queues import dead_letters, lanes
 from django_pgqueue.queues import dead_letters as redrives
 from django_pgqueue.queues import edit as edits
 from django_pgqueue.queues import pause as pauses
+from django_pgqueue.queues.bulk_acts import Extent
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find
@@ -49,6 +50,7 @@ from django_pgqueue.tasks.registry import find_task, tasks
 
 __all__ = [
     "CancelAnswer",
+    "begin_act",
     "cancel",
     "delete_dead_letters",
     "edit",
@@ -58,6 +60,7 @@ __all__ = [
     "resume",
     "retry",
     "set_aside",
+    "stop_act",
 ]
 
 # The hint to workers that somebody is asked to stop; '!' is in no queue's name.
@@ -297,6 +300,53 @@ def resume(queue: str) -> bool:
         if was_paused:
             wake_after_commit(connection, queue)
         return was_paused
+
+
+# Bulk acts ---------------------------------------------------------------------------
+
+
+def begin_act(
+    verb: str,
+    filters: dict[str, Any],
+    extent: Extent,
+    *,
+    by: str,
+    reason: str = "",
+    per_second: int | None = None,
+) -> int:
+    """
+    Let the leader do *verb* to everything in a range; return the id of the act.
+
+    Args:
+        verb: One of models.bulk_act.BulkVerb.
+        filters: What is included, and how it is done.
+        extent: How much that is.
+        by: Who asks; at most 150 characters.
+        reason: Why; at most 2,000 characters.
+        per_second: So many rows a second at most; None: as fast as possible.
+
+    Raises:
+        InvalidOption: *by* or *reason* is too long, or no text that can be stored.
+    """
+    by, reason = checked_texts(by, reason)
+    with database.transaction() as (connection, cursor):
+        act = bulk_acts.create(
+            cursor, verb, filters, extent, by=by, reason=reason, per_second=per_second
+        )
+        wake_after_commit(connection, bulk_acts.HINT)
+    return act
+
+
+def stop_act(act: int, *, by: str) -> bool:
+    """End an act between two chunks; False: it has ended."""
+    from django_pgqueue.models.bulk_act import OPEN, BulkAct
+    from django_pgqueue.models.columns import CLOCK
+
+    by, _ = checked_texts(by, "")
+    rows = BulkAct.objects.using(get_settings().database)
+    # Waits for the chunk that is being done.
+    ended = rows.filter(pk=act, state__in=OPEN)
+    return bool(ended.update(state="stopped", stopped_by=by, ended_at=CLOCK))
 
 
 # The transaction --------------------------------------------------------------------

@@ -3,8 +3,8 @@ Replay: have a range of a topic's log once more, for somebody who exists.
 
     topic("clicks").replay(to="subscription:mail/clicks.*", since="2 days ago")
 
-A range is looked at and counted by plan(); begin() stores it as a bulk act, which the
-leader does a chunk at a time: step().
+plan() fixes and counts a range, begin() stores it as a bulk act, and step() does the
+next chunk of it for the leader.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from django_pgqueue.bounds import PER_SECOND_MAX
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError, shown
 from django_pgqueue.log import groups, receivers, replay
-from django_pgqueue.log.replay import CHUNK_JOBS, Range
-from django_pgqueue.log.replay_plan import Plan, counted, look, place
+from django_pgqueue.log.replay import CHUNK_JOBS, Plan, Range, counted, look, place
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limited import limited
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake_after_commit
-from django_pgqueue.queues import bulk_acts as store
-from django_pgqueue.queues.bulk_acts import HINT, Taken
+from django_pgqueue.queues.bulk_acts import Chunk, Extent
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.pull import HINT as PULL_HINT
-from django_pgqueue.tasks import database
-from django_pgqueue.tasks.operate import checked_texts
+from django_pgqueue.tasks import database, operate
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.topics.subscribe import checked_where
 
@@ -49,7 +46,7 @@ class Progress(NamedTuple):
     Attributes:
         state: "waiting", "running", "done", "stopped" or "failed".
         done: How many messages have a job by now.
-        counted: How many were meant, as far as they were counted.
+        counted: How many are included, as far as they were counted.
         position: Everything up to this id is done.
         top: The id at which it ends.
         error: What went wrong; "": nothing.
@@ -76,17 +73,17 @@ class Replay:
         Raises:
             TopicError: Its act has ended a month ago, and is deleted.
         """
-        with database.cursor() as cursor:
-            found = store.progress(cursor, self.id)
-        if found is None:
+        from django_pgqueue.models import BulkAct
+
+        acts = BulkAct.objects.using(get_settings().database).filter(pk=self.id)
+        row = acts.values_list(*Progress._fields).first()
+        if row is None:
             raise TopicError(f"There is no bulk act {self.id}: a month after its end.")
-        return Progress(*found)
+        return Progress(*row)
 
     def stop(self, *, by: str = "") -> bool:
         """End it between two chunks; what is done stays done. False: it has ended."""
-        by, _ = checked_texts(by, "")
-        with database.transaction() as (_connection, cursor):
-            return store.stop(cursor, self.id, by=by)
+        return operate.stop_act(self.id, by=by)
 
 
 def plan(
@@ -141,43 +138,23 @@ def begin(
         TopicError: *per_second* is out of its range.
     """
     check_rate(per_second)
-    by, reason = checked_texts(by, reason)
-    with database.transaction() as (connection, cursor):
-        act = store.create(
-            cursor,
-            verb=VERB,
-            filters=plan.said,
-            by=by,
-            reason=reason,
-            per_second=per_second,
-            counted=plan.messages,
-            is_more=plan.is_more,
-            top=plan.top,
-            shown_at=plan.at,
-            position=plan.position,
-        )
-        wake_after_commit(connection, HINT)
+    extent = Extent(
+        plan.messages, plan.is_more, plan.top, plan.at, position=plan.position
+    )
+    act = operate.begin_act(
+        VERB, plan.said, extent, by=by, reason=reason, per_second=per_second
+    )
     return Replay(act)
 
 
-class Done(NamedTuple):
-    """What a chunk has come to."""
-
-    jobs: int
-    # Up to which id all was looked at.
-    position: int
-    # What went wrong; "": nothing.
-    error: str
-
-
-def step(connection: Any, cursor: Cursor, act: Taken) -> Done:
+def step(connection: Any, cursor: Cursor, act: Any) -> Chunk:
     """
-    Make the jobs of the next messages of an act; the caller notes how far it is.
+    Make the jobs of the next messages of an act; the caller stores how far it is.
 
     Args:
         connection: Django's, with the transaction of the chunk.
         cursor: Of it.
-        act: As store.take() returned it.
+        act: The locked row of the act.
 
     Raises:
         TopicError: Nobody is there to get them any more.
@@ -197,7 +174,7 @@ def step(connection: Any, cursor: Cursor, act: Taken) -> Done:
         cursor,
         meant,
         topic,
-        act=act.id,
+        act=act.pk,
         position=act.position,
         top=act.top,
         jobs=min(act.per_second or CHUNK_JOBS, CHUNK_JOBS),
@@ -217,7 +194,7 @@ def step(connection: Any, cursor: Cursor, act: Taken) -> Done:
             f"Retention has removed messages up to the id {topic.removed_to:,} before "
             f"they were replayed."
         )
-    return Done(done.jobs, done.position, error)
+    return Chunk(done.position, done.jobs, error=error)
 
 
 def check_rate(per_second: object) -> None:

@@ -10,6 +10,7 @@ from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Worker
 from django_pgqueue.operators import bulk_acts
+from django_pgqueue.tasks import operate
 from tests.harness.factories import make_dead_letter
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import places
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def begin(**columns):
     asked = bulk_acts.asked_of("redrive", {})
-    return bulk_acts.begin(
+    return operate.begin_act(
         "redrive", asked, bulk_acts.count("redrive", asked), by="ann", **columns
     )
 

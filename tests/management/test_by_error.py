@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
 from django_pgqueue.management.cli import acting
-from django_pgqueue.models import DeadLetter, Job
+from django_pgqueue.models import BulkAct, DeadLetter, Job
 from tests.harness.factories import make_dead_letter, make_job
 from tests.management.test_pgqueue import DONE, NOTHING, run, told
 from tests.operators.test_error_groups import DECLINED, failed
@@ -76,7 +75,8 @@ def test_dead_letters_are_chosen_by_when_they_gave_up():
         chosen = {letters[hours] for hours in expected}
         assert chosen == {letter["id"] for letter in listed["dead_letters"]}
     _, done = told("redrive", *arguments, "--yes")
-    assert chosen == set(done["redriven"])
+    assert (2, 0) == (done["redriven"], done["passed_over"])
+    assert chosen == set(Job.objects.values_list("id", flat=True))
 
 
 def test_a_dry_run_says_what_would_be_done():
@@ -99,15 +99,27 @@ def test_a_dry_run_says_what_would_be_done():
     assert Job.objects.get().cancel_requested_at is None
 
 
-def test_a_redrive_keeps_to_its_pace(monkeypatch):
-    """So many a second, whatever there is: a provider that is up again stays up."""
-    naps = []
-    clock = SimpleNamespace(sleep=naps.append, monotonic=lambda: 0.0)
-    monkeypatch.setattr(acting, "time", clock)
-    for _ in range(5):
-        make_dead_letter()
+def test_a_filter_starts_an_act_that_is_listed_shown_and_stopped(monkeypatch):
+    """With its pace and who asked; Ctrl+C stops it between two chunks."""
+    letters = {make_dead_letter().pk for _ in range(5)}
 
-    status, out, _ = run("redrive", "--all", "--yes", "--per-second", 2)
+    def interrupt(seconds):
+        raise KeyboardInterrupt
 
-    assert (DONE, "5 jobs redriven.\n") == (status, out)
-    assert [0, 1, 2] == naps
+    monkeypatch.setattr(acting.time, "sleep", interrupt)
+    assert 130 == run("redrive", "--all", "--yes", "--per-second", 2)[0]
+    act = BulkAct.objects.get()
+    assert ("stopped", 2, 5, 2) == (act.state, act.done, act.counted, act.per_second)
+    assert act.asked_by == act.stopped_by == acting.operator_name()
+    assert 3 == len(letters & left())
+
+    status, out, _ = run("acts")
+    assert DONE == status
+    line = out.splitlines()[1]
+    assert [str(act.pk), "redrive", "stopped", "2", "5"] == line.split()[:5]
+    _, found = told("acts", "show", act.pk)
+    assert [(act.pk, "stopped", 2)] == [
+        (row["id"], row["state"], row["done"]) for row in found["acts"]
+    ]
+    assert NOTHING == run("acts", "stop", act.pk)[0]
+    assert NOTHING == run("acts", "show", act.pk + 1)[0]

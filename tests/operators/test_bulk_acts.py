@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,6 +13,7 @@ from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.tasks import operate
 from tests.harness.factories import make_dead_letter, make_job, make_leased_job
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +24,7 @@ LATER = timedelta(minutes=5)
 def begin(verb="redrive", *, reason="fixed", per_second=None, **filters):
     asked = bulk_acts.asked_of(verb, filters)
     counted = bulk_acts.count(verb, asked)
-    key = bulk_acts.begin(
+    key = operate.begin_act(
         verb, asked, counted, by="ann", reason=reason, per_second=per_second
     )
     return BulkAct.objects.get(pk=key)
@@ -101,13 +101,13 @@ def test_a_stop_comes_between_two_chunks(monkeypatch):
     act = begin()
     bulk_acts.step()
 
-    assert bulk_acts.stop(act.pk, by="bob")
+    assert operate.stop_act(act.pk, by="bob")
     assert 0 == finish()
 
     act.refresh_from_db()
     assert ("stopped", 1, "bob") == (act.state, act.done, act.stopped_by)
     assert 2 == DeadLetter.objects.count()
-    assert not bulk_acts.stop(act.pk, by="bob")
+    assert not operate.stop_act(act.pk, by="bob")
 
 
 def test_no_more_are_done_in_a_time_than_was_said():
@@ -177,11 +177,11 @@ def test_a_chunk_and_its_place_are_one_transaction(monkeypatch):
     made = make_dead_letter()
     act = begin()
 
-    def lost(*args, **columns):
+    def lost(*args):
         raise OperationalError("server closed the connection")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bulk_acts.store, "note", lost)
+        patched.setattr(bulk_acts, "_store", lost)
         assert bulk_acts.step()
     assert [made.pk] == [*DeadLetter.objects.values_list("pk", flat=True)]
     act.refresh_from_db()
@@ -239,9 +239,9 @@ def test_what_gives_up_after_it_was_counted_is_not_meant():
     counted = bulk_acts.count("redrive", {})
     late = make_dead_letter(finished_at=timedelta(0))
     DeadLetter.objects.filter(pk=late.pk).update(finished_at=counted.at + LATER)
-    counted = replace(counted, top=late.pk)
+    counted = counted._replace(top=late.pk)
 
-    bulk_acts.begin("redrive", {}, counted, by="ann")
+    operate.begin_act("redrive", {}, counted, by="ann")
     finish()
 
     assert 1 == BulkAct.objects.get().done
@@ -270,11 +270,11 @@ def test_two_who_lead_do_a_chunk_once(monkeypatch):
     redrive, began, goes_on = bulk_acts.operate.redrive, [], threading.Event()
     is_in_the_middle = threading.Event()
 
-    def slow(ids):
+    def slow(ids, **to):
         began.append(ids)
         is_in_the_middle.set()
         assert goes_on.wait(60)
-        return redrive(ids)
+        return redrive(ids, **to)
 
     def lead():
         chore, link = BulkActs(), Link("default", name="tests: leader")

@@ -1,8 +1,8 @@
-"""Acting: pgqueue retry, redrive, purge and cancel, on ids or on filters.
+"""Acting: pgqueue retry, redrive, purge and cancel, on ids or on filters; and acts.
 
-Jobs are named by id or chosen by filters. Chosen ones are counted first, confirmed, and
-taken in chunks, each a transaction of its own: a hundred thousand jobs hold no lock for
-long, and Ctrl+C stops between two chunks.
+Jobs named by their ids are changed at once. A filter starts a bulk act, after its jobs
+were counted and confirmed: this process does its chunks, and the leader helps and
+finishes it if this process dies. Ctrl+C stops it between two chunks.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db.models import Max, QuerySet
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
+    Column,
     Output,
     Subcommand,
 )
-from django_pgqueue.management.cli.rows import Filters, dead, live
+from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import (
+    add_actions,
     add_filters,
     add_force,
     check_is_known,
@@ -37,48 +38,25 @@ from django_pgqueue.management.cli.words import (
     queue_name,
     rows_count,
 )
+from django_pgqueue.models import BulkAct
+from django_pgqueue.models.bulk_act import OPEN, BulkVerb
 from django_pgqueue.models.job import LiveState
-from django_pgqueue.operators.human import shown
-from django_pgqueue.operators.paging import in_order, windows
+from django_pgqueue.operators import bulk_acts
+from django_pgqueue.operators.bulk_acts import CHUNK_ROWS, VERBS
+from django_pgqueue.operators.human import age, count, shown
 from django_pgqueue.queues.dead_letters import holders
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.stats import queue_stats
+from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database, operate
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX
 from django_pgqueue.tasks.registry import declared_names
 
-CHUNK_ROWS = 500
-
-# Jobs are counted up to here before an operator is asked.
-COUNT_MAX = 100_000
-
 # Ids that were named and not done are explained up to here.
 EXPLAINED_MAX = 20
 
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """What a subcommand does to jobs."""
-
-    word: str  # "redrive", for questions.
-    done: str  # "redriven", for answers.
-    act: Callable[[Sequence[int]], list[int]]  # Returns those that it was done to.
-    # Of what a job that is named may be; None: as by filters.
-    named: Callable[[], list[QuerySet[Any]]] | None = None
-
-
-def add_selection(parser: Any) -> None:
-    """Declare the ways to say which jobs are meant."""
-    parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="Jobs by id.")
-    parser.add_argument(
-        "--all", action="store_true", help="All of them, without a filter."
-    )
-    parser.add_argument(
-        "--yes", "-y", action="store_true", help="Do not ask before acting on a filter."
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="Count them, and do nothing."
-    )
+# How long to wait for a chunk that is not due yet, or that the leader is doing.
+WAIT_SECONDS = 0.1
 
 
 def add_pace(parser: Any) -> None:
@@ -91,78 +69,124 @@ def add_pace(parser: Any) -> None:
     )
 
 
-def act(
-    verb: Verb, chosen: QuerySet[Any], options: dict[str, Any], out: Output
-) -> list[int] | None:
+def _add_selection(parser: Any, *filters: str) -> None:
+    """Declare the ways to say which jobs are included."""
+    parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="Jobs by id.")
+    parser.add_argument(
+        "--all", action="store_true", help="All of them, without a filter."
+    )
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="Do not ask before acting on a filter."
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Count them, and do nothing."
+    )
+    add_filters(parser, *filters)
+
+
+def _act(name: str, options: dict[str, Any], out: Output) -> int:
     """
-    Do *verb* to the jobs that the command line means; return the ids it was done to.
-
-    Args:
-        verb: What to do.
-        chosen: The rows that it could be done to, before filters.
-        options: The command line.
-        out: Where to ask and to show progress.
-
-    Returns:
-        None: The operator said no. With --dry-run, those that it would be done to.
+    Do the verb *name* to the jobs that the command line names; return the exit status.
 
     Raises:
-        CommandError: It means none or too much, or cannot ask; status 2.
+        CommandError: It names none or too many, or nobody can be asked; status 2.
     """
     filters, ids = Filters.of(options), list(dict.fromkeys(options["ids"]))
-    has_filter = not filters.is_empty
-    if bool(ids) + (has_filter or options["all"]) != 1:
+    if bool(ids) + (not filters.is_empty or options["all"]) != 1:
         raise CommandError(
-            f"Say which jobs to {verb.word}: ids, filters such as --queue, or --all.",
+            f"Say which jobs to {VERBS[name].word}: ids, filters such as --queue, or "
+            f"--all.",
             returncode=EXIT_USAGE,
         )
     pace = options.get("per_second")
-    if options["dry_run"]:
-        named = verb.named or (lambda: [chosen])
-        pace, verb = None, replace(verb, act=lambda some: _found(named(), some))
+    if ids and pace:
+        raise CommandError("--per-second goes with filters.", returncode=EXIT_USAGE)
+    given = {**filters.given, "states": sorted(filters.states), "to": options.get("to")}
     if ids:
-        return _in_chunks(ids, verb, len(ids), out, pace)
-    # What comes to match while we work is not what was counted.
-    table = chosen.model._default_manager.using(chosen.db)
-    top = table.aggregate(top=Max("id"))["top"] or 0
-    rows, count = filters.apply(chosen), None
-    if not (options["yes"] or options["dry_run"]):
-        count = _count(rows, top, out)
-        if count and not _is_confirmed(verb, count, out):
-            return None
-    if count == 0:
-        return []
-    return _in_chunks(_ids_of(rows, top), verb, count, out, pace)
-
-
-def answer(
-    verb: Verb, done: list[int] | None, options: dict[str, Any], out: Output
-) -> int:
-    """Say what was done; return the exit status."""
-    asked = list(dict.fromkeys(options["ids"]))
-    if done is None:
+        return _act_on_ids(name, ids, given, options, out)
+    asked = bulk_acts.asked_of(name, given)
+    extent = bulk_acts.count(name, asked)
+    if options["dry_run"] or not (extent.rows or extent.is_more):
+        return _answer(name, extent.rows, 0, out, dry_run=options["dry_run"])
+    how_many = counted(extent.rows)
+    if extent.is_more:
+        how_many = f"more than {how_many}"
+    question = f"{VERBS[name].word.capitalize()} {how_many}?"
+    what = f"{how_many} would be {VERBS[name].done}"
+    if not options["yes"] and not out.confirms(what, question):
         out.note("Nothing was done.")
         return EXIT_NOTHING
-    is_dry, done_ids = options["dry_run"], set(done)
-    passed_over = [job for job in asked if job not in done_ids]
+    act = operate.begin_act(name, asked, extent, by=operator_name(), per_second=pace)
+    row = _follow(act, name, out)
+    if row.error:
+        out.note(shown(row.error))
+    return _answer(name, row.done, row.passed, out, act=act)
+
+
+def _act_on_ids(
+    name: str,
+    ids: list[int],
+    given: dict[str, Any],
+    options: dict[str, Any],
+    out: Output,
+) -> int:
+    if options["dry_run"]:
+        with database.cursor() as cursor:
+            known = find(cursor, ids)
+        states = VERBS[name].states
+        done = [job for job in ids if job in known and known[job].status in states]
+    else:
+        row = BulkAct(verb=name, filters=given, asked_by=operator_name())
+        chunks = (ids[at : at + CHUNK_ROWS] for at in range(0, len(ids), CHUNK_ROWS))
+        done = [job for chunk in chunks for job in VERBS[name].run(row, chunk)]
+    passed_over = [job for job in ids if job not in set(done)]
+    status = _answer(name, done, passed_over, out, dry_run=options["dry_run"])
+    if not out.as_json:
+        _explain(passed_over, VERBS[name].done, out, is_dry=options["dry_run"])
+    return status
+
+
+def _follow(act: int, name: str, out: Output) -> BulkAct:
+    """Do the chunks of an act, and show how far it is; Ctrl+C stops it."""
+    row = BulkAct.objects.using(get_settings().database).get(pk=act)
+    try:
+        while row.state in OPEN:
+            out.progress(f"{row.done:,} of {row.counted:,} {VERBS[name].done}")
+            if not bulk_acts.step(act):
+                time.sleep(WAIT_SECONDS)
+            row.refresh_from_db()
+    except KeyboardInterrupt:
+        operate.stop_act(act, by=operator_name())
+        out.end_progress()
+        out.note(f"Interrupted: bulk act {act} was stopped; what is done stays done.")
+        raise
+    finally:
+        out.end_progress()
+    return row
+
+
+def _answer(
+    name: str, done: Any, passed_over: Any, out: Output, **details: object
+) -> int:
+    """Say what was done, by ids or as numbers; return the exit status."""
+    verb, is_dry = VERBS[name], details.get("dry_run")
     if out.as_json:
-        told = {"dry_run": True} if is_dry else {}
+        told = {key: value for key, value in details.items() if value}
         out.json({verb.done: done, "passed_over": passed_over, **told})
     else:
+        number = done if isinstance(done, int) else len(done)
         would_be = "would be " if is_dry else ""
-        out.line(f"{counted(len(done))} {would_be}{verb.done}.")
-        explain(passed_over, verb, out, "would not be" if is_dry else "was not")
-        if not done and not asked:
-            suggest(Filters.of(options), out)
-    return EXIT_NOTHING if passed_over or not done else EXIT_DONE
+        out.line(f"{counted(number)} {would_be}{verb.done}.")
+        if done and name == BulkVerb.CANCEL and not is_dry:
+            out.note("Those that run were asked to stop; each task decides when.")
+    return EXIT_DONE if done and not passed_over else EXIT_NOTHING
 
 
-def explain(
-    ids: Sequence[int], verb: Verb, out: Output, was_not: str = "was not"
-) -> None:
+def _explain(ids: Sequence[int], done: str, out: Output, *, is_dry: bool) -> None:
     """Say of each job why nothing was done to it."""
     if not ids:
         return
+    was_not = "would not be" if is_dry else "was not"
     with database.cursor() as cursor:
         found = find(cursor, ids[:EXPLAINED_MAX])
         holder_of = holders(cursor, ids[:EXPLAINED_MAX])
@@ -171,7 +195,7 @@ def explain(
         why = "there is no such job" if state is None else f"it is {state}"
         if state == "dead" and job in holder_of:
             why += f", and job {holder_of[job]} has its dedup key"
-        out.note(f"Job {job} {was_not} {verb.done}: {why}.")
+        out.note(f"Job {job} {was_not} {done}: {why}.")
     if len(ids) > EXPLAINED_MAX:
         out.note(f"And {len(ids) - EXPLAINED_MAX:,} more.")
 
@@ -200,112 +224,20 @@ def operator_name() -> str:
     return name[: BY_CHARACTERS_MAX - len(suffix)] + suffix
 
 
-def counted(count: int) -> str:
+def counted(number: int) -> str:
     """Return "1 job" or "1,234 jobs"."""
-    return f"{count:,} job{'' if count == 1 else 's'}"
+    return f"{number:,} job{'' if number == 1 else 's'}"
 
-
-def _is_confirmed(verb: Verb, count: int, out: Output) -> bool:
-    how_many = f"more than {COUNT_MAX:,} jobs" if count > COUNT_MAX else counted(count)
-    question = f"{verb.word.capitalize()} {how_many}?"
-    return out.confirms(f"{how_many} would be {verb.done}", question)
-
-
-def _count(rows: QuerySet[Any], top: int, out: Output) -> int:
-    """Return how many of *rows* have an id up to *top*; no further than COUNT_MAX."""
-    count = 0
-    for end, window in windows(rows, top):
-        with in_order():
-            count += window.count()
-        out.progress(f"{count:,} found up to id {end:,} of {top:,}")
-        if count > COUNT_MAX:
-            break
-    out.end_progress()
-    return count
-
-
-def _ids_of(rows: QuerySet[Any], top: int) -> Iterator[int]:
-    for _end, window in windows(rows, top):
-        with in_order():
-            found = list(window.order_by("id").values_list("id", flat=True))
-        yield from found
-
-
-def _found(tables: Iterable[QuerySet[Any]], ids: Sequence[int]) -> list[int]:
-    found = (rows.filter(pk__in=ids).values_list("pk", flat=True) for rows in tables)
-    return [job for rows in found for job in rows]
-
-
-def _in_chunks(
-    ids: Iterable[int],
-    verb: Verb,
-    count: int | None,
-    out: Output,
-    per_second: int | None = None,
-) -> list[int]:
-    of = "" if count is None else f" of {count:,}"
-    done: list[int] = []
-    chunk: list[int] = []
-    began, taken = time.monotonic(), 0
-    rows = CHUNK_ROWS if per_second is None else min(per_second, CHUNK_ROWS)
-
-    def flush() -> None:
-        nonlocal taken
-        if not chunk:
-            return
-        if per_second is not None:
-            # What was taken before has its time first: the last chunk has none.
-            time.sleep(max(began + taken / per_second - time.monotonic(), 0))
-        done.extend(verb.act(chunk))
-        taken += len(chunk)
-        chunk.clear()
-        out.progress(f"{len(done):,}{of} {verb.done}")
-
-    try:
-        for job in ids:
-            chunk.append(job)
-            if len(chunk) >= rows:
-                flush()
-        flush()
-    except KeyboardInterrupt:
-        out.end_progress()
-        out.note(f"Interrupted: {counted(len(done))} {verb.done} until then.")
-        raise
-    finally:
-        out.end_progress()
-    return done
-
-
-# Retry -------------------------------------------------------------------------------
-
-
-def _add_retry(parser: Any) -> None:
-    add_selection(parser)
-    add_filters(parser, "queue", "task", "tag", "error")
-
-
-def _retry(options: dict[str, Any], out: Output) -> int:
-    """By filters, retry only what has failed and waits for its next attempt."""
-    waiting = {"scheduled", "retrying"}
-    verb = Verb("retry", "retried", operate.retry, lambda: [live(waiting), dead()])
-    return answer(verb, act(verb, live({"retrying"}), options, out), options, out)
-
-
-RETRY = Subcommand(
-    "Make waiting jobs due now; dead letters named by id are redriven.",
-    _add_retry,
-    _retry,
-)
-
-# Redrive -----------------------------------------------------------------------------
 
 OF_LETTERS = ("queue", "task", "tag", "reason", "error", "since", "age")
 
 
+def _add_retry(parser: Any) -> None:
+    _add_selection(parser, "queue", "task", "tag", "error")
+
+
 def _add_redrive(parser: Any) -> None:
-    add_selection(parser)
-    add_filters(parser, *OF_LETTERS)
-    add_pace(parser)
+    _add_purge(parser)
     parser.add_argument(
         "--to",
         type=queue_name,
@@ -317,42 +249,16 @@ def _add_redrive(parser: Any) -> None:
 
 def _redrive(options: dict[str, Any], out: Output) -> int:
     check_is_known(options["to"], options)
-    verb = Verb("redrive", "redriven", partial(operate.redrive, queue=options["to"]))
-    return answer(verb, act(verb, dead(), options, out), options, out)
-
-
-REDRIVE = Subcommand(
-    "Send dead letters back to a queue, with the same id, from attempt 1 on.",
-    _add_redrive,
-    _redrive,
-)
-
-# Purge -------------------------------------------------------------------------------
+    return _act(BulkVerb.REDRIVE, options, out)
 
 
 def _add_purge(parser: Any) -> None:
-    add_selection(parser)
-    add_filters(parser, *OF_LETTERS)
+    _add_selection(parser, *OF_LETTERS)
     add_pace(parser)
 
 
-def _purge(options: dict[str, Any], out: Output) -> int:
-    verb = Verb("delete", "deleted", operate.delete_dead_letters)
-    return answer(verb, act(verb, dead(), options, out), options, out)
-
-
-PURGE = Subcommand(
-    "Delete dead letters for ever, with their arguments and errors.",
-    _add_purge,
-    _purge,
-)
-
-# Cancel ------------------------------------------------------------------------------
-
-
 def _add_cancel(parser: Any) -> None:
-    add_selection(parser)
-    add_filters(parser, "queue", "task", "tag")
+    _add_selection(parser, "queue", "task", "tag")
     parser.add_argument(
         "--state",
         action="append",
@@ -362,24 +268,103 @@ def _add_cancel(parser: Any) -> None:
     )
 
 
-def _cancel(options: dict[str, Any], out: Output) -> int:
-    by, requested = operator_name(), list[int]()
-
-    def cancel(ids: Any) -> list[int]:
-        found = operate.cancel(ids, by=by)
-        requested.extend(found.requested)
-        return [*found.cancelled, *found.requested]
-
-    verb = Verb("cancel", "cancelled", cancel)
-    done = act(verb, live(Filters.of(options).states), options, out)
-    if requested and not out.as_json:
-        out.note(
-            f"Of them, {counted(len(requested))} running: asked to stop; the task "
-            f"decides when."
-        )
-    return answer(verb, done, options, out)
-
-
-CANCEL = Subcommand(
-    "Cancel jobs that wait, and ask jobs that run to stop.", _add_cancel, _cancel
+RETRY = Subcommand(
+    "Make waiting jobs due now; dead letters named by id are redriven.",
+    _add_retry,
+    partial(_act, BulkVerb.RETRY),
 )
+REDRIVE = Subcommand(
+    "Send dead letters back to a queue, with the same id, from attempt 1 on.",
+    _add_redrive,
+    _redrive,
+)
+PURGE = Subcommand(
+    "Delete dead letters for ever, with their arguments and errors.",
+    _add_purge,
+    partial(_act, BulkVerb.PURGE),
+)
+CANCEL = Subcommand(
+    "Cancel jobs that wait, and ask jobs that run to stop.",
+    _add_cancel,
+    partial(_act, BulkVerb.CANCEL),
+)
+
+# Acts --------------------------------------------------------------------------------
+
+LISTED_MAX = 50
+
+COLUMNS = (
+    Column("act", right=True),
+    Column("what"),
+    Column("state"),
+    Column("done", right=True),
+    Column("of", right=True),
+    Column("age", right=True),
+    Column("by", may_cut=True),
+    Column("filters", may_cut=True),
+)
+
+
+def _add_acts(parser: Any) -> None:
+    """Declare what is done with which act; without an action, list the latest."""
+    actions = add_actions(
+        parser,
+        {
+            "show": "How far this one is.",
+            "stop": "End it between two chunks; what is done stays done.",
+        },
+    )
+    for own in actions.values():
+        own.add_argument("act", type=job_id, metavar="ID")
+
+
+def _acts(options: dict[str, Any], out: Output) -> int:
+    """List bulk acts, or show or stop one."""
+    number: int = options.get("act", 0)
+    if options.get("action") == "stop":
+        is_done = operate.stop_act(number, by=operator_name())
+        return out.answer(
+            {"act": number, "stopped": is_done},
+            is_done,
+            f"Bulk act {number} is stopped; what is done stays done.",
+            f"Bulk act {number} has ended, or does not exist.",
+        )
+    rows = BulkAct.objects.using(get_settings().database).order_by("-id")
+    acts = list(rows.filter(pk=number) if number else rows[:LISTED_MAX])
+    with database.cursor() as cursor:
+        now = database_now(cursor)
+    if out.as_json:
+        out.json(
+            {"acts": [{name: getattr(row, name) for name in JSON} for row in acts]}
+        )
+    elif acts:
+        out.table(COLUMNS, [_act_row(row, now) for row in acts])
+    else:
+        out.line("There is no bulk act.")
+    if number and acts and acts[0].error:
+        out.note(shown(acts[0].error))
+    return EXIT_NOTHING if number and not acts else EXIT_DONE
+
+
+JSON = (
+    *("id", "verb", "state", "done", "passed", "counted", "is_more", "position"),
+    *("top", "asked_by", "reason", "per_second", "created_at", "ended_at"),
+)
+
+
+def _act_row(row: Any, now: Any) -> list[object]:
+    # The condition on payloads of a replay can contain a secret.
+    filters = {name: row.filters[name] for name in row.filters if name != "where"}
+    return [
+        row.pk,
+        row.get_verb_display(),
+        row.state,
+        f"{row.done:,}",
+        count(row.counted, is_more=row.is_more),
+        age((now - row.created_at).total_seconds()),
+        row.asked_by,
+        ", ".join(f"{name}={value}" for name, value in filters.items()) or "all",
+    ]
+
+
+ACTS = Subcommand("List bulk acts and replays; show or stop one.", _add_acts, _acts)

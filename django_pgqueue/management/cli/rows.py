@@ -68,11 +68,15 @@ class Filters:
         """Whether every job passes."""
         return self == Filters()
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that were given, their names as JOBS has them; without the state."""
+        given = {name: getattr(self, name) for name in NAMES}
+        return {name: value for name, value in given.items() if value is not None}
+
     def apply(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows that pass, their state aside."""
-        given = {name: getattr(self, name) for name in NAMES}
-        asked = {name: value for name, value in given.items() if value is not None}
-        return narrow(rows, JOBS, asked)
+        return narrow(rows, JOBS, self.given)
 
 
 class Page(NamedTuple):

@@ -16,7 +16,7 @@ from django_pgqueue.log.generations import former_numbers, spans
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.lag import Holder, holders, lag, lags
 from django_pgqueue.log.names import check_partitions
-from django_pgqueue.log.replay_plan import Plan
+from django_pgqueue.log.replay import Plan
 from django_pgqueue.log.start import first_id
 from django_pgqueue.log.subscriptions import SubscriptionRow
 from django_pgqueue.management.cli.acting import add_pace, operator_name
@@ -30,7 +30,6 @@ from django_pgqueue.management.cli.output import (
 )
 from django_pgqueue.management.cli.words import (
     add_reason,
-    job_id,
     json_object,
     place,
     resolved,
@@ -46,7 +45,6 @@ from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups as operate
 from django_pgqueue.topics import replay as replays
-from django_pgqueue.topics.replay import Replay
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import living_plans
 
@@ -363,25 +361,18 @@ def _partition_count(text: str) -> int:
 
 
 def _add_replay(parser: Any) -> None:
-    """Declare of which messages, and for whom; or which replay is meant."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "topic", nargs="?", type=topic_name, metavar="TOPIC", help="Whose messages."
-    )
-    which.add_argument(
-        "--show", type=job_id, metavar="ID", help="Say how far this replay is."
-    )
-    which.add_argument(
-        "--stop", type=job_id, metavar="ID", help="End this replay; what is done stays."
-    )
+    """Declare which messages, and for whom."""
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument(
         "--to",
+        required=True,
         metavar="RECEIVER",
         help="Who gets them: subscription:QUEUE/PATTERN, group:NAME or queue:NAME.",
     )
     parser.add_argument(
         "--since",
         type=place,
+        required=True,
         metavar="PLACE",
         help="The first one: earliest, its id, a time, or how long ago.",
     )
@@ -410,10 +401,6 @@ def _add_replay(parser: Any) -> None:
 def _run_replay(options: dict[str, Any], out: Output) -> int:
     """Count what is meant, and have it done if that is confirmed."""
     try:
-        if options["show"] is not None:
-            return _show_replay(Replay(options["show"]), out)
-        if options["stop"] is not None:
-            return _stop_replay(Replay(options["stop"]), out)
         return _replay(options, out)
     except MessagesLost as error:
         if out.as_json:
@@ -425,11 +412,6 @@ def _run_replay(options: dict[str, Any], out: Output) -> int:
 
 
 def _replay(options: dict[str, Any], out: Output) -> int:
-    if options["to"] is None or options["since"] is None:
-        raise CommandError(
-            "Say who gets them, with --to, and from where on, with --since.",
-            returncode=EXIT_USAGE,
-        )
     replays.check_rate(options["per_second"])
     with database.cursor() as cursor:
         since = resolved(cursor, options["since"])
@@ -470,7 +452,7 @@ def _replay(options: dict[str, Any], out: Output) -> int:
         {**told, "replay": asked.id},
         True,
         f"Replay {asked.id} is asked for: {count} into {shown(plan.into)}. The worker "
-        f"that leads does it; see how far it is: manage.py pgqueue replay --show "
+        f"that leads does it; see how far it is: manage.py pgqueue acts show "
         f"{asked.id}",
         "",
     )
@@ -481,30 +463,6 @@ def _when(plan: Plan) -> str:
         return ""
     first, last = (human.in_utc(each) for each in (plan.first, plan.last))
     return f", published from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _show_replay(asked: Replay, out: Output) -> int:
-    told = asked.progress()
-    if out.as_json:
-        out.json({"replay": asked.id, **told._asdict()})
-        return EXIT_DONE
-    out.line(
-        f"Replay {asked.id} is {told.state}: {told.done:,} of {told.counted:,} "
-        f"messages, up to the id {told.position:,} of {told.top:,}."
-    )
-    if told.error:
-        out.line(shown(told.error))
-    return EXIT_DONE
-
-
-def _stop_replay(asked: Replay, out: Output) -> int:
-    is_done = asked.stop(by=operator_name())
-    return out.answer(
-        {"replay": asked.id, "stopped": is_done},
-        is_done,
-        f"Replay {asked.id} is stopped; what is done stays done.",
-        f"Replay {asked.id} had ended, or there is none.",
-    )
 
 
 TOPICS = Subcommand(

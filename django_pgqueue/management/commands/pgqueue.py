@@ -60,6 +60,7 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "redrive": acting.REDRIVE,
     "purge": acting.PURGE,
     "cancel": acting.CANCEL,
+    "acts": acting.ACTS,
     "pause": queues.PAUSE,
     "resume": queues.RESUME,
     "limit": queues.LIMIT,

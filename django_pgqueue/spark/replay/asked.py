@@ -9,7 +9,7 @@ from datetime import datetime
 from django_pgqueue.bounds import PER_SECOND_MAX, QUEUE_NAME
 from django_pgqueue.exceptions import SparkOptionError, TopicError
 from django_pgqueue.log.names import check_topic
-from django_pgqueue.log.replay_plan import place
+from django_pgqueue.log.replay import place
 from django_pgqueue.log.start import EARLIEST, Start
 from django_pgqueue.spark.export.place import checked_format, checked_target
 from django_pgqueue.spark.option_table import Word

@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import sql
 
 from django_pgqueue.log import groups, receivers
-from django_pgqueue.log.replay_plan import Plan, counted, look
+from django_pgqueue.log.replay import Plan, counted, look
 from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.queues import bulk_acts
 from django_pgqueue.spark.replay import named
@@ -78,23 +78,21 @@ def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
     def ask(connection: Any, write: Write, outcome: Outcome) -> None:
         act = bulk_acts.create(
             connection.cursor(),
-            verb=VERB,
-            filters=plan.said,
+            VERB,
+            plan.said,
+            bulk_acts.Extent(
+                plan.messages, plan.is_more, plan.top, plan.at, position=plan.position
+            ),
             by=run.by,
             reason=f"pipeline run {run.id}: {write.name}",
             per_second=asked.rate,
-            counted=plan.messages,
-            is_more=plan.is_more,
-            top=plan.top,
-            shown_at=plan.at,
-            position=plan.position,
         )
         outcome.rows = plan.messages
         outcome.queues.add(plan.range.queue)
         outcome.hints.add(bulk_acts.HINT)
         run.note(
             f"{asked.topic} → {plan.into}: {told}. The worker that leads replays them: "
-            f"manage.py pgqueue replay --show {act}"
+            f"manage.py pgqueue acts show {act}"
         )
 
     return named.write(run, asked.name, ask, keeps_empty=plan.is_more).rows
