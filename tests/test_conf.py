@@ -9,20 +9,19 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.conf import (
-    DURATION_MAX,
     LIMITS,
     DepthLimit,
     Export,
     QueueLimit,
     Retention,
     Settings,
-    as_timedelta,
     get_settings,
     parse,
     problems,
     readable_settings,
 )
 from django_pgqueue.exceptions import SettingsError
+from django_pgqueue.options.durations import DURATION_MAX, as_timedelta
 
 DAY = 86_400
 TEN_YEARS = DURATION_MAX.total_seconds()

@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import __version__
 from django_pgqueue.apps import MAIL_TASK
-from django_pgqueue.conf import Settings, get_settings, read_number
+from django_pgqueue.conf import READERS, Settings, get_settings
 from django_pgqueue.exceptions import MissingExtra, PgQueueError, SettingsError
 from django_pgqueue.findings.server import (
     Readiness,
@@ -384,12 +384,12 @@ def queue_entries(text: str) -> list[str]:
 def limit(option: str, name: str) -> Any:
     """Return a reader of *option*, which stands for the setting *name*."""
 
-    def read(text: str) -> float | int:
+    def read(text: str) -> Any:
         value: Any = text
         if text.replace(".", "", 1).isdecimal():
             value = int(text) if text.isdecimal() else float(text)
         try:
-            return read_number(name, option, value)
+            return READERS[name](option, value)
         except SettingsError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
