@@ -47,17 +47,3 @@ def test_a_worker_without_an_sdk_passes_on_what_a_job_carries(
     assert Counter(dict.fromkeys(sent, 3)) == contexts()
     assert sent == contexts("pgqueue_message")
     assert [] == spans.all("process")
-
-
-def test_what_is_not_sampled_stays_so(spans, start_traced):
-    """The request's trace is known to the last job, and nothing is recorded."""
-    with request(is_sampled=False) as parent:
-        for sends in SENDERS:
-            sends.delay("x")
-    assert 0 == start_traced("--drain").wait()
-
-    found = parent.get_span_context()
-    context = f"00-{found.trace_id:032x}-{found.span_id:016x}-00"
-    assert {context: 9} == contexts()
-    assert {context: 3} == contexts("pgqueue_message")
-    assert [] == spans.all()

@@ -32,14 +32,9 @@ def states(result):
     return Counter(step.state for step in result.steps())
 
 
-@pytest.mark.parametrize(
-    "members",
-    [100, pytest.param(1_000, marks=pytest.mark.slow)],
-)
-def test_the_body_of_a_chord_runs_once_with_all_results(
-    start_worker, the_ledger, members
-):
+def test_the_body_of_a_chord_runs_once_with_all_results(start_worker, the_ledger):
     """Whoever ends last: members end side by side in threads of several processes."""
+    members = 100
     for _ in range(2):
         start_worker(threads=4, pgqueue=MODULES, wait=False)
     header = [passes.s(number) for number in range(members)]

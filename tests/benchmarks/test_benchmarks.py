@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import goals, page, table
+from tests.benchmarks import page, table
 from tests.benchmarks.database import server
 from tests.benchmarks.environments import REPOSITORY, Environment, is_made
 from tests.benchmarks.peer_runs import Ready, measure
 from tests.benchmarks.peers import PEERS
-from tests.benchmarks.results import Results, ratio
+from tests.benchmarks.results import Results
 from tests.benchmarks.turn import Sizes
 from tests.harness.waiting import patience
 
@@ -96,21 +96,6 @@ def results_of(*runs: dict[str, dict[str, Any]]) -> Results:
     told = [{"at": "now", "load": 0.0, "turns": turns} for turns in runs]
     setting = {"machine": {}, "server": {}, "versions": {}, "share": 1.0}
     return Results(setting, {}, told)
-
-
-def test_a_ratio_is_taken_run_by_run():
-    """A run in which the machine was slow for both changes no ratio."""
-    results = results_of(
-        {"django_pgqueue": turn_at(300), "pgqueuer": turn_at(100)},
-        {"django_pgqueue": turn_at(30), "pgqueuer": turn_at(10)},
-        {"django_pgqueue": turn_at(330), "pgqueuer": turn_at(110)},
-    )
-    rows = {row.peer.name: row for row in results.rows()}
-    ours, theirs = rows["django_pgqueue"], rows["pgqueuer"]
-
-    assert (300, 100) == (ours.drain, theirs.drain)
-    assert 3.0 == pytest.approx(ratio(results, "drain", ours, theirs))
-    assert "| 3.00 | ≥ 2 | met |" in goals.table_of(results)
 
 
 def test_the_page_shows_what_was_measured():

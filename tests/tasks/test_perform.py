@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
-from django_pgqueue import Reject, Retry, UndecodablePayload, task
+from django_pgqueue import Retry, UndecodablePayload, task
 from django_pgqueue.conf import parse
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import Inline
@@ -100,15 +100,6 @@ def stored_order(pk, db="default"):
     )
 
 
-@pytest.mark.django_db
-def test_a_job_whose_model_instance_is_gone_is_rejected():
-    """It can never run."""
-    performed = prepare(claimed(args=stored_order(5)), SETTINGS)
-
-    assert GaveUp("rejected") == performed.outcome
-    assert isinstance(performed.error, Reject)
-
-
 @pytest.mark.parametrize("attempt, outcome", [(1, Retried), (4, Retried), (5, GaveUp)])
 def test_a_database_that_cannot_be_asked_is_a_failed_attempt(attempt, outcome):
     """It may be back for the next one; the last one is the last. No django_db here."""
@@ -117,30 +108,6 @@ def test_a_database_that_cannot_be_asked_is_a_failed_attempt(attempt, outcome):
 
     assert outcome is type(performed.outcome)
     assert "Database access not allowed" in str(performed.error)
-
-
-@pytest.mark.parametrize(
-    "headers, expected",
-    [
-        ("{}", Retried),
-        (json.dumps({"pgqueue.unknown_since": NOW.isoformat()}), Retried),
-        (
-            json.dumps(
-                {"pgqueue.unknown_since": (NOW - timedelta(hours=2)).isoformat()}
-            ),
-            GaveUp,
-        ),
-        (json.dumps({"pgqueue.unknown_since": "soon"}), Retried),
-    ],
-)
-def test_a_job_of_an_unknown_task_is_held_and_then_given_up(headers, expected):
-    """A deploy may be under way; a mark that makes no sense starts the wait anew."""
-    performed = prepare(claimed("no.such.task", headers=headers), SETTINGS)
-
-    assert expected is type(performed.outcome)
-    if expected is Retried:
-        assert performed.outcome.unknown_task
-        assert performed.outcome.gives_attempt_back
 
 
 # The attempt -------------------------------------------------------------------------

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -111,27 +109,6 @@ def test_every_way_to_enqueue_comes_to_the_same_moment(field, refresh):
 
 
 # Sampled -----------------------------------------------------------------------------
-
-
-def test_sampled_moments_are_spread_evenly(refresh):
-    """Of 2,000 jobs, each of ten parts of the day gets its share."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT setseed(0.25)")
-    Order.objects.bulk_create(Order() for _ in range(2_000))
-    spread = refresh.using(run_after=NOON).spread("24h")
-
-    spread.bulk([(n,) for n in range(2_000)])
-    first = offsets()
-    spread.from_queryset(ORDERS, customer_id="pk")
-    second = offsets()
-
-    for found in (first, second):
-        parts = Counter(moment // (DAY / 10) for moment in found)
-        assert set(range(10)) == set(parts)
-        assert all(120 < count < 280 for count in parts.values())
-        # In no order that follows that of the items.
-        assert abs(sum(a < b for a, b in pairwise(found)) - 1_000) < 150
-    assert first != second
 
 
 # The window --------------------------------------------------------------------------

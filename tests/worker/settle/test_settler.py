@@ -259,25 +259,6 @@ def test_an_atomic_job_has_ended_if_its_transaction_was_committed(
     assert ([str(jobs[0].id)] if committed else []) == told()
 
 
-def test_who_waits_is_told_although_the_connection_dies_before(
-    settler, claim_all, waited, told, monkeypatch
-):
-    """After the write and before its NOTIFY: another one tells him."""
-    make_job(task=NOOP)
-    jobs = claim_all()
-    wait_for_jobs(waited, jobs)
-    settle(settler, jobs)
-    with monkeypatch.context() as broken:
-        broken.setattr(module, "tell_ended", cut)
-        assert settler._tick_safely() > 0
-    assert not settler.wait_until_idle(0)
-
-    settler._tick_safely()
-
-    assert [str(jobs[0].id)] == told()
-    assert (1, 0) == (settler.counts["ack"], settler.counts["stale"])
-
-
 # Stale settles -----------------------------------------------------------------------
 
 
@@ -470,27 +451,6 @@ def test_an_outcome_without_an_answer_is_settled_once(
     assert [] == stale
     if kind == "retry":
         assert [1, 1] == [len(job.errors) for job in Job.objects.all()]
-
-
-def test_a_job_that_was_taken_over_during_an_outage_is_stale(
-    settler, claim_all, monkeypatch, stale, cursor
-):
-    """Its lease ran out before the database was back."""
-    make_job(task=NOOP)
-    (job,) = claim_all()
-    settle(settler, [job])
-    Cut(
-        monkeypatch,
-        "ack",
-        "before",
-        lambda: Job.objects.update(leased_by="other", deliveries=2),
-    )
-    settler._tick_safely()
-    settler._tick_safely()
-
-    assert 1 == len(stale)
-    assert 1 == Job.objects.count()
-    assert 0 == ArchivedJob.objects.count()
 
 
 # Cancels, words and transactions -----------------------------------------------------
