@@ -26,7 +26,6 @@ HOMES = {
     "grpc_status": ("grpcio-status", "spark-connect"),
     "pydantic": ("pydantic", "schema"),
     "opentelemetry": ("opentelemetry-api", "opentelemetry"),
-    "rich": ("rich", "cli"),
     "prometheus_client": ("prometheus-client", "prometheus"),
     "google": ("googleapis-common-protos", "spark-connect"),
     "zstandard": ("zstandard", "spark-connect"),

@@ -29,8 +29,7 @@ from django_pgqueue.operators.human import (
 )
 from django_pgqueue.operators.lanes import queue_taken
 from django_pgqueue.operators.workers import START, START_FOR
-from django_pgqueue.queues import doctor
-from django_pgqueue.queues.reprocess import gave_up_again
+from django_pgqueue.queues import doctor, reprocess
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.schedules.timetables import OVERDUE, state_of
@@ -278,17 +277,17 @@ def reprocessed(look: Look) -> Findings:
     """Where rules redrive dead letters: did jobs give up nevertheless?"""
     if not look.settings.reprocess:
         return
-    count = gave_up_again(
-        look.cursor, period=DEAD_LETTERS_PERIOD, limit=DEAD_LETTERS_MAX
+    (found,) = look.rows(
+        reprocess.AGAIN, period=DEAD_LETTERS_PERIOD, limit=DEAD_LETTERS_MAX
     )
     yield verdict(
-        count,
-        f"{count:,} jobs gave up again in the last 24 h, after a rule of "
+        found.jobs,
+        f"{found.jobs:,} jobs gave up again in the last 24 h, after a rule of "
         f"PGQUEUE['REPROCESS'] had redriven them.",
         "No rule takes them again: see what they fail of, by manage.py pgqueue dead "
         "--by error.",
         right="No job gave up in the last 24 h that a rule had redriven.",
-        value=count,
+        value=found.jobs,
         limit=0,
     )
 

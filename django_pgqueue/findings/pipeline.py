@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
+from typing import Any
 
 from django_pgqueue.findings.look import Look
 from django_pgqueue.findings.registry import (
@@ -15,7 +16,6 @@ from django_pgqueue.findings.registry import (
 from django_pgqueue.log import doctor
 from django_pgqueue.operators.human import NAMES_MAX, age, named
 from django_pgqueue.pipeline import enqueued_hours, exports
-from django_pgqueue.pipeline.enqueued_hours import Missing
 from django_pgqueue.postgres.day_tables import ARCHIVE, today
 from django_pgqueue.tasks import registry
 
@@ -137,8 +137,8 @@ def _days(days: Sequence[date]) -> str:
 @finding("conservation")
 def conservation(look: Look) -> Findings:
     """Are jobs missing, by the latest run of the pipeline job conservation?"""
-    hours = enqueued_hours.missing(look.cursor, period=PERIOD, limit=ROWS_MAX)
-    if hours is None:
+    hours = look.rows(enqueued_hours.MISSING, period=PERIOD, limit=ROWS_MAX)
+    if not hours and not look.rows(enqueued_hours.HAS_ANY):
         return  # Nobody has counted.
     found = [hour for hour in hours if not _may_be_gone(hour, look)]
     found.sort(key=lambda hour: hour.missing, reverse=True)
@@ -161,7 +161,7 @@ def conservation(look: Look) -> Findings:
     )
 
 
-def _may_be_gone(hour: Missing, look: Look) -> bool:
+def _may_be_gone(hour: Any, look: Look) -> bool:
     """Whether these jobs leave no row, or retention has taken their dead letters."""
     keep = look.settings.retention.dead_letters
     if keep is not None and hour.age > keep:

@@ -84,7 +84,8 @@ def indexes(look: Look) -> Findings:
             severity="error",
             value=name,
         )
-    invalid = [n for n in health.invalid_indexes(look.cursor) if n not in missing]
+    invalid = [row.name for row in look.rows(health.INVALID_INDEXES)]
+    invalid = [name for name in invalid if name not in missing]
     for name in invalid:
         yield verdict(
             True,
@@ -238,13 +239,13 @@ def listening(look: Look) -> Findings:
 def connections(look: Look) -> Findings:
     """Is there room for more connections?"""
     allowed = facts(look.cursor).connections_max
-    used, ours = health.connection_counts(look.cursor)
+    (found,) = look.rows(health.CONNECTIONS)
     yield verdict(
-        used >= allowed * CONNECTIONS_SHARE_MAX,
-        f"{used} of {allowed} connections are open, {ours} of them ours.",
+        found.used >= allowed * CONNECTIONS_SHARE_MAX,
+        f"{found.used} of {allowed} connections are open, {found.ours} of them ours.",
         "Raise max_connections, put a pooler before the web servers, or lower "
         "--threads.",
-        value=used,
+        value=found.used,
         limit=int(allowed * CONNECTIONS_SHARE_MAX),
     )
 
@@ -252,7 +253,7 @@ def connections(look: Look) -> Findings:
 @finding("horizon")
 def horizon(look: Look) -> Findings:
     """Does a long transaction keep vacuum from removing finished jobs?"""
-    held = health.horizon(look.cursor)
+    held = next(iter(look.rows(health.HORIZON)), None)
     if held is None:
         yield Finding(what="No transaction holds vacuum back.")
         return
@@ -279,14 +280,14 @@ def horizon(look: Look) -> Findings:
 @finding("prepared")
 def prepared(look: Look) -> Findings:
     """Are there prepared transactions that nobody ends?"""
-    count, seconds = health.prepared(look.cursor)
+    (found,) = look.rows(health.PREPARED)
+    oldest = f", the oldest for {age(found.seconds)}" if found.transactions else ""
     yield verdict(
-        seconds is not None and seconds > PREPARED_SECONDS_MAX,
-        f"{count} prepared transactions"
-        + (f", the oldest for {age(seconds)}." if seconds is not None else "."),
+        (found.seconds or 0.0) > PREPARED_SECONDS_MAX,
+        f"{found.transactions} prepared transactions{oldest}.",
         "End them with COMMIT PREPARED or ROLLBACK PREPARED: their locks stay through "
         "restarts.",
-        value=seconds,
+        value=found.seconds,
         limit=PREPARED_SECONDS_MAX,
     )
 
@@ -308,7 +309,7 @@ def notifications(look: Look) -> Findings:
 @finding("vacuum")
 def vacuum(look: Look) -> Findings:
     """Does vacuum keep up with the table of jobs?"""
-    found = health.vacuum(look.cursor)
+    found = next(iter(look.rows(health.VACUUM)), None)
     if found is None:
         return
     when = "never" if found.seconds is None else f"{age(found.seconds)} ago"

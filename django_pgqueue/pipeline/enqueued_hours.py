@@ -80,15 +80,15 @@ DELETE FROM pgqueue_enqueued_hour
 
 # Locks: none. Its partial index has no other rows.
 MISSING = """
-SELECT hour, queue, task, enqueued, enqueued - waiting - archived - dead,
-       computed_at - hour
+SELECT hour, queue, task, enqueued,
+       enqueued - waiting - archived - dead AS missing, computed_at - hour AS age
   FROM pgqueue_enqueued_hour
  WHERE enqueued > waiting + archived + dead
    AND hour >= clock_timestamp() - %(period)s::interval
  ORDER BY hour LIMIT %(limit)s
 """
 # Locks: none.
-HAS_ANY = "SELECT EXISTS (SELECT 1 FROM pgqueue_enqueued_hour)"
+HAS_ANY = "SELECT 1 FROM pgqueue_enqueued_hour LIMIT 1"
 
 
 class Key(NamedTuple):
@@ -110,18 +110,6 @@ class Seen(NamedTuple):
     def all(self) -> int:
         """How many there are."""
         return sum(self)
-
-
-class Missing(NamedTuple):
-    """Jobs that are nowhere."""
-
-    hour: datetime
-    queue: str
-    task: str
-    enqueued: int
-    missing: int
-    # How old the hour was when its jobs were looked for.
-    age: timedelta
 
 
 class Counting:
@@ -232,22 +220,3 @@ def store(cursor: Cursor, enqueued: Mapping[Key, int], seen: Mapping[Key, Seen])
 def forget(cursor: Cursor, keep: timedelta) -> None:
     """Delete the hours older than *keep*."""
     cursor.execute(FORGET_HOURS, {"keep": keep})
-
-
-def missing(cursor: Cursor, *, period: timedelta, limit: int) -> list[Missing] | None:
-    """
-    Return the hours of a period that lack jobs, oldest first; None: none was counted.
-
-    Args:
-        cursor: An open cursor.
-        period: How far back.
-        limit: How many.
-    """
-    cursor.execute(MISSING, {"period": period, "limit": limit})
-    found = [Missing(*row) for row in cursor.fetchall()]
-    if not found:
-        cursor.execute(HAS_ANY)
-        row = cursor.fetchone()
-        if row is None or not row[0]:
-            return None
-    return found

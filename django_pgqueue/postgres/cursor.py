@@ -53,7 +53,7 @@ def one_row(cursor: Cursor) -> tuple[Any, ...]:
 
 def records(cursor: Cursor, statement: Query, /, **params: Any) -> list[Any]:
     """Run a statement, and return its rows, whose attributes are its columns."""
-    cursor.execute(statement, params or None)
+    cursor.execute(statement, params)
     names = [column[0] for column in cursor.description]
     return [
         SimpleNamespace(**dict(zip(names, row, strict=True)))

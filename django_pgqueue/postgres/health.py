@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -21,7 +21,8 @@ from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: none beyond ACCESS SHARE on catalogues; so have all of these.
 CONNECTIONS = """
-SELECT count(*), count(*) FILTER (WHERE application_name LIKE 'pgqueue %%')
+SELECT count(*) AS used,
+       count(*) FILTER (WHERE application_name LIKE 'pgqueue %%') AS ours
   FROM pg_stat_activity WHERE backend_type = 'client backend'
 """
 
@@ -50,27 +51,26 @@ SELECT kind, name, seconds, transactions FROM (
 """
 
 PREPARED = """
-SELECT count(*), extract(epoch FROM clock_timestamp() - min(prepared))::float8
+SELECT count(*) AS transactions,
+       extract(epoch FROM clock_timestamp() - min(prepared))::float8 AS seconds
   FROM pg_prepared_xacts WHERE database = current_database()
 """
-
-# Until the transaction ends.
-PATIENCE = "SELECT set_config('statement_timeout', %(timeout)s, true)"
 
 NOTIFICATIONS = "SELECT pg_notification_queue_usage()"
 
 CLOCK = "SELECT clock_timestamp()"
 
 VACUUM = """
-SELECT current_setting('autovacuum')::bool, n_live_tup, n_dead_tup,
+SELECT current_setting('autovacuum')::bool AS is_on, n_live_tup AS live,
+       n_dead_tup AS dead,
        extract(epoch FROM clock_timestamp()
-               - greatest(last_autovacuum, last_vacuum))::float8
+               - greatest(last_autovacuum, last_vacuum))::float8 AS seconds
   FROM pg_stat_user_tables WHERE relid = to_regclass('pgqueue_job')
 """
 
 # An index that CREATE INDEX CONCURRENTLY or REINDEX CONCURRENTLY left half made.
 INVALID_INDEXES = """
-SELECT c.relname::text FROM pg_index i
+SELECT c.relname::text AS name FROM pg_index i
   JOIN pg_class c ON c.oid = i.indexrelid
   JOIN pg_class t ON t.oid = i.indrelid
  WHERE NOT (i.indisvalid AND i.indisready) AND t.relname LIKE 'pgqueue\\_%%'
@@ -78,50 +78,6 @@ SELECT c.relname::text FROM pg_index i
                           WHERE oid = to_regclass('pgqueue_job'))
  ORDER BY 1
 """
-
-
-class Horizon(NamedTuple):
-    """Who keeps vacuum from removing dead rows."""
-
-    kind: str  # "session", "prepared" or "slot".
-    name: str
-    seconds: float | None  # Since its transaction began; a slot has none.
-    transactions: int  # Begun since.
-
-
-class Vacuum(NamedTuple):
-    """What is known of the hot table."""
-
-    is_on: bool
-    live: int
-    dead: int
-    seconds: float | None  # Since it was last vacuumed; None: never.
-
-
-def limit_statements(cursor: Cursor, *, seconds: int) -> None:
-    """Let no statement of the open transaction take longer than *seconds*."""
-    cursor.execute(PATIENCE, {"timeout": f"{seconds}s"})
-
-
-def connection_counts(cursor: Cursor) -> tuple[int, int]:
-    """Return how many clients are connected to the server, and how many are ours."""
-    cursor.execute(CONNECTIONS, {})
-    everybody, ours = one_row(cursor)
-    return everybody, ours
-
-
-def horizon(cursor: Cursor) -> Horizon | None:
-    """Return what holds vacuum back most; None: nothing does."""
-    cursor.execute(HORIZON, {})
-    row = cursor.fetchone()
-    return None if row is None else Horizon(*row)
-
-
-def prepared(cursor: Cursor) -> tuple[int, float | None]:
-    """Return how many transactions are prepared, and the oldest's age in seconds."""
-    cursor.execute(PREPARED)
-    count, seconds = one_row(cursor)
-    return count, seconds
 
 
 def notification_usage(cursor: Cursor) -> float:
@@ -143,19 +99,6 @@ def clock_skew(cursor: Cursor) -> tuple[float, float]:
     round_trip = time.monotonic() - started
     ours = before.timestamp() + round_trip / 2
     return ours - theirs.timestamp(), round_trip / 2
-
-
-def vacuum(cursor: Cursor) -> Vacuum | None:
-    """Return the state of pgqueue_job as vacuum sees it; None without statistics."""
-    cursor.execute(VACUUM)
-    row = cursor.fetchone()
-    return None if row is None else Vacuum(*row)
-
-
-def invalid_indexes(cursor: Cursor) -> list[str]:
-    """Return the indexes of our tables that are there and not in use."""
-    cursor.execute(INVALID_INDEXES, {})
-    return [name for (name,) in cursor.fetchall()]
 
 
 def hears(

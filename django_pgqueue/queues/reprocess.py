@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor
 
 # Dead letters that one look reads.
 LOOK_ROWS_MAX = 1_000
@@ -46,7 +46,7 @@ NO_SORT = "SELECT set_config('enable_sort', 'off', true)"
 
 # Locks: none. The latest, along the index of finished_at.
 AGAIN = """
-SELECT count(*) FILTER (WHERE again) FROM (
+SELECT count(*) FILTER (WHERE again) AS jobs FROM (
     SELECT headers ? 'pgqueue.reprocessed_at' AS again FROM pgqueue_dead_letter
      WHERE finished_at > statement_timestamp() - %(period)s::interval
      ORDER BY finished_at DESC LIMIT %(limit)s) fresh
@@ -128,9 +128,3 @@ def look(
             ids.append(job_id)
         floor = Floor(finished_at, job_id)
     return Found(ids, floor, is_all=len(rows) < LOOK_ROWS_MAX)
-
-
-def gave_up_again(cursor: Cursor, *, period: timedelta, limit: int) -> int:
-    """Return how many jobs gave up within *period* though a rule had redriven them."""
-    cursor.execute(AGAIN, {"period": period, "limit": limit})
-    return int(one_row(cursor)[0])

@@ -1,9 +1,8 @@
 """Output: tables and lines for people, one JSON object for machines.
 
 Results go to standard output; progress and notes go to standard error. Tables are plain
-text. On a terminal they are as wide as that, and with rich installed (the extra [cli])
-in colours; into a pipe nothing is cut off. Widths are columns of a terminal: 世 takes
-two of them, a combining accent none.
+text. On a terminal they are as wide as that, and in colours; into a pipe nothing is cut
+off. Widths are columns of a terminal: 世 takes two of them, a combining accent none.
 """
 
 from __future__ import annotations
@@ -82,24 +81,23 @@ GAP = "  "
 COLUMNS_MIN = 8
 COLUMNS_ENOUGH = 24
 
-# Words of states and severities, by colour: its name for rich, its number for ANSI.
+# Words of states and severities, by the number that ANSI gives their colour: green,
+# cyan, yellow, red and grey.
 STYLES = {
-    ("green", 32): {"succeeded", "ok", "ends"},
-    ("cyan", 36): {
+    32: {"succeeded", "ok", "ends"},
+    36: {
         *("running", "ready", "active", "reading", "waiting", "enabled"),
         *("alive", "alive, leads", "started"),
     },
-    ("yellow", 33): {
+    33: {
         *("retrying", "warning", "paused", "held back", "stale", "disabled"),
         *("running, asked to stop", "compensating"),
     },
-    ("red", 31): {
+    31: {
         *("dead", "failed", "error", "overdue", "faulty", "halted", "behind", "silent"),
         *("begins", "grows", "stands"),
     },
-    ("bright_black", 90): {
-        *("scheduled", "parked", "cancelled", "expired", "withdrawn"),
-    },
+    90: {"scheduled", "parked", "cancelled", "expired", "withdrawn"},
 }
 STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
 
@@ -185,7 +183,7 @@ class Output:
         """Return *text* in the colour of *word*, where colours are shown."""
         if not self.has_color or word not in STYLE_OF:
             return text
-        return f"\x1b[{STYLE_OF[word][1]}m{text}\x1b[0m"
+        return f"\x1b[{STYLE_OF[word]}m{text}\x1b[0m"
 
     def block(self, text: str, indent: str = "  ") -> None:
         """Print several lines of data, indented."""
@@ -228,15 +226,13 @@ class Output:
             _narrow(columns, widths, total)
             cells = _cut_in_middle(columns, widths, cells)
         heads = [column.name for column in columns]
-        if self.has_color and _rich_table(columns, widths, cells):
-            return
         for row in [heads, *cells]:
-            self.line(
-                GAP.join(
-                    padded(cut(cell, size), size, right=column.right)
-                    for cell, size, column in zip(row, widths, columns, strict=True)
-                ).rstrip()
-            )
+            padding = [
+                padded(cut(cell, size), size, right=column.right)
+                for cell, size, column in zip(row, widths, columns, strict=True)
+            ]
+            texts = map(self.styled, padding, row) if row is not heads else padding
+            self.line(GAP.join(texts).rstrip())
 
 
 def _plain(value: object) -> str:
@@ -294,31 +290,3 @@ def _cut_in_middle(
         ]
         for row in cells
     ]
-
-
-def _rich_table(
-    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
-) -> bool:
-    """Print with rich; False where it is not installed."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, size in zip(columns, widths, strict=True):
-        table.add_column(
-            column.name,
-            justify="right" if column.right else "left",
-            overflow="ellipsis",
-            no_wrap=True,
-            width=size,
-        )
-    for row in cells:
-        # Text, so that brackets in data are no markup.
-        table.add_row(
-            *(Text(cell, style=STYLE_OF.get(cell, ("", 0))[0]) for cell in row)
-        )
-    Console(highlight=False, markup=False, emoji=False).print(table)
-    return True
