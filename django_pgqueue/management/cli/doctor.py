@@ -19,7 +19,6 @@ from django_pgqueue.findings.registry import REGISTRY, SEVERITIES, Check, Findin
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
-    Column,
     Output,
     Subcommand,
 )
@@ -141,15 +140,6 @@ def _print_finding(finding: Finding, out: Output, checks: int) -> None:
 # Watch --------------------------------------------------------------------------------
 
 
-WATCH_COLUMNS = (
-    Column("kind"),
-    Column("subject", may_cut=True, keeps_end=True),
-    Column("change"),
-    Column("since"),
-    Column("detail", may_cut=True),
-)
-
-
 def _add_watch(parser: Any) -> None:
     """Declare how much is told."""
     parser.add_argument(
@@ -171,22 +161,20 @@ def _watch(options: dict[str, Any], out: Output) -> int:
     if out.as_json:
         out.json({"alerts": [_alert_as_json(each) for each in (*changed, *others)]})
     elif changed or (others and not options["quiet"]):
-        out.table(
-            WATCH_COLUMNS, [_alert_row(each, clock) for each in (*changed, *others)]
-        )
+        out.table([_alert_row(each, clock) for each in (*changed, *others)])
     elif not options["quiet"]:
         out.line("Nothing is wrong that the watch looks for.")
     return EXIT_NOTHING if standing else EXIT_DONE
 
 
-def _alert_row(alert: Alert, clock: datetime) -> list[object]:
-    return [
-        alert.kind,
-        alert.subject,
-        alert.change,
-        distance(alert.since, clock),
-        alert.detail,
-    ]
+def _alert_row(alert: Alert, clock: datetime) -> dict[str, object]:
+    return {
+        "kind": alert.kind,
+        "subject": alert.subject,
+        "change": alert.change,
+        "since": distance(alert.since, clock),
+        "detail": alert.detail,
+    }
 
 
 def _alert_as_json(alert: Alert) -> dict[str, Any]:

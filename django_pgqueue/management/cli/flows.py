@@ -19,7 +19,6 @@ from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
-    Column,
     Output,
 )
 from django_pgqueue.management.cli.words import add_limit, job_id, plain_text
@@ -61,24 +60,6 @@ LIMIT_DEFAULT = 50
 
 # That are named, of those in a batch.
 BATCHES_MAX = 20
-
-LIST = (
-    Column("id", right=True),
-    Column("state"),
-    Column("name", may_cut=True),
-    Column("steps", right=True),
-    Column("took", right=True),
-    Column("started"),
-    Column("key", may_cut=True),
-)
-SHOW = (
-    Column("job", right=True),
-    Column("state"),
-    Column("step", may_cut=True, keeps_end=True),
-    Column("started"),
-    Column("took", right=True),
-    Column("error", may_cut=True),
-)
 
 
 def add_arguments(parser: Any) -> None:
@@ -212,7 +193,7 @@ def _list(options: dict[str, Any], out: Output) -> int:
         told = {"workflows": list(map(_as_json, found)), "next": onward}
         out.json({**told, "began_with_other_steps": others})
     elif found:
-        out.table(LIST, list(map(_row, found)))
+        out.table(list(map(_row, found)))
     else:
         out.line("No workflow matches." if asked else "There is no workflow.")
     if not out.as_json and onward is not None:
@@ -239,16 +220,16 @@ def _length(length: timedelta) -> str:
     return duration(length.total_seconds())
 
 
-def _row(row: Any) -> list[object]:
-    return [
-        row.pk,
-        _state(row),
-        row.name,
-        progress(row),
-        _took(row),
-        distance(row.created_at, row.clock),
-        row.key,
-    ]
+def _row(row: Any) -> dict[str, object]:
+    return {
+        "id": row.pk,
+        "state": _state(row),
+        "name": row.name,
+        "steps": progress(row),
+        "took": _took(row),
+        "started": distance(row.created_at, row.clock),
+        "key": row.key,
+    }
 
 
 def _as_json(row: Any) -> dict[str, Any]:
@@ -293,7 +274,7 @@ def _show(workflow: int, options: dict[str, Any], out: Output) -> int:
     )
     out.line()
     if steps:
-        out.table(SHOW, [_step_row(step, within=row.state) for step in steps])
+        out.table([_step_row(step, within=row.state) for step in steps])
     else:
         out.line("No step matches.")
     if onward is not None:
@@ -327,16 +308,16 @@ def _steps(workflow: int, options: dict[str, Any]) -> list[Any]:
         return list(chosen.order_by("pk")[: options["limit"] + 1])
 
 
-def _step_row(step: Any, *, within: str) -> list[object]:
+def _step_row(step: Any, *, within: str) -> dict[str, object]:
     state = state_of_step(step.state, step.kind, within=within)
-    return [
-        "" if step.task is None else step.pk,
-        NOT_NEEDED if state == UNNEEDED else state,
-        step.name if step.kind == "step" else f"{step.name} ({step.kind})",
-        distance(step.started_at, step.clock),
-        _step_took(step),
-        _error(step),
-    ]
+    return {
+        "job": "" if step.task is None else step.pk,
+        "state": NOT_NEEDED if state == UNNEEDED else state,
+        "step": step.name if step.kind == "step" else f"{step.name} ({step.kind})",
+        "started": distance(step.started_at, step.clock),
+        "took": _step_took(step),
+        "error": _error(step),
+    }
 
 
 def _step_took(step: Any) -> str:

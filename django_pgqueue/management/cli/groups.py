@@ -17,7 +17,6 @@ from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
-    Column,
     Output,
     Subcommand,
 )
@@ -40,19 +39,6 @@ from django_pgqueue.topics import operate_groups as operate
 from django_pgqueue.worker.serving import living_plans
 
 # Groups -------------------------------------------------------------------------------
-
-
-GROUP_COLUMNS = (
-    Column("group", may_cut=True),
-    Column("state"),
-    Column("lag", right=True),
-    Column("oldest", right=True),
-    Column("partitions", right=True),
-    Column("halted", right=True),
-    Column("queue", may_cut=True),
-    Column("task", may_cut=True),
-    Column("", may_cut=True),
-)
 
 
 def _add_groups(parser: Any) -> None:
@@ -92,7 +78,7 @@ def _list_groups(rows: list[GroupRow], out: Output) -> int:
     if out.as_json:
         out.json({"groups": [_group_as_json(row, behind) for row, behind in found]})
     elif rows:
-        out.table(GROUP_COLUMNS, [_group_row(row, behind) for row, behind in found])
+        out.table([_group_row(row, behind) for row, behind in found])
     else:
         out.line("There is no consumer group.")
     return EXIT_DONE
@@ -148,18 +134,18 @@ ACTIONS: dict[str, tuple[Act, str]] = {
 }
 
 
-def _group_row(row: GroupRow, behind: Behind) -> list[object]:
-    return [
-        row,
-        behind.state,
-        behind.shown,
-        age(behind.seconds),
-        behind.partitions,
-        len(behind.halted) or "",
-        row.queue if row.task else "",
-        row.task,
-        "" if row.paused_at is None else f"paused{by_whom(row)}",
-    ]
+def _group_row(row: GroupRow, behind: Behind) -> dict[str, object]:
+    return {
+        "group": row,
+        "state": behind.state,
+        "lag": behind.shown,
+        "oldest": age(behind.seconds),
+        "partitions": behind.partitions,
+        "halted": len(behind.halted) or "",
+        "queue": row.queue if row.task else "",
+        "task": row.task,
+        "": "" if row.paused_at is None else f"paused{by_whom(row)}",
+    }
 
 
 def _group_as_json(row: GroupRow, behind: Behind) -> dict[str, Any]:
@@ -181,18 +167,6 @@ def _group_as_json(row: GroupRow, behind: Behind) -> dict[str, Any]:
 
 
 # Lag ----------------------------------------------------------------------------------
-
-
-LAG_COLUMNS = (
-    Column("group", may_cut=True),
-    Column("partition", right=True),
-    Column("state"),
-    Column("position", right=True),
-    Column("lag", right=True),
-    Column("oldest", right=True),
-    Column("failures", right=True),
-    Column("reader", may_cut=True),
-)
 
 
 def _add_lag(parser: Any) -> None:
@@ -227,7 +201,7 @@ def _lag(options: dict[str, Any], out: Output) -> int:
             for group, every in lags.items()
             for each in every
         ]
-        out.table(LAG_COLUMNS, rows)
+        out.table(rows)
     elif options["group"] is None:
         out.line("There is no consumer group.")
     for group, unread in over:
@@ -246,17 +220,17 @@ def _over(
     return [(group, unread) for group, unread in totals if unread > most]
 
 
-def _lag_row(group: GroupRow, each: PartitionLag, limit: int) -> list[object]:
-    return [
-        group,
-        each.partition,
-        each.state,
-        each.position,
-        count(each.unread, is_more=each.unread >= limit),
-        age(each.seconds),
-        each.failures or "",
-        each.leased_by,
-    ]
+def _lag_row(group: GroupRow, each: PartitionLag, limit: int) -> dict[str, object]:
+    return {
+        "group": group,
+        "partition": each.partition,
+        "state": each.state,
+        "position": each.position,
+        "lag": count(each.unread, is_more=each.unread >= limit),
+        "oldest": age(each.seconds),
+        "failures": each.failures or "",
+        "reader": each.leased_by,
+    }
 
 
 def _lag_as_json(

@@ -14,7 +14,6 @@ from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
-    Column,
     Output,
     Subcommand,
 )
@@ -35,17 +34,6 @@ from django_pgqueue.operators.paging import floor_of, in_order
 # Rows that are grouped.
 ROWS_MAX = 10_000
 
-ERROR_COLUMNS = (
-    Column("count", right=True),
-    Column("task", may_cut=True, keeps_end=True),
-    Column("last error", may_cut=True, keeps_end=True),
-    Column("place", may_cut=True),
-    Column("reason", may_go=True),
-    Column("first", may_go=True),
-    Column("latest"),
-    Column("trend", may_go=True),
-    Column("sample", right=True),
-)
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -77,7 +65,7 @@ def grouped(rows: QuerySet[Any], chosen: QuerySet[Any], out: Output, way: str) -
         told = [_error_as_json(group) for group in found]
         out.json({"groups": told, "read": read, "is_complete": is_all})
     elif found:
-        out.table(ERROR_COLUMNS, [_error_row(group) for group in found])
+        out.table([_error_row(group) for group in found], may_go="reason")
         out.line()
         if not is_all:
             out.line(f"Of the newest {read:,}; there are more.")
@@ -87,18 +75,18 @@ def grouped(rows: QuerySet[Any], chosen: QuerySet[Any], out: Output, way: str) -
     return EXIT_DONE if found else EXIT_NOTHING
 
 
-def _error_row(group: Group) -> list[object]:
-    return [
-        f"{group.count:,}",
-        group.alike.task,
-        group.alike.error,
-        group.alike.place,
-        group.alike.reason or "retrying",
-        distance(group.first, group.clock),
-        distance(group.latest, group.clock),
-        _trend(group.trend),
-        group.sample,
-    ]
+def _error_row(group: Group) -> dict[str, object]:
+    return {
+        "count": f"{group.count:,}",
+        "task": group.alike.task,
+        "last error": group.alike.error,
+        "place": group.alike.place,
+        "reason": group.alike.reason or "retrying",
+        "first": distance(group.first, group.clock),
+        "latest": distance(group.latest, group.clock),
+        "trend": _trend(group.trend),
+        "sample": group.sample,
+    }
 
 
 def _trend(counts: Sequence[int]) -> str:
@@ -127,16 +115,6 @@ def _error_as_json(group: Group) -> dict[str, Any]:
 RETRY_WAY = "All of a group: manage.py pgqueue retry --task TASK --error CLASS"
 
 LIMIT_DEFAULT = 50
-
-JOB_COLUMNS = (
-    Column("id", right=True),
-    Column("state"),
-    Column("queue", may_cut=True),
-    Column("task", may_cut=True),
-    Column("attempt", right=True),
-    Column("when"),
-    Column("worker", may_cut=True),
-)
 
 
 def _add_jobs(parser: Any) -> None:
@@ -172,7 +150,7 @@ def _list_jobs(options: dict[str, Any], out: Output) -> int:
     if out.as_json:
         out.json({"jobs": list(map(_job_as_json, page.rows)), "next": page.next_before})
     elif page.rows:
-        out.table(JOB_COLUMNS, list(map(_job_row, page.rows)))
+        out.table(list(map(_job_row, page.rows)))
     else:
         out.line("No job matches.")
         suggest(filters, out)
@@ -192,16 +170,16 @@ def say_next(page: rows.Page, out: Output) -> None:
         out.note(f"More: --before {page.next_before}")
 
 
-def _job_row(row: dict[str, Any]) -> list[object]:
-    return [
-        row["id"],
-        row.get("state", "dead"),
-        row["queue"],
-        row["task"],
-        f"{row['attempt']}/{row['max_attempts']}",
-        _when(row),
-        row.get("leased_by") or row.get("worker"),
-    ]
+def _job_row(row: dict[str, Any]) -> dict[str, object]:
+    return {
+        "id": row["id"],
+        "state": row.get("state", "dead"),
+        "queue": row["queue"],
+        "task": row["task"],
+        "attempt": f"{row['attempt']}/{row['max_attempts']}",
+        "when": _when(row),
+        "worker": row.get("leased_by") or row.get("worker"),
+    }
 
 
 def _when(row: dict[str, Any]) -> str:
@@ -231,16 +209,6 @@ REDRIVE_WAY = "All of a group: manage.py pgqueue redrive --task TASK --error CLA
 # Dead letters that are counted by reason.
 COUNT_MAX = 10_000
 
-DEAD_COLUMNS = (
-    Column("id", right=True),
-    Column("reason"),
-    Column("queue", may_cut=True),
-    Column("task", may_cut=True),
-    Column("attempt", right=True),
-    Column("gave up"),
-    Column("last error", may_cut=True),
-)
-
 
 def _add_dead(parser: Any) -> None:
     """Declare filters and paging."""
@@ -267,7 +235,7 @@ def _list_dead(options: dict[str, Any], out: Output) -> int:
         )
         return EXIT_DONE if page.rows else EXIT_NOTHING
     if page.rows:
-        out.table(DEAD_COLUMNS, list(map(_dead_row, page.rows)))
+        out.table(list(map(_dead_row, page.rows)))
         told = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
         out.line()
         if told:
@@ -289,16 +257,16 @@ def _count(filters: rows.Filters) -> tuple[dict[str, int], bool]:
     return dict(counts.most_common()), floor is None and len(found) <= COUNT_MAX
 
 
-def _dead_row(row: dict[str, Any]) -> list[object]:
-    return [
-        row["id"],
-        row["reason"],
-        row["queue"],
-        row["task"],
-        f"{row['attempt']}/{row['max_attempts']}",
-        distance(row["finished_at"], row["clock"]),
-        _last_error(row),
-    ]
+def _dead_row(row: dict[str, Any]) -> dict[str, object]:
+    return {
+        "id": row["id"],
+        "reason": row["reason"],
+        "queue": row["queue"],
+        "task": row["task"],
+        "attempt": f"{row['attempt']}/{row['max_attempts']}",
+        "gave up": distance(row["finished_at"], row["clock"]),
+        "last error": _last_error(row),
+    }
 
 
 def _last_error(row: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli.acting import suggest
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.queues import pause, resume
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import (
@@ -45,17 +45,6 @@ HELP = (
 )
 
 LIMIT_DEFAULT = 50
-
-COLUMNS = (
-    Column("lane", may_cut=True, keeps_end=True),
-    Column("kind"),
-    Column("waiting", right=True),
-    Column("taken", right=True),
-    Column("running", right=True),
-    Column("oldest", right=True),
-    Column("job", right=True),
-    Column("", may_cut=True),
-)
 
 
 def add_arguments(parser: Any) -> None:
@@ -139,7 +128,7 @@ def _list(options: dict[str, Any], out: Output) -> int:
         lanes = [dataclasses.asdict(lane) for lane in stats]
         out.json({"lanes": lanes, "next": found.after})
     elif stats:
-        out.table(COLUMNS, list(map(_row, stats)))
+        out.table(list(map(_row, stats)))
     else:
         out.line("No lane matches." if is_asked else "No job waits in a lane.")
         suggest(Filters(task=task), out)
@@ -217,23 +206,23 @@ ACTIONS: dict[str, tuple[Act, str]] = {
 }
 
 
-def _row(lane: LaneStats) -> list[object]:
+def _row(lane: LaneStats) -> dict[str, object]:
     head, seconds = lane.head, lane.due_seconds
     waiting, running = (
         count(number, is_more=lane.is_more(number))
         for number in (lane.waiting, lane.running)
     )
     told = [paused(lane), waits_for(lane)]
-    return [
-        lane.name,
-        kind_word(lane),
-        waiting,
-        taken(lane),
-        running,
-        age(seconds) if seconds is not None and seconds >= 0 else "",
-        None if head is None else head.id,
-        "; ".join(filter(None, told)),
-    ]
+    return {
+        "lane": lane.name,
+        "kind": kind_word(lane),
+        "waiting": waiting,
+        "taken": taken(lane),
+        "running": running,
+        "oldest": age(seconds) if seconds is not None and seconds >= 0 else "",
+        "job": None if head is None else head.id,
+        "": "; ".join(filter(None, told)),
+    }
 
 
 def _say_next(found: Found, out: Output) -> None:

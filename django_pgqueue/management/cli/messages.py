@@ -33,7 +33,6 @@ from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
-    Column,
     Output,
     Subcommand,
 )
@@ -71,15 +70,6 @@ PAYLOAD_CHARACTERS_MAX = 500
 # Of the text of what one call shows; one message always passes. It is read in parts.
 PAGE_BYTES_MAX = 16_777_216
 READ_TOGETHER = 10
-
-PEEK_COLUMNS = (
-    Column("id", right=True),
-    Column("published"),
-    Column("name", may_cut=True),
-    Column("key", may_cut=True),
-    Column("partition", right=True),
-    Column("payload", may_cut=True),
-)
 
 
 def _add_peek(parser: Any) -> None:
@@ -142,7 +132,7 @@ def _peek(options: dict[str, Any], out: Output) -> int:
         )
         return EXIT_DONE if rows else EXIT_NOTHING
     if rows:
-        out.table(PEEK_COLUMNS, list(map(_message_row, rows)))
+        out.table(list(map(_message_row, rows)))
     else:
         out.line("No message matches.")
     if is_cut and start is None:
@@ -259,15 +249,15 @@ def payload_shown(row: dict[str, Any]) -> str:
     return text
 
 
-def _message_row(row: dict[str, Any]) -> list[object]:
-    return [
-        row["id"],
-        distance(row["published_at"], row["clock"]),
-        row["name"],
-        row["key"],
-        row["partition"],
-        payload_shown(row),
-    ]
+def _message_row(row: dict[str, Any]) -> dict[str, object]:
+    return {
+        "id": row["id"],
+        "published": distance(row["published_at"], row["clock"]),
+        "name": row["name"],
+        "key": row["key"],
+        "partition": row["partition"],
+        "payload": payload_shown(row),
+    }
 
 
 def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
@@ -344,15 +334,6 @@ def _publish(options: dict[str, Any], out: Output) -> int:
 
 SCHEDULED_DEFAULT = 50
 
-SCHEDULED_COLUMNS = (
-    Column("id", right=True),
-    Column("due"),
-    Column("name", may_cut=True),
-    Column("key", may_cut=True),
-    Column("payload", may_cut=True),
-    Column("error", may_cut=True),
-)
-
 
 def _add_scheduled(parser: Any) -> None:
     """Declare what is listed, or which are cancelled."""
@@ -398,7 +379,7 @@ def _scheduled(options: dict[str, Any], out: Output) -> int:
         told = [{name: row[name] for name in row if name != "clock"} for row in rows]
         out.json({"scheduled": told, "is_more": is_more})
     elif rows:
-        out.table(SCHEDULED_COLUMNS, list(map(_scheduled_row, rows)))
+        out.table(list(map(_scheduled_row, rows)))
     else:
         out.line("No message is published later.")
     if is_more and not out.as_json:
@@ -425,15 +406,15 @@ def _read_scheduled(options: dict[str, Any]) -> list[dict[str, Any]]:
         )
 
 
-def _scheduled_row(row: dict[str, Any]) -> list[object]:
-    return [
-        row["id"],
-        distance(row["due_at"], row["clock"]),
-        row["name"],
-        row["key"],
-        payload_shown(row),
-        row["error"],
-    ]
+def _scheduled_row(row: dict[str, Any]) -> dict[str, object]:
+    return {
+        "id": row["id"],
+        "due": distance(row["due_at"], row["clock"]),
+        "name": row["name"],
+        "key": row["key"],
+        "payload": payload_shown(row),
+        "error": row["error"],
+    }
 
 
 def _cancel(ids: list[int], out: Output) -> int:

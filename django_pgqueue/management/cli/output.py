@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -102,15 +102,33 @@ STYLES = {
 STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
 
 
+# Heads of columns whose cells are numbers, or lengths of time, as text.
+NUMBERS = {
+    *("ready", "running", "retrying", "scheduled", "parked", "dead", "oldest", "lag"),
+    *("attempt", "count", "held", "held back", "in 24 h", "late", "longest", "ran"),
+    *("rows in", "rows out", "size", "jobs", "steps", "taken", "took", "waiting"),
+}
+# Of those that give way when the terminal is narrow; some of them in their middle,
+# since what ends a name tells rows apart.
+CUT_IN_MIDDLE = {"lane", "last error", "step", "subject", "task", "worker"}
+MAY_CUT = CUT_IN_MIDDLE | {
+    *("", "asked by", "by", "detail", "error", "group", "host", "key", "listener"),
+    *("name", "options", "payload", "place", "queue", "queues", "reader", "topic"),
+    "what it does",
+}
+# Of those that are left out where others lack room, the last one first.
+MAY_GO = {"first", "host", "pid", "slots", "trend"}
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table."""
 
     name: str
-    right: bool = False  # Numbers stand at the right.
-    may_cut: bool = False  # Gives way when the terminal is narrow.
-    keeps_end: bool = False  # In its middle, then: what ends a name tells rows apart.
-    may_go: bool = False  # Left out where others lack room, the last one first.
+    right: bool  # Numbers stand at the right.
+    may_cut: bool
+    keeps_end: bool
+    may_go: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +231,31 @@ class Output:
         self.progress("")
 
     def table(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[object]]
+        self,
+        rows: Sequence[Mapping[str, object]],
+        *,
+        may_cut: str = "",
+        may_go: str = "",
     ) -> None:
-        """Print rows under their heads."""
-        cells = [[shown(cell) for cell in row] for row in rows]
+        """
+        Print rows under their heads.
+
+        Args:
+            rows: What stands under each head.
+            may_cut: The head of one more column that may be cut.
+            may_go: The head of one more that may be left out.
+        """
+        columns = [
+            Column(
+                head,
+                head in NUMBERS or any(type(row[head]) is int for row in rows),
+                head in MAY_CUT or head == may_cut,
+                head in CUT_IN_MIDDLE,
+                head in MAY_GO or head == may_go,
+            )
+            for head in rows[0]
+        ]
+        cells = [[shown(cell) for cell in row.values()] for row in rows]
         widths = _widths(columns, cells)
         if self.is_terminal:
             total = shutil.get_terminal_size().columns

@@ -19,7 +19,6 @@ from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
-    Column,
     Output,
     Subcommand,
 )
@@ -54,13 +53,6 @@ from django_pgqueue.tasks import operate_queues as operate
 WATCH_SECONDS, WATCH_SECONDS_MAX = 2, 3_600
 
 COUNTS = ("ready", "running", "retrying", "scheduled", "parked", "dead")
-
-STATS_COLUMNS = (
-    Column("queue", may_cut=True),
-    *(Column(name, right=True) for name in COUNTS),
-    Column("oldest", right=True),
-    Column("", may_cut=True),
-)
 
 
 def _add_stats(parser: Any) -> None:
@@ -101,9 +93,7 @@ def _print_stats(options: dict[str, Any], out: Output) -> int:
         out.json({"queues": list(map(dataclasses.asdict, stats))})
     elif stats:
         limits = settings.queue_limits
-        out.table(
-            STATS_COLUMNS, [_stats_row(queue, taken(queue, limits)) for queue in stats]
-        )
+        out.table([_stats_row(queue, taken(queue, limits)) for queue in stats])
         if any(queue.is_partial for queue in stats):
             out.line("+ means this many or more: counts stop there.")
     else:
@@ -114,7 +104,7 @@ def _print_stats(options: dict[str, Any], out: Output) -> int:
     return EXIT_DONE if stats or name is None else EXIT_NOTHING
 
 
-def _stats_row(queue: QueueStats, limit: str) -> list[str]:
+def _stats_row(queue: QueueStats, limit: str) -> dict[str, object]:
     notes = ["pull queue"] if queue.kind == "pull" else []
     if queue.is_paused:
         notes.append(paused(queue))
@@ -124,12 +114,12 @@ def _stats_row(queue: QueueStats, limit: str) -> list[str]:
         notes.append(f"holds {share(queue.depth, queue.depth_max)}")
     if queue.alone:
         notes.append(f"{_count(queue, 'alone')} of the ready wait to run alone")
-    return [
-        queue.name,
-        *(_count(queue, name) for name in COUNTS),
-        age(queue.oldest_ready_seconds),
-        "; ".join(notes),
-    ]
+    return {
+        "queue": queue.name,
+        **{name: _count(queue, name) for name in COUNTS},
+        "oldest": age(queue.oldest_ready_seconds),
+        "": "; ".join(notes),
+    }
 
 
 def _count(queue: QueueStats, name: str) -> str:

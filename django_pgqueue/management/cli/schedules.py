@@ -9,7 +9,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.management.cli.acting import operator_name
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.queues import pause, resume
 from django_pgqueue.management.cli.words import (
     add_actions,
@@ -30,26 +30,6 @@ HELP = "List schedules; show their ticks, run, pause and resume one."
 
 NEXT_DEFAULT = 5
 LAST_DEFAULT = 10
-
-LIST = (
-    Column("name", may_cut=True),
-    Column("state"),
-    Column("next"),
-    Column("last"),
-    Column("job"),
-    Column("when", may_cut=True),
-)
-NEXT = (Column("by its clock"), Column("in UTC"), Column("from now"), Column(""))
-LAST = (
-    Column("due"),
-    Column("outcome"),
-    Column("job or message", right=True),
-    Column("state"),
-    Column("ran", right=True),
-    Column("late", right=True),
-    Column("missed", right=True),
-    Column("by", may_cut=True),
-)
 
 
 def add_arguments(parser: Any) -> None:
@@ -88,7 +68,7 @@ def _list(rows: list[ScheduleRow], now: datetime, out: Output) -> int:
         told = [_as_json(row, latest.get(row.id), now) for row in rows]
         out.json({"schedules": told})
     elif rows:
-        out.table(LIST, [_row(row, latest.get(row.id), now) for row in rows])
+        out.table([_row(row, latest.get(row.id), now) for row in rows], may_cut="when")
     else:
         out.line("There is no schedule.")
     return EXIT_DONE
@@ -120,16 +100,15 @@ def _next(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output)
     if not row.has_ticks:
         out.line(f"It is {state_of(row, now)}: none of these is issued now.")
     out.table(
-        NEXT,
         [
-            [
-                f"{tick.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}",
-                f"{tick:%a %Y-%m-%d %H:%M:%S}",
-                distance(tick, now),
-                NOTES[mark.kind].format(count=mark.collapsed) if mark else "",
-            ]
+            {
+                "by its clock": f"{tick.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}",
+                "in UTC": f"{tick:%a %Y-%m-%d %H:%M:%S}",
+                "from now": distance(tick, now),
+                "": NOTES[mark.kind].format(count=mark.collapsed) if mark else "",
+            }
             for tick, mark in found
-        ],
+        ]
     )
     return EXIT_DONE
 
@@ -141,7 +120,7 @@ def _last(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output)
     if out.as_json:
         out.json({"schedule": row.name, "ticks": list(map(_tick_as_json, found))})
     elif found:
-        out.table(LAST, [_tick_row(tick) for tick in found])
+        out.table([_tick_row(tick) for tick in found])
     else:
         out.line(f"Schedule {shown(row.name)} has had no tick yet.")
     return EXIT_DONE if found else EXIT_NOTHING
@@ -192,15 +171,15 @@ NOTES = {
 }
 
 
-def _row(row: ScheduleRow, last: TickRow | None, now: datetime) -> list[object]:
-    return [
-        row.name,
-        state_of(row, now),
-        distance(_next_tick(row, now), now),
-        distance(last.due_at, now) if last else "",
-        (last.state or last.outcome) if last else "",
-        _when(row),
-    ]
+def _row(row: ScheduleRow, last: TickRow | None, now: datetime) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "state": state_of(row, now),
+        "next": distance(_next_tick(row, now), now),
+        "last": distance(last.due_at, now) if last else "",
+        "job": (last.state or last.outcome) if last else "",
+        "when": _when(row),
+    }
 
 
 def _next_tick(row: ScheduleRow, now: datetime) -> datetime | None:
@@ -225,18 +204,18 @@ def _coming(row: ScheduleRow, now: datetime) -> list[datetime]:
         return []
 
 
-def _tick_row(tick: TickRow) -> list[object]:
+def _tick_row(tick: TickRow) -> dict[str, object]:
     late = (tick.ticked_at - tick.due_at).total_seconds()
-    return [
-        f"{tick.due_at:%Y-%m-%d %H:%M:%S}",
-        tick.outcome,
-        tick.job_id if tick.message_id is None else tick.message_id,
-        tick.state,
-        duration(tick.ran_seconds),
-        "" if tick.asked_by else duration(late),
-        tick.missed or "",
-        tick.asked_by,
-    ]
+    return {
+        "due": f"{tick.due_at:%Y-%m-%d %H:%M:%S}",
+        "outcome": tick.outcome,
+        "job or message": tick.job_id if tick.message_id is None else tick.message_id,
+        "state": tick.state,
+        "ran": duration(tick.ran_seconds),
+        "late": "" if tick.asked_by else duration(late),
+        "missed": tick.missed or "",
+        "by": tick.asked_by,
+    }
 
 
 def _as_json(row: ScheduleRow, last: TickRow | None, now: datetime) -> dict[str, Any]:

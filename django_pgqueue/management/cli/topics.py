@@ -24,7 +24,6 @@ from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
-    Column,
     Output,
     Subcommand,
 )
@@ -52,24 +51,6 @@ from django_pgqueue.worker.serving import living_plans
 
 
 LATELY = timedelta(days=1)
-
-LIST = (
-    Column("topic", may_cut=True),
-    Column("partitions", right=True),
-    Column("kept"),
-    Column("size", right=True),
-    Column("in 24 h", right=True),
-    Column("subscriptions", right=True),
-    Column("groups", right=True),
-    Column("held back", right=True),
-)
-LISTENERS = (
-    Column("listener", may_cut=True),
-    Column("state"),
-    Column("lag", right=True),
-    Column("queue", may_cut=True),
-    Column("task", may_cut=True),
-)
 
 
 def _add_topics(parser: Any) -> None:
@@ -99,7 +80,7 @@ def _topics(options: dict[str, Any], out: Output) -> int:
     elif not rows:
         out.missing("topic", name, [row.name for row in topics], None)
     elif name is None:
-        out.table(LIST, [_topic_row(each) for each in told])
+        out.table([_topic_row(each) for each in told])
     else:
         _print_topic(told[0], out)
     return EXIT_DONE if rows or name is None else EXIT_NOTHING
@@ -189,17 +170,17 @@ def _group(
     return told
 
 
-def _topic_row(told: dict[str, Any]) -> list[object]:
-    return [
-        told["topic"],
-        told["partitions"],
-        _kept(told),
-        _size(told),
-        _count(told),
-        len(told["subscriptions"]),
-        len(told["groups"]),
-        _held_back(told),
-    ]
+def _topic_row(told: dict[str, Any]) -> dict[str, object]:
+    return {
+        "topic": told["topic"],
+        "partitions": told["partitions"],
+        "kept": _kept(told),
+        "size": _size(told),
+        "in 24 h": _count(told),
+        "subscriptions": len(told["subscriptions"]),
+        "groups": len(told["groups"]),
+        "held back": _held_back(told),
+    }
 
 
 def _print_topic(told: dict[str, Any], out: Output) -> None:
@@ -217,23 +198,20 @@ def _print_topic(told: dict[str, Any], out: Output) -> None:
             "held back": f"{held}, by pid {told['held_back_by_pid']}" if held else None,
         }
     )
-    lines: list[list[object]] = [
-        [each["pattern"], each["state"], "", each["queue"], each["task"]]
-        for each in told["subscriptions"]
-    ]
-    lines += [
-        [
-            f"group {each['group']}",
-            each["state"],
-            each["lag"],
-            each["queue"],
-            each["task"],
-        ]
-        for each in told["groups"]
+    listeners = [*told["subscriptions"], *told["groups"]]
+    lines = [
+        {
+            "listener": each.get("pattern") or f"group {each['group']}",
+            "state": each["state"],
+            "lag": each.get("lag"),
+            "queue": each["queue"],
+            "task": each["task"],
+        }
+        for each in listeners
     ]
     out.line()
     if lines:
-        out.table(LISTENERS, lines)
+        out.table(lines)
     else:
         out.line("Nobody listens to it.")
 
@@ -267,15 +245,6 @@ def _held_back(told: dict[str, Any]) -> str:
 
 
 # Repartition --------------------------------------------------------------------------
-
-
-READER_COLUMNS = (
-    Column("group", may_cut=True),
-    Column("state"),
-    Column("lag", right=True),
-    Column("partitions", right=True),
-    Column("halted", right=True),
-)
 
 
 def _add_repartition(parser: Any) -> None:
@@ -336,17 +305,17 @@ def _preview(row: Any, partitions: int, out: Output) -> None:
         plans = living_plans(cursor)
     if reading and not out.as_json:
         lines = [(each, behind_of(each, found[each.id], plans)) for each in reading]
-        out.table(READER_COLUMNS, [_line(each, behind) for each, behind in lines])
+        out.table([_line(each, behind) for each, behind in lines])
 
 
-def _line(row: groups.GroupRow, behind: Behind) -> list[object]:
-    return [
-        shown(row.name),
-        behind.state,
-        behind.shown,
-        behind.partitions,
-        len(behind.halted) or "",
-    ]
+def _line(row: groups.GroupRow, behind: Behind) -> dict[str, object]:
+    return {
+        "group": shown(row.name),
+        "state": behind.state,
+        "lag": behind.shown,
+        "partitions": behind.partitions,
+        "halted": len(behind.halted) or "",
+    }
 
 
 def _partition_count(text: str) -> int:

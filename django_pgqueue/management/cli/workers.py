@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.output import EXIT_DONE, Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, Output
 from django_pgqueue.management.cli.words import plain_text
 from django_pgqueue.models import Worker
 from django_pgqueue.operators import workers
@@ -26,26 +26,6 @@ WORKER = attrgetter("worker")
 
 # Jobs that are counted, of all workers together.
 JOBS_MAX = 10_000
-
-COLUMNS = (
-    Column("worker", may_cut=True, keeps_end=True),
-    Column("state"),
-    Column("host", may_cut=True, may_go=True),
-    Column("pid", right=True, may_go=True),
-    Column("queues", may_cut=True),
-    Column("slots", may_go=True),
-    Column("heartbeat"),
-    Column("jobs", right=True),
-    Column("longest", right=True),
-    Column("job", right=True),
-    Column("task", may_cut=True, keeps_end=True),
-)
-HELD_COLUMNS = (
-    Column("id", right=True),
-    Column("queue", may_cut=True),
-    Column("task", may_cut=True, keeps_end=True),
-    Column("held", right=True),
-)
 
 
 def add_arguments(parser: Any) -> None:
@@ -98,7 +78,7 @@ def _list(out: Output) -> int:
         out.json({"workers": told, "is_partial": is_cut or is_more})
         return EXIT_DONE
     if rows:
-        out.table(COLUMNS, [_row(row, jobs_of[row.name], is_more) for row in rows])
+        out.table([_row(row, jobs_of[row.name], is_more) for row in rows])
     else:
         out.line("There is no worker.")
     if is_cut:
@@ -131,30 +111,36 @@ def _show(row: Any, out: Output) -> int:
         out.line("It holds no job.")
         return EXIT_DONE
     out.table(
-        HELD_COLUMNS,
-        [[job.id, job.queue, job.task, _age(job, row.clock)] for job in held],
+        [
+            {
+                "id": job.id,
+                "queue": job.queue,
+                "task": job.task,
+                "held": _age(job, row.clock),
+            }
+            for job in held
+        ]
     )
     if is_more:
         out.note("There are more.")
     return EXIT_DONE
 
 
-def _row(row: Any, held: Sequence[Leased], is_more: bool) -> list[object]:
+def _row(row: Any, held: Sequence[Leased], is_more: bool) -> dict[str, object]:
     longest = held[0] if held else None
-    return [
-        row.name,
-        workers.state_word(row),
-        row.hostname,
-        row.pid,
-        workers.queues(row),
-        workers.slots(row),
-        distance(row.heartbeat_at, row.clock),
-        # Of all that are held, those held longest were read: of each there may be more.
-        count(len(held), is_more=is_more),
-        longest and _age(longest, row.clock),
-        longest and longest.id,
-        longest and longest.task,
-    ]
+    return {
+        "worker": row.name,
+        "state": workers.state_word(row),
+        "host": row.hostname,
+        "pid": row.pid,
+        "queues": workers.queues(row),
+        "slots": workers.slots(row),
+        "heartbeat": distance(row.heartbeat_at, row.clock),
+        "jobs": count(len(held), is_more=is_more),
+        "longest": longest and _age(longest, row.clock),
+        "job": longest and longest.id,
+        "task": longest and longest.task,
+    }
 
 
 def _age(job: Leased, clock: datetime) -> str:

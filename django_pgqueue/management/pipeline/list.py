@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue.management.cli.output import EXIT_DONE, Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, Output
 from django_pgqueue.operators.human import duration
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.job import declared_jobs
@@ -12,14 +12,6 @@ from django_pgqueue.spark.running import options_text
 from django_pgqueue.tasks import database
 
 HELP = "Name the pipeline jobs, with their options."
-
-COLUMNS = (
-    Column("job"),
-    Column("last run"),
-    Column("took", right=True),
-    Column("options", may_cut=True),
-    Column("what it does", may_cut=True),
-)
 
 
 def add_arguments(parser: Any) -> None:
@@ -52,13 +44,13 @@ def run(options: dict[str, Any], out: Output) -> int:
     for job in jobs:
         last = runs.get(job.name)
         rows.append(
-            (
-                job.name,
-                last["state"] if last else "",
-                duration(last["seconds"]) if last else "",
-                options_text(job.options),
-                job.summary,
-            )
+            {
+                "job": job.name,
+                "last run": last["state"] if last else "",
+                "took": duration(last["seconds"]) if last else "",
+                "options": options_text(job.options),
+                "what it does": job.summary,
+            }
         )
-    out.table(COLUMNS, rows)
+    out.table(rows)
     return EXIT_DONE

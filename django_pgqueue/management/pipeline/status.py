@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.operators.human import duration
 from django_pgqueue.pipeline import runs as pipelines
@@ -13,18 +13,6 @@ from django_pgqueue.tasks import database
 HELP = "Show the latest runs of each pipeline job."
 
 RUNS_DEFAULT, RUNS_MAX = 5, 1_000
-
-COLUMNS = (
-    Column("run", right=True),
-    Column("job"),
-    Column("state"),
-    Column("started"),
-    Column("took", right=True),
-    Column("rows in", right=True),
-    Column("rows out", right=True),
-    Column("asked by", may_cut=True),
-    Column("", may_cut=True),
-)
 
 
 def add_arguments(parser: Any) -> None:
@@ -46,24 +34,24 @@ def run(options: dict[str, Any], out: Output) -> int:
     if out.as_json:
         out.json({"runs": found})
     elif found:
-        out.table(COLUMNS, [_row(row) for row in found])
+        out.table([_row(row) for row in found])
     else:
         out.line("There is no such run.")
     return EXIT_DONE if found else EXIT_NOTHING
 
 
-def _row(row: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        row["id"],
-        row["job"],
-        row["state"],
-        f"{row['started_at']:%Y-%m-%d %H:%M:%S}",
-        duration(row["seconds"]),
-        f"{row['rows_in']:,}",
-        f"{row['rows_out']:,}",
-        row["asked_by"],
-        _note(row),
-    )
+def _row(row: dict[str, Any]) -> dict[str, object]:
+    return {
+        "run": row["id"],
+        "job": row["job"],
+        "state": row["state"],
+        "started": f"{row['started_at']:%Y-%m-%d %H:%M:%S}",
+        "took": duration(row["seconds"]),
+        "rows in": f"{row['rows_in']:,}",
+        "rows out": f"{row['rows_out']:,}",
+        "asked by": row["asked_by"],
+        "": _note(row),
+    }
 
 
 def _note(row: dict[str, Any]) -> str:
