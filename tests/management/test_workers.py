@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.management.cli import workers as verb
 from django_pgqueue.models import Worker
 from tests.harness.factories import make_job, make_leased_job, register
 from tests.harness.minutes import in_minutes
@@ -48,7 +47,8 @@ def test_workers_have_a_line_each_the_longest_held_job_first():
     assert (DONE, "") == (status, err)
     heads, late, short, first, gone = in_minutes(out).splitlines()
     assert short.startswith("short ")
-    assert [column.name for column in verb.COLUMNS] == heads.split()
+    assert heads.startswith("worker ")
+    assert heads.endswith(" task")
     assert re.fullmatch(
         r"first +alive, leads +host +4711 +all +8 +(now|\d+ s ago) +0", first
     )
