@@ -23,7 +23,6 @@ from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
     EXIT_USAGE,
-    Column,
     Output,
     Subcommand,
 )
@@ -293,17 +292,6 @@ CANCEL = Subcommand(
 
 LISTED_MAX = 50
 
-COLUMNS = (
-    Column("act", right=True),
-    Column("what"),
-    Column("state"),
-    Column("done", right=True),
-    Column("of", right=True),
-    Column("age", right=True),
-    Column("by", may_cut=True),
-    Column("filters", may_cut=True),
-)
-
 
 def _add_acts(parser: Any) -> None:
     """Declare what is done with which act; without an action, list the latest."""
@@ -338,7 +326,7 @@ def _acts(options: dict[str, Any], out: Output) -> int:
             {"acts": [{name: getattr(row, name) for name in JSON} for row in acts]}
         )
     elif acts:
-        out.table(COLUMNS, [_act_row(row, now) for row in acts])
+        out.table([_act_row(row, now) for row in acts])
     else:
         out.line("There is no bulk act.")
     if number and acts and acts[0].error:
@@ -352,19 +340,20 @@ JSON = (
 )
 
 
-def _act_row(row: Any, now: Any) -> list[object]:
+def _act_row(row: Any, now: Any) -> dict[str, object]:
     # The condition on payloads of a replay can contain a secret.
     filters = {name: row.filters[name] for name in row.filters if name != "where"}
-    return [
-        row.pk,
-        row.get_verb_display(),
-        row.state,
-        f"{row.done:,}",
-        count(row.counted, is_more=row.is_more),
-        age((now - row.created_at).total_seconds()),
-        row.asked_by,
-        ", ".join(f"{name}={value}" for name, value in filters.items()) or "all",
-    ]
+    return {
+        "act": row.pk,
+        "what": row.get_verb_display(),
+        "state": row.state,
+        "done": f"{row.done:,}",
+        "of": count(row.counted, is_more=row.is_more),
+        "age": age((now - row.created_at).total_seconds()),
+        "by": row.asked_by,
+        "filters": ", ".join(f"{name}={value}" for name, value in filters.items())
+        or "all",
+    }
 
 
 ACTS = Subcommand("List bulk acts and replays; show or stop one.", _add_acts, _acts)

@@ -106,13 +106,36 @@ STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
 NUMBERS = {
     *("ready", "running", "retrying", "scheduled", "parked", "dead", "oldest", "lag"),
     *("attempt", "count", "held", "held back", "in 24 h", "late", "longest", "ran"),
-    *("rows in", "rows out", "size", "jobs", "steps", "taken", "took", "waiting"),
+    *(
+        "age",
+        "done",
+        "of",
+        "rows in",
+        "rows out",
+        "size",
+        "jobs",
+        "steps",
+        "taken",
+        "took",
+        "waiting",
+    ),
 }
 # Of those that give way when the terminal is narrow; some of them in their middle,
 # since what ends a name tells rows apart.
 CUT_IN_MIDDLE = {"lane", "last error", "step", "subject", "task", "worker"}
 MAY_CUT = CUT_IN_MIDDLE | {
-    *("", "asked by", "by", "detail", "error", "group", "host", "key", "listener"),
+    *(
+        "",
+        "asked by",
+        "by",
+        "detail",
+        "error",
+        "filters",
+        "group",
+        "host",
+        "key",
+        "listener",
+    ),
     *("name", "options", "payload", "place", "queue", "queues", "reader", "topic"),
     "what it does",
 }
