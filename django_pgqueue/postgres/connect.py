@@ -185,6 +185,8 @@ class Link:
         in_order: Of a steady link: its statements go along an index, in its order.
         flushes_later: Of a steady link: commits need not wait for the disk, since
             flush() is called soon after.
+        lock_seconds: Of a steady link: a statement that waits longer than that for a
+            lock raises LockNotAvailable. None: it waits.
     """
 
     def __init__(
@@ -195,12 +197,16 @@ class Link:
         steady: bool = False,
         in_order: bool = False,
         flushes_later: bool = False,
+        lock_seconds: float | None = None,
     ) -> None:
         self._alias = alias
         self._name = name
         self._steady = steady
         self._in_order = in_order
         self._flushes_later = flushes_later
+        self._patience: dict[str, str] = {}
+        if lock_seconds is not None:
+            self._patience["lock_timeout"] = f"{lock_seconds * 1_000:.0f}"
         self._has_late_flush = False
         self._has_steady_plans = False
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
@@ -275,6 +281,8 @@ class Link:
             connection.execute(STEADY_ONCE, prepare=False)
             if self._in_order:
                 connection.execute(IN_ORDER_ONCE, prepare=False)
+            if self._patience:
+                connection.execute(_sets(self._patience, local=True), prepare=False)
             yield cursor
 
     def _make_steady(self) -> bool:
@@ -286,6 +294,8 @@ class Link:
         connection.execute(STEADY, prepare=False)
         if self._in_order:
             connection.execute(IN_ORDER, prepare=False)
+        if self._patience:
+            connection.execute(_sets(self._patience), prepare=False)
         if self._flushes_later:
             try:
                 connection.execute(FLUSH, prepare=False)
@@ -329,8 +339,17 @@ class SharedLink(Link):
     session is ours alone.
     """
 
-    def __init__(self, alias: str, *, name: str, statement_seconds: float) -> None:
-        super().__init__(alias, name=name, steady=True, in_order=True)
+    def __init__(
+        self,
+        alias: str,
+        *,
+        name: str,
+        statement_seconds: float,
+        lock_seconds: float | None = None,
+    ) -> None:
+        super().__init__(
+            alias, name=name, steady=True, in_order=True, lock_seconds=lock_seconds
+        )
         self._statement_seconds = statement_seconds
         self.turn = Turn()
 

@@ -200,6 +200,50 @@ SELECT asked.id FROM unnest(%(ids)s::bigint[]) AS asked(id)
  WHERE NOT EXISTS (SELECT 1 FROM pgqueue_job j WHERE j.id = asked.id)
 """
 
+# Locks: row locks on jobs and their workflows, for the statement; it waits for none.
+# Which jobs somebody else has locked, or a workflow above them.
+HELD_UP = """
+WITH RECURSIVE mine AS MATERIALIZED (
+    SELECT j.id, j.workflow_id FROM pgqueue_job j
+     WHERE j.id = ANY(%(ids)s::bigint[]) AND j.leased_by = %(worker)s),
+above(workflow_id, id) AS (
+    SELECT DISTINCT workflow_id, workflow_id FROM mine WHERE workflow_id IS NOT NULL
+    UNION
+    SELECT above.workflow_id, w.parent_id
+      FROM above JOIN pgqueue_workflow w ON w.id = above.id
+     WHERE w.parent_id IS NOT NULL),
+free AS MATERIALIZED (
+    SELECT j.id FROM pgqueue_job j
+     WHERE j.id = ANY(ARRAY(SELECT id FROM mine)) FOR UPDATE SKIP LOCKED),
+free_workflow AS MATERIALIZED (
+    SELECT w.id FROM pgqueue_workflow w
+     WHERE w.id = ANY(ARRAY(SELECT id FROM above)) FOR NO KEY UPDATE SKIP LOCKED)
+SELECT mine.id FROM mine
+ WHERE mine.id NOT IN (SELECT id FROM free)
+    OR mine.workflow_id IN (
+       SELECT above.workflow_id FROM above JOIN pgqueue_workflow w ON w.id = above.id
+        WHERE w.id NOT IN (SELECT id FROM free_workflow))
+"""
+
+# Locks: none. Whose transaction has locked a job, or a workflow above it; a row says by
+# which transaction, unless several share the lock.
+HOLDERS = """
+WITH RECURSIVE above(id, xmax, parent_id) AS (
+    SELECT w.id, w.xmax, w.parent_id FROM pgqueue_workflow w
+     WHERE w.id IN (SELECT j.workflow_id FROM pgqueue_job j
+                     WHERE j.id = ANY(%(ids)s::bigint[]))
+    UNION
+    SELECT w.id, w.xmax, w.parent_id
+      FROM above JOIN pgqueue_workflow w ON w.id = above.parent_id)
+SELECT DISTINCT l.pid FROM pg_locks l
+ WHERE l.locktype = 'transactionid' AND l.granted AND l.pid <> pg_backend_pid()
+   AND l.transactionid::text IN (
+       SELECT above.xmax::text FROM above
+        UNION ALL
+       SELECT j.xmax::text FROM pgqueue_job j WHERE j.id = ANY(%(ids)s::bigint[]))
+ ORDER BY l.pid
+"""
+
 # Locks: row locks on the archived rows, for the statement. The fence of a settle, on
 # rows that this worker has archived itself. finished_at stays: it is the partition's
 # key, and says when the job was acked.
@@ -307,6 +351,16 @@ def retry(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
         for item in keyless:
             item.superseded_by = superseded.get(item.id)
     return set(is_keyless)
+
+
+def held_up(cursor: Cursor, *, worker: str, ids: Sequence[int]) -> set[int]:
+    """Return which of a worker's jobs a settle would have to wait for now."""
+    return _ids(cursor, HELD_UP, {"ids": list(ids), "worker": worker})
+
+
+def holders(cursor: Cursor, ids: Sequence[int]) -> list[int]:
+    """Return the process ids of the sessions that have locked one of these jobs."""
+    return sorted(_ids(cursor, HOLDERS, {"ids": list(ids)}))
 
 
 def applied(

@@ -126,6 +126,13 @@ WAIT_SECONDS = 1.0
 # Outcomes that are put soon wait for one another, up to so many.
 SOON_ROWS = 64
 
+# A write that waits longer for a lock is given up. Those of the batch that nobody has
+# locked are written, the others put aside for so long, and then ever longer; after
+# HELD_TOLD_SECONDS the log says who has them.
+LOCK_SECONDS, PROBING_SECONDS_MAX = 0.2, 2.0
+HELD_SECONDS, HELD_SECONDS_MAX = 0.1, 1.0
+HELD_TOLD_SECONDS = 5.0
+
 # By kind; the statements of this loop alone.
 KINDS = dict(WRITES)
 
@@ -156,7 +163,9 @@ class Settlement:
         "committed",
         "done",
         "goes_on",
+        "held_at",
         "is_done",
+        "is_held_told",
         "is_written",
         "job",
         "performed",
@@ -185,6 +194,9 @@ class Settlement:
         self.written: Ended | None = None
         self.is_written: bool | None = None  # False: stale. None: not yet, or refused.
         self.is_done = False
+        # Since when it waits for somebody's lock; whether the log has said so.
+        self.held_at: float | None = None
+        self.is_held_told = False
 
     @property
     def kind(self) -> str:
@@ -229,6 +241,9 @@ class Settler(Service):
         # An item leaves the inbox only when it is in the batch.
         self._inbox: deque[Settlement] = deque()
         self._batch: list[Settlement] = []
+        # Outcomes whose rows somebody has locked, and until when they rest.
+        self._held: list[Settlement] = []
+        self._held_until = 0.0
         # Queues whose jobs other workers may run, and have not been told of.
         self._unwoken: set[str] = set()
         # For which jobs somebody waits; and which have ended, and were not told of.
@@ -287,7 +302,7 @@ class Settler(Service):
     def has(self, job: Claimed) -> bool:
         """Whether an outcome of this very delivery was handed over and is not done."""
         # In this order: an item is in the batch before it leaves the inbox.
-        waiting = [*self._inbox, *self._batch]
+        waiting = [*self._inbox, *self._batch, *self._held]
         return any(item.job is job for item in waiting)
 
     def wait_until_idle(self, seconds: float) -> bool:
@@ -302,7 +317,11 @@ class Settler(Service):
                 self._waiting_for_idle -= 1
 
     def _is_idle(self) -> bool:
-        return not (self._inbox or self._batch or self._unwoken or self._untold)
+        return not (self._inbox or self._held or self._is_busy)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._batch or self._unwoken or self._untold)
 
     def stop(self) -> None:
         """End the loop; call it when everything is settled, or given up."""
@@ -311,11 +330,12 @@ class Settler(Service):
 
     def tick(self) -> float:
         """Write what is waiting."""
-        if not (self._batch or self._unwoken or self._untold):
+        if not self._is_busy:
             self._gather()
-        if self._batch:
+        if self._batch or self._held:
             try:
                 self._write_batch()
+                self._write_held()
             finally:
                 self._free_slots()
         if self._untold:
@@ -330,7 +350,7 @@ class Settler(Service):
     def _rest(self, pause: float) -> None:
         """Wait up to a second for the first outcome."""
         super()._rest(pause)
-        if not (self._inbox or self._batch or self._unwoken or self._untold):
+        if not (self._inbox or self._is_busy):
             self._wait_for_wakeup()
 
     def _gather(self) -> None:
@@ -343,8 +363,11 @@ class Settler(Service):
         self._is_waiting = True
         # Asked after that was said: whoever comes from here on sees it.
         if not self._inbox:
+            seconds = WAIT_SECONDS
+            if self._held:
+                seconds = max(self._held_until - time.monotonic(), 0.001)
             with contextlib.suppress(queue.Empty):
-                self._wakeup.get(timeout=WAIT_SECONDS)
+                self._wakeup.get(timeout=seconds)
         self._is_waiting = False
 
     def _write_batch(self) -> None:
@@ -357,16 +380,102 @@ class Settler(Service):
                 self._write_some(kind, items[start : start + rows])
         self._is_uncertain = False
 
-    def _write_some(self, kind: str, items: list[Settlement]) -> None:
+    def _write_some(
+        self, kind: str, items: list[Settlement], *, were_held: bool = False
+    ) -> None:
         try:
-            self._write(kind, items)
+            if were_held:
+                self._write_free(kind, items)
+            else:
+                self._write(kind, items)
         except Exception as error:
             if isinstance(error, psycopg.errors.QueryCanceled):
                 self._portion.shrink(len(items))
+            if (
+                isinstance(error, psycopg.errors.LockNotAvailable)
+                and not self._is_uncertain
+            ):
+                self._write_some(kind, items, were_held=True)
+                return
             if _is_lost(self.link, error):
                 self._is_uncertain = True
                 raise
-            self._write_one_by_one(kind, items, error)
+            left = [item for item in items if item in self._batch]
+            self._write_one_by_one(kind, left, error)
+
+    def _write_free(
+        self, kind: str, items: list[Settlement], until: float | None = None
+    ) -> None:
+        """Write those which nobody has locked, and put the others aside."""
+        until = until or time.monotonic() + PROBING_SECONDS_MAX
+        ids = [item.job.id for item in items]
+        try:
+            with self.link.steady_cursor() as cursor:
+                held_up = settle.held_up(cursor, worker=self._worker, ids=ids)
+        except psycopg.errors.LockNotAvailable:
+            held_up = set(ids)  # Somebody has locked the table.
+        self._hold([item for item in items if item.job.id in held_up])
+        free = [item for item in items if item.job.id not in held_up]
+        if not free:
+            return
+        try:
+            self._write(kind, free)
+        except psycopg.errors.LockNotAvailable:
+            # For what a trigger locks besides.
+            half = len(free) // 2
+            if not half or time.monotonic() > until:
+                self._hold(free)
+                return
+            self._write_free(kind, free[:half], until)
+            self._write_free(kind, free[half:], until)
+
+    def _hold(self, items: list[Settlement]) -> None:
+        """Put outcomes aside for as long as they have waited, within bounds."""
+        if not items:
+            return
+        now = time.monotonic()
+        for item in items:
+            item.held_at = item.held_at or now
+        self._held += items
+        self._batch = [item for item in self._batch if item not in items]
+        pause = now - min(item.held_at or now for item in items)
+        pause = min(max(pause, HELD_SECONDS), HELD_SECONDS_MAX)
+        self._held_until = min(self._held_until or now + pause, now + pause)
+
+    def _write_held(self) -> None:
+        """Look again at what was put aside, when it has rested."""
+        now = time.monotonic()
+        if not self._held or now < self._held_until:
+            return
+        self._held_until = 0.0
+        untold = [
+            item
+            for item in self._held
+            if not item.is_held_told and now - (item.held_at or now) > HELD_TOLD_SECONDS
+        ]
+        if untold:
+            self._tell_held(untold)
+        held, self._held = self._held, []
+        self._batch += held
+        for kind in {item.kind for item in held}:
+            items = [item for item in held if item.kind == kind]
+            self._write_some(kind, items, were_held=True)
+
+    def _tell_held(self, items: list[Settlement]) -> None:
+        with self.link.cursor() as cursor:
+            pids = settle.holders(cursor, [item.job.id for item in items])
+        first = min(items, key=lambda item: item.held_at or 0.0)
+        logger.warning(
+            "held up    jobs=%d first=%d task=%s pid=%s: for %.0f s a transaction has "
+            "locked their rows or their workflow; they are settled when it ends",
+            len(items),
+            first.job.id,
+            first.job.task,
+            ",".join(map(str, pids)) or "?",
+            time.monotonic() - (first.held_at or 0.0),
+        )
+        for item in items:
+            item.is_held_told = True
 
     def _write(self, kind: str, items: list[Settlement]) -> None:
         if kind == "atomic":
@@ -535,6 +644,9 @@ class Settler(Service):
                 if len(items) > 1:
                     self._write_alone(kind, item)
                     continue
+            except psycopg.errors.LockNotAvailable:
+                self._hold([item])
+                continue
             except Exception as refused:
                 if _is_lost(self.link, refused):
                     raise

@@ -7,7 +7,7 @@ The main thread of the process starts and stops them: see process.py.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import Any, Protocol
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.postgres.connect import Link, SharedLink
@@ -44,7 +44,12 @@ from django_pgqueue.worker.run.coroutines import Coroutines
 from django_pgqueue.worker.run.executor import Executor
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service
-from django_pgqueue.worker.settle.settler import Settlement, Settler, Waited
+from django_pgqueue.worker.settle.settler import (
+    LOCK_SECONDS,
+    Settlement,
+    Settler,
+    Waited,
+)
 from django_pgqueue.worker.tally import Tally
 
 
@@ -92,6 +97,7 @@ class Loops:
                 settings.database,
                 name=f"pgqueue loops {name}",
                 statement_seconds=settings.lease_seconds / 6,
+                lock_seconds=LOCK_SECONDS,
             )
         self.leases = Leases(settings.lease_seconds)
         self.strays = Strays(self.leases, worker=name)
@@ -108,7 +114,7 @@ class Loops:
         self.counting = Counting(tally)
         waited, streamed = Waited(), Waited(hint=OUTPUT_HINT)
         self.settler = Settler(
-            self._link("settler", steady=True),
+            self._link("settler", steady=True, lock_seconds=LOCK_SECONDS),
             worker=name,
             leases=self.leases,
             on_retry=self._on_retry,
@@ -351,12 +357,12 @@ class Loops:
         """Return a connection for what is written when the loops have ended."""
         return self._link("stop")
 
-    def _link(self, loop: str, alias: str | None = None, **options: bool) -> Link:
+    def _link(self, loop: str, alias: str | None = None, **options: Any) -> Link:
         is_ours = alias is None or alias == self._options.settings.database
         if self._shared is not None and is_ours:
             return self._shared
         return self._own_link(loop, alias, **options)
 
-    def _own_link(self, loop: str, alias: str | None = None, **options: bool) -> Link:
+    def _own_link(self, loop: str, alias: str | None = None, **options: Any) -> Link:
         alias = alias or self._options.settings.database
         return Link(alias, name=f"pgqueue {loop} {self._name}", **options)

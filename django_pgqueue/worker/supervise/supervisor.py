@@ -30,12 +30,15 @@ from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Limits, Turn
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
-from django_pgqueue.worker.supervise.health import Health, HealthPlace
+from django_pgqueue.worker.supervise.health import (
+    STOP_SIGNALS,
+    Health,
+    HealthPlace,
+)
 from django_pgqueue.worker.supervise.process import (
     EXIT_CLEAN,
     EXIT_LEFT_BEHIND,
     EXIT_RECYCLE,
-    STOP_SIGNALS,
     Process,
 )
 from django_pgqueue.worker.supervise.rescuer import Lost, Rescuer

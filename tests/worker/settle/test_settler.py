@@ -9,8 +9,9 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from django_pgqueue import signals
+from django_pgqueue import batch, signals
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Output
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.waited import channel as waited_channel
@@ -27,6 +28,7 @@ from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop
 from tests.harness.factories import make_dead_letter, make_job, make_jobs
 from tests.harness.notices import heard_until_now
+from tests.harness.waiting import wait_for
 from tests.worker.conftest import WORKER
 
 NOOP = noop.name
@@ -257,6 +259,52 @@ def test_an_atomic_job_has_ended_if_its_transaction_was_committed(
     settler.tick()
 
     assert ([str(jobs[0].id)] if committed else []) == told()
+
+
+# Locks of others ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(transactional_db, leases, retries, monkeypatch):
+    """A settler that waits 50 ms for a lock, and tells of it at once."""
+    monkeypatch.setattr(module, "HELD_TOLD_SECONDS", 0.0)
+    link = Link("default", name="tests: settler", steady=True, lock_seconds=0.05)
+    yield Settler(link, worker=WORKER, leases=leases, on_retry=retries.append)
+    link.drop()
+
+
+# Locks the row of a job, or of its workflow.
+LOCKS = {
+    "job": "SELECT FROM pgqueue_job WHERE id = %s FOR UPDATE",
+    "workflow": "SELECT FROM pgqueue_workflow w JOIN pgqueue_job j"
+    " ON j.workflow_id = w.id WHERE j.id = %s FOR UPDATE OF w",
+}
+
+
+@pytest.mark.parametrize("locks", LOCKS)
+def test_a_locked_row_keeps_nobody_elses_job_waiting(
+    impatient, claim_all, other_cursor, caplog, locks
+):
+    """It is settled when the lock is gone; meanwhile the log says who has it."""
+    make_jobs(3, task=NOOP)
+    with batch() as members:
+        members.add(noop)
+    jobs = claim_all()
+    locked = jobs[-1]
+    settle(impatient, jobs)
+    other_cursor.execute("BEGIN")
+    other_cursor.execute(LOCKS[locks], [locked.id])
+
+    impatient.tick()
+
+    assert [locked.id] == list(Job.objects.values_list("pk", flat=True))
+    assert impatient.has(locked)
+    pid = other_cursor.connection.info.backend_pid
+    told = f"held up    jobs=1 first={locked.id} task={NOOP} pid={pid}:"
+    wait_for(lambda: impatient.tick() or told in caplog.text)
+    other_cursor.execute("ROLLBACK")
+    wait_for(lambda: impatient.tick() or impatient.wait_until_idle(0))
+    assert {"ack": 4} == impatient.counts
 
 
 # Stale settles -----------------------------------------------------------------------
