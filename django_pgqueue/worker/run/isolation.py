@@ -5,8 +5,9 @@ A web request gets its connections from Django's signals, and its language and t
 end with it. A worker has no requests, so it does the same around each job. A stale
 connection is closed before a job uses it. A connection that a job left inside a
 transaction, or whose session it changed (SET, an advisory lock, a temporary table), is
-closed after the job. Each job runs in its own context (contextvars), so the active
-language, the time zone and the decimal context end with it.
+closed after the job. A wrapper of somebody else's class whose attributes a job changed,
+as set_schema() of django-tenants does, is replaced. Each job runs in a context of its
+own (contextvars), so the active language, time zone and decimal context end with it.
 
 Nothing else is reset; see docs/reference/worker-isolation.md.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -73,6 +75,8 @@ class Opened(threading.local):
 
     def __init__(self) -> None:
         self.connections: list[Any] = []
+        # By the id of a wrapper that is none of Django's own: what a new one holds.
+        self.pristine: dict[int, dict[str, Any]] = {}
 
 
 opened = Opened()
@@ -103,12 +107,14 @@ def clean_after_job() -> None:
 
 
 def _clean_each(found: Iterable[Any]) -> None:
-    for connection in found:
+    for connection in list(found):
         try:
             _clean(connection)
         except Exception as error:
             logger.warning("closing    alias=%s error=%r", connection.alias, error)
             connection.connection = None
+        if id(connection) in opened.pristine:
+            _replace_if_changed(connection)
     if settings.DEBUG:
         reset_queries()
 
@@ -116,8 +122,41 @@ def _clean_each(found: Iterable[Any]) -> None:
 def _watch(sender: Any, connection: Any, **fields: Any) -> None:
     if not any(known is connection for known in opened.connections):
         opened.connections.append(connection)
+        if not type(connection).__module__.startswith("django.db.backends."):
+            new = connections.create_connection(connection.alias)
+            opened.pristine[id(connection)] = _own_attributes(new)
     if connection.vendor == "postgresql" and hasattr(connection.connection, "info"):
         session.watch(connection.connection)
+
+
+def _own_attributes(connection: Any) -> dict[str, Any]:
+    """Return what a wrapper holds that Django's do not."""
+    return {
+        name: getattr(value, "__dict__", value)
+        for name, value in vars(connection).items()
+        if name not in _django_attributes() and not hasattr(type(connection), name)
+    }
+
+
+@functools.cache
+def _django_attributes() -> frozenset[str]:
+    from django.db.backends.postgresql.base import DatabaseWrapper
+
+    return frozenset(vars(DatabaseWrapper({})))
+
+
+def _replace_if_changed(connection: Any) -> None:
+    """Let the next job have a new wrapper, if this one is not as it was made."""
+    pristine = opened.pristine[id(connection)]
+    own = _own_attributes(connection)
+    if all(own.get(name) == value for name, value in pristine.items()):
+        return
+    logger.debug("wrapper    alias=%s replaced", connection.alias)
+    connection.close()
+    opened.connections.remove(connection)
+    del opened.pristine[id(connection)]
+    if connections[connection.alias] is connection:
+        del connections[connection.alias]
 
 
 def _clean(connection: Any) -> None:

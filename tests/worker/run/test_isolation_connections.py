@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
+from django.db.backends.postgresql import base as postgresql
 from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
@@ -155,6 +158,49 @@ def test_a_session_that_a_job_has_used_is_kept(watched):
     clean_connections()
 
     assert before == backend()
+
+
+class TenantWrapper(postgresql.DatabaseWrapper):
+    """An engine that keeps a schema, as that of django-tenants does."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.set_schema("public")
+
+    def set_schema(self, name):
+        self.schema, self.tenant = name, SimpleNamespace(name=name)
+
+
+@pytest.fixture
+def tenant(watched, monkeypatch):
+    """This thread's connection, of that engine."""
+    plain = connections["default"]
+
+    def create(alias):
+        wrapper = TenantWrapper(plain.settings_dict, alias)
+        wrapper.inc_thread_sharing()
+        return wrapper
+
+    monkeypatch.setattr(connections, "create_connection", create)
+    connections["default"] = create("default")
+    connection.ensure_connection()
+    connection.close_at = None
+    yield connection
+    connection.close()
+    connections["default"] = plain
+
+
+def test_the_tenant_of_a_job_ends_with_it(tenant):
+    """Whether it has sent a query or not; who changes nothing keeps the connection."""
+    before = backend()
+    clean_connections()
+    assert before == backend()
+    tenant.set_schema("acme")
+
+    clean_connections()
+
+    assert ("public", "public") == (tenant.schema, tenant.tenant.name)
+    assert is_usable()
 
 
 def test_cursors_that_a_job_left_open_are_closed(watched):
