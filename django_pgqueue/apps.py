@@ -24,6 +24,9 @@ WORKFLOWS = "pgqueue_workflow"
 # Where each app declares its pipeline jobs.
 PIPELINES = "pipelines"
 
+# Declares the task that publishes messages for later.
+LATER_TASK = "django_pgqueue.topics.later"
+
 # Declares the task that sends what our e-mail backend stores; workers load it anyway.
 MAIL_TASK = "django_pgqueue.backends.mail_connections"
 
@@ -51,6 +54,7 @@ class PgQueueConfig(AppConfig):
         post_migrate.connect(_declare, sender=self)
         connection_created.connect(_attend)
         modules = readable_settings().task_modules
+        import_module(LATER_TASK)
         import_modules([*modules, PIPELINES])
         if stores_mail():
             import_module(MAIL_TASK)

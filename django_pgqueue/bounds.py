@@ -18,6 +18,10 @@ TASK_NAME_MAX = 255
 
 # The task that messages of pull queues have, and no function. SQL has it as text, too.
 PULL_TASK = "pgqueue.pull"
+# The task that publishes messages later, and its queue, which every worker serves.
+# sql/schedule_messages.sql has both as text, too.
+PUBLISH_TASK = "pgqueue.publish"
+PUBLISH_QUEUE = "pgqueue_messages"
 
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 PRIORITY_DEFAULT = 0

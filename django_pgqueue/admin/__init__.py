@@ -19,7 +19,6 @@ from django_pgqueue.admin.messages import InboxEntryAdmin, MessageAdmin
 from django_pgqueue.admin.metrics import TaskHourAdmin
 from django_pgqueue.admin.pipeline_runs import PipelineRunAdmin
 from django_pgqueue.admin.queues import QueueAdmin, WorkerAdmin
-from django_pgqueue.admin.scheduled_messages import ScheduledMessageAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin
 from django_pgqueue.admin.subscriptions import SubscriptionAdmin
 from django_pgqueue.admin.topics import TopicAdmin
@@ -38,7 +37,6 @@ __all__ = [
     "PipelineRunAdmin",
     "QueueAdmin",
     "ScheduleAdmin",
-    "ScheduledMessageAdmin",
     "SubscriptionAdmin",
     "TaskHourAdmin",
     "TopicAdmin",

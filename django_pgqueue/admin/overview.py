@@ -27,7 +27,6 @@ from django_pgqueue.admin.read_only import (
     may_view,
 )
 from django_pgqueue.admin.task_charts import of_workers
-from django_pgqueue.conf import get_settings
 from django_pgqueue.findings.look import DEAD_LETTERS_MAX
 from django_pgqueue.findings.overview import Overview
 from django_pgqueue.findings.registry import Finding
@@ -38,7 +37,6 @@ from django_pgqueue.models import (
     Job,
     Queue,
     Schedule,
-    ScheduledMessage,
     Worker,
     Workflow,
 )
@@ -119,8 +117,6 @@ def overview(request: HttpRequest) -> dict[str, Any]:
         with limited(Plans.IN_ORDER), database.cursor() as cursor:
             now = Overview(cursor, parts, tells_keys=payload.may_see(request))
             page = Page(request, site_of(request), now)
-            if may_view(request, ScheduledMessage):
-                page.later = next_messages()
             ended = None
             if "jobs" in parts:
                 ended = of_workers(cursor, request, now.clock, page.link)
@@ -143,13 +139,6 @@ def overview(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def next_messages() -> list[ScheduledMessage]:
-    """Return those that are published next, one more than a list shows."""
-    rows = ScheduledMessage.objects.using(get_settings().database)
-    shown = rows.order_by("due_at", "-id").only("id", "name", "run_after")
-    return list(shown[: LINES_MAX + 1])
-
-
 def site_of(request: HttpRequest) -> AdminSite:
     """Return the admin site that answers: a project may have one of its own."""
     assert request.resolver_match is not None
@@ -165,8 +154,6 @@ class Page:
         self.request = request
         self.site = site
         self.now = now
-        # Of those who may view them.
-        self.later: Sequence[ScheduledMessage] = ()
 
     def attention(self) -> list[Attention]:
         """Return what is not as it should be, the worst first."""
@@ -186,10 +173,7 @@ class Page:
 
     def cards(self) -> list[Card]:
         """Return the short lists."""
-        cards = (
-            *(self._died(), self._held(), self._behind(), self._next()),
-            self._later(),
-        )
+        cards = (self._died(), self._held(), self._behind(), self._next())
         return [card for card in cards if card is not None]
 
     # Numbers ---------------------------------------------------------------------
@@ -375,24 +359,6 @@ class Page:
             ],
             _("No tick comes any more."),
             self._more(Schedule, len(ticking)),
-        )
-
-    def _later(self) -> Card | None:
-        if not self.later:
-            return None
-        return Card(
-            "later",
-            _("Next messages"),
-            (_("Message"), _("Published")),
-            [
-                (
-                    self.link(ScheduledMessage, name(row.name), row.pk),
-                    moments.short(in_utc(row.run_after), self.now.clock),
-                )
-                for row in self.later[:LINES_MAX]
-            ],
-            "",
-            self._more(ScheduledMessage, len(self.later)),
         )
 
     # Where -----------------------------------------------------------------------

@@ -40,7 +40,6 @@ from django_pgqueue.log.start import first_id
 from django_pgqueue.models import (
     ConsumerGroup,
     Message,
-    ScheduledMessage,
     Subscription,
     Topic,
 )
@@ -166,7 +165,6 @@ class TopicAdmin(ActingAdmin):
         """Lead to what is published and who listens."""
         pages = [
             (Message, _("Messages")),
-            (ScheduledMessage, _("Scheduled messages")),
             (Subscription, _("Subscriptions")),
             (ConsumerGroup, _("Consumer groups")),
         ]

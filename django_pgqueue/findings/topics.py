@@ -37,10 +37,9 @@ from django_pgqueue.operators.human import (
     size,
 )
 from django_pgqueue.operators.states import has_reader, oldest
-from django_pgqueue.operators.workers import START, START_FOR
+from django_pgqueue.operators.workers import START_FOR
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.postgres.day_tables import LOG, today
-from django_pgqueue.schedules.timetables import OVERDUE
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics.consume import declared
 
@@ -189,40 +188,6 @@ def log_ingest(look: Look) -> Findings:
         right="The pipeline job ingest has read what goes.",
         severity="error" if lost else "warning",
         value=[row.name for row in rows],
-    )
-
-
-# Messages that are published later ----------------------------------------------------
-
-
-@finding("scheduled")
-def scheduled(look: Look) -> Findings:
-    """Are messages published when they are due?"""
-    (found,) = look.rows(doctor.SCHEDULED, limit=doctor.SCHEDULED_ROWS_MAX)
-    late = max(found.late_seconds or 0.0, 0.0)
-    yield verdict(
-        late > OVERDUE.total_seconds(),
-        f"Messages that are published later are overdue, the first for {age(late)}.",
-        f"No living worker publishes them: {START}",
-        right="No message that is published later is overdue.",
-        severity="error",
-        value=late,
-        limit=OVERDUE.total_seconds(),
-    )
-
-
-@finding("unpublished")
-def unpublished(look: Look) -> Findings:
-    """Could every message be published that was due?"""
-    (found,) = look.rows(doctor.SCHEDULED, limit=doctor.SCHEDULED_ROWS_MAX)
-    yield verdict(
-        found.failed,
-        f"{plural(found.failed, 'message')} could not be published, such as for "
-        f"{shown(found.error)}.",
-        "Fix the cause: each is tried again within about a minute. Or cancel them: "
-        "manage.py pgqueue scheduled",
-        right="No message that was due could not be published.",
-        value=found.failed,
     )
 
 

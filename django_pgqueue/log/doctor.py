@@ -116,19 +116,6 @@ SELECT r.id, r.state, (r.options ->> 'trigger') AS trigger,
  WHERE r.options ->> 'trigger' ~ '^[0-9]+[smh]$' AND r.state <> 'cancelled'
  ORDER BY r.id
 """
-# The first that is due, and how many have failed of the first thousand that are tried
-# again: by the index of the moments.
-SCHEDULED = """
-SELECT extract(epoch FROM clock_timestamp() - (
-           SELECT due_at FROM pgqueue_scheduled_message
-            ORDER BY due_at, id DESC LIMIT 1))::float8 AS late_seconds,
-       count(*) FILTER (WHERE failures > 0) AS failed,
-       (array_agg(error) FILTER (WHERE failures > 0))[1] AS error
-  FROM (SELECT failures, error FROM pgqueue_scheduled_message
-         ORDER BY due_at, id DESC LIMIT %(limit)s) first
-"""
-SCHEDULED_ROWS_MAX = 1_000
-
 # Former partitions that are not done with so long after their count was changed: which
 # groups still read them, or that somebody may still publish into them.
 FORMER = """

@@ -11,8 +11,13 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from django_pgqueue.bounds import PUBLISH_TASK
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 from django_pgqueue.postgres.cursor import Cursor, one_row
+
+# The header that has the id by which a message for later could be cancelled; that of
+# its moment is written by sql/schedule_messages.sql.
+SCHEDULED_ID = "pgqueue.scheduled_id"
 
 # Locks: one shared advisory lock for each transaction and topic, which no other
 # publisher waits for; readers look at it (horizon.py). The first message of a topic
@@ -26,6 +31,57 @@ STORE_ONE = "SELECT pgqueue_store_message(%s, %s, %s, %s)"
 
 # Locks: none. Until the transaction ends.
 ADMIT = "SELECT set_config('pgqueue.admits', '1', true)"
+
+# Locks: none. A function, as that of other languages: sql/schedule_messages.sql. The
+# time is given, so that tests can stop it.
+STORE_LATER = "SELECT * FROM pgqueue_schedule_messages(%(items)s, clock_timestamp())"
+
+# Messages that a job for later publishes together with its own, if they are due in its
+# lane, and bytes of them, as they are stored.
+LATER_ROWS_MAX = 500
+LATER_BYTES_MAX = 4_194_304
+
+# The job's own message, and with_others those that wait behind it. None: somebody is
+# cancelling it, or has done so.
+# Locks: those of pgqueue_begin_publish(); and row locks on the job and on what it
+# publishes besides, until the caller's transaction ends. SKIP LOCKED: what is being
+# cancelled or changed is passed over.
+PUBLISH_LATER = f"""
+WITH own AS MATERIALIZED (
+    SELECT id, lane, args FROM pgqueue_job WHERE id = %(id)s FOR UPDATE SKIP LOCKED),
+behind AS MATERIALIZED (
+    SELECT j.id, j.lane_due_at, j.args
+      FROM own JOIN pgqueue_job j ON j.lane = own.lane
+     WHERE %(with_others)s AND j.task = '{PUBLISH_TASK}' AND j.visible_at IS NULL
+       AND j.lane_capacity IS NOT NULL AND j.lane_due_at <= clock_timestamp()
+     ORDER BY j.lane, j.lane_due_at LIMIT {LATER_ROWS_MAX} FOR UPDATE OF j SKIP LOCKED),
+due AS MATERIALIZED (
+    SELECT id, lane_due_at, args FROM (
+        SELECT *, sum(pg_column_size(args)) OVER (ORDER BY lane_due_at, id) AS bytes
+          FROM behind) sized
+     WHERE bytes <= {LATER_BYTES_MAX}
+     UNION ALL SELECT id, '-infinity', args FROM own),
+gone AS (
+    DELETE FROM pgqueue_job
+     WHERE id = ANY(ARRAY(SELECT id FROM due WHERE lane_due_at > '-infinity'))),
+items AS (
+    SELECT split_part(min(message ->> 'name'), '.', 1) AS topic,
+           jsonb_agg(jsonb_build_array(
+               message -> 'name', message -> 'key', message -> 'payload',
+               message -> 'headers' || jsonb_build_object('{SCHEDULED_ID}', -id))
+               ORDER BY lane_due_at, id) AS items
+      FROM (SELECT id, lane_due_at, args #> '{{0,value}}' AS message FROM due) each
+    HAVING count(*) > 0)
+SELECT s.ids, s.queues, s.jobs, s.has_groups, items.topic
+  FROM items, pgqueue_store_messages(items.topic, items.items) s
+"""
+
+# Locks: a row lock on what it deletes, until the caller's transaction ends: it waits
+# for whoever publishes it.
+CANCEL = f"""
+DELETE FROM pgqueue_job WHERE id = %(id)s AND task = '{PUBLISH_TASK}'
+RETURNING lane, visible_at IS NOT NULL
+"""
 
 # Readers of a topic are told to look, as workers are of a queue.
 HINT = "!topic "
@@ -122,6 +178,67 @@ def publish_one(
     jobs, queues = made or (0, ())
     _check(queues)
     return Stored([message_id], set(queues), jobs, has_groups)
+
+
+def store_later(cursor: Cursor, items: Sequence[Items]) -> list[int]:
+    """
+    Store messages that are published later, in one statement per 5,000.
+
+    The caller opens the transaction that makes several statements all or nothing.
+
+    Args:
+        cursor: Django's or psycopg's; the caller commits.
+        items: As sql/schedule_messages.sql takes them; one at least.
+
+    Returns:
+        Their ids, below zero.
+    """
+    ids: list[int] = []
+    for chunk in chunks(items, BULK_ROWS_MAX):
+        cursor.execute(STORE_LATER, {"items": as_array(chunk)})
+        ids.extend(one_row(cursor)[0])
+    return ids
+
+
+def publish_later(
+    cursor: Cursor, job_id: int, *, with_others: bool
+) -> tuple[str, Stored] | None:
+    """
+    Publish the message of a job for later; return its topic, and what was stored.
+
+    Args:
+        cursor: In the transaction that ends the job.
+        job_id: Of the job.
+        with_others: Whether messages of the topic that are due behind it are published
+            with it; their jobs are deleted.
+
+    Returns:
+        None: the message is being cancelled.
+    """
+    # They were accepted when they were stored: a full backlog takes them.
+    cursor.execute(ADMIT)
+    cursor.execute(PUBLISH_LATER, {"id": job_id, "with_others": with_others})
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    ids, queues, jobs, has_groups, topic = row
+    return topic, Stored(ids, set(queues), jobs, has_groups)
+
+
+def cancel_later(cursor: Cursor, message_id: int) -> tuple[str, bool] | None:
+    """
+    Delete the job of a message for later; return its lane, and whether it held a place.
+
+    Args:
+        cursor: The caller commits.
+        message_id: Below zero.
+
+    Returns:
+        None: it was published or cancelled before.
+    """
+    cursor.execute(CANCEL, {"id": -message_id})
+    row: tuple[str, bool] | None = cursor.fetchone()
+    return row
 
 
 def _check(queues: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from ._sql import create_functions, run_file
 # The files of sql/ that this migration runs, in any order.
 FUNCTIONS = """
     begin_publish capture capture_less close_log_day commit_position horizons inbox
-    message_lane patterns publish read schedule_messages scheduled_is_sound
+    message_lane patterns publish read schedule_messages
     store_message store_messages subscription_lane subscription_pattern unread watch
 """
 
@@ -239,31 +239,6 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('source', 'external_id'), name='pgqueue_inbox_once'), models.CheckConstraint(condition=models.Q(models.Q(('source', ''), _negated=True), models.Q(('external_id', ''), _negated=True)), name='pgqueue_inbox_named')],
             },
         ),
-        migrations.RunSQL("CREATE SEQUENCE pgqueue_scheduled_message_id_seq AS bigint", "DROP SEQUENCE pgqueue_scheduled_message_id_seq"),
-        migrations.CreateModel(
-            name='ScheduledMessage',
-            fields=[
-                ('id', models.BigIntegerField(db_default=models.Func(function='nextval', output_field=models.BigIntegerField(), template="-%(function)s('pgqueue_scheduled_message_id_seq')"), primary_key=True, serialize=False, verbose_name='id')),
-                ('topic', models.CharField(max_length=63, verbose_name='topic')),
-                ('name', models.CharField(max_length=255, verbose_name='name')),
-                ('key', models.CharField(blank=True, max_length=1000, null=True, verbose_name='key')),
-                ('payload', models.JSONField(verbose_name='payload')),
-                ('headers', models.JSONField(db_default=models.Value({}, models.JSONField()), verbose_name='headers')),
-                ('run_after', models.DateTimeField(verbose_name='run after')),
-                ('due_at', models.DateTimeField(verbose_name='due at')),
-                ('failures', models.SmallIntegerField(db_default=0, verbose_name='failures')),
-                ('error', models.TextField(blank=True, null=True, verbose_name='error')),
-                ('created_at', models.DateTimeField(db_default=models.Func(function='clock_timestamp', output_field=models.DateTimeField(), template='%(function)s()'), verbose_name='created at')),
-            ],
-            options={
-                'verbose_name': 'scheduled message',
-                'verbose_name_plural': 'scheduled messages',
-                'db_table': 'pgqueue_scheduled_message',
-                'default_permissions': ('view',),
-                'indexes': [models.Index(fields=['due_at', '-id'], name='pgqueue_scheduled_due')],
-            },
-        ),
-        migrations.RunSQL("ALTER SEQUENCE pgqueue_scheduled_message_id_seq OWNED BY pgqueue_scheduled_message.id", "ALTER SEQUENCE pgqueue_scheduled_message_id_seq OWNED BY NONE"),
         migrations.RunSQL("ALTER TABLE pgqueue_position SET (fillfactor = 50)", migrations.RunSQL.noop),
         create_functions(FUNCTIONS),
         migrations.RunSQL(DAYS, migrations.RunSQL.noop),

@@ -24,7 +24,6 @@ from django_pgqueue.models.topic import (
     LogDay,
     LogState,
     Message,
-    ScheduledMessage,
     Topic,
 )
 from django_pgqueue.models.workflow import DurableStep, Output, Signal, Step, Workflow
@@ -60,7 +59,6 @@ __all__ = [
     "Position",
     "Queue",
     "Schedule",
-    "ScheduledMessage",
     "Signal",
     "Step",
     "Subscription",

@@ -94,12 +94,6 @@ WITH gone AS (
 SELECT t.name, count(*), min(gone.id), max(gone.id)
   FROM gone JOIN pgqueue_topic t ON t.id = gone.topic_id GROUP BY t.name
 """
-# Locks: ACCESS SHARE on what waits to be published.
-COUNT_SCHEDULED = """
-SELECT count(*) FROM pgqueue_scheduled_message
- WHERE payload #> %(path)s::text[] = %(value)s::jsonb
-"""
-
 BEGIN = """
 INSERT INTO pgqueue_erasure (run_id, asked_by, path, task, value_hash)
 SELECT %(run)s, (SELECT asked_by FROM pgqueue_pipeline_run WHERE id = %(run)s),
@@ -243,12 +237,6 @@ def delete_messages(
         {"ids": list(ids)},
     )
     return {name: (rows, first, last) for name, rows, first, last in cursor.fetchall()}
-
-
-def count_scheduled(cursor: Cursor, sought: Sought) -> int:
-    """Return how many messages of theirs are still to be published."""
-    cursor.execute(COUNT_SCHEDULED, sought.values())
-    return int(one_row(cursor)[0])
 
 
 def begin(cursor: Cursor, *, run: int, path: str, task: str, value_hash: str) -> int:

@@ -43,8 +43,6 @@ USED: Mapping[str, str] = {
         *("pgqueue_topic.id", "pgqueue_message.topic_id"),
         "pgqueue_consumer_group.topic_id",
     ),
-    "pgqueue_scheduled_message.id": """(
-        SELECT -id FROM pgqueue_scheduled_message ORDER BY id LIMIT 1)""",
     "pgqueue_consumer_group.id": _last(
         "pgqueue_consumer_group.id", "pgqueue_position.group_id"
     ),

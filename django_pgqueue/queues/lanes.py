@@ -55,11 +55,13 @@ FREED_HINTS_MAX = 20
 # its turn anew: another start is another one that counts.
 PACED = "(j.lane IS NOT NULL AND j.lane_spacing IS NOT NULL)"
 
-# Locks: those of the function.
+# Locks: those of the function. Who runs jobs without a worker says the time, so that
+# tests can stop it.
 PROMOTE = """
 SELECT jobs, queues, locked, paced, next_seconds, floored, promotions, ids, dues
   FROM pgqueue_promote(%(lanes)s::text[], %(paced)s, %(promotions)s::bigint[],
-                       %(ids)s::bigint[], %(dues)s::timestamptz[])
+                       %(ids)s::bigint[], %(dues)s::timestamptz[],
+                       CASE WHEN NOT %(paced)s THEN clock_timestamp() END)
 """
 
 # Locks: none. Those of parked jobs.

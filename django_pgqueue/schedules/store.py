@@ -17,6 +17,9 @@ from typing import Any
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
+# Tells whoever issues ticks to look; "!" is in no queue's name.
+HINT = "!schedules"
+
 # What code declares, a user fills in, and an override changes.
 COLUMNS = (
     *("task", "args", "kwargs", "queue", "priority", "expression", "every_seconds"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from django_pgqueue.log.scheduled import HINT
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.store import HINT
 
 logger = logging.getLogger("django_pgqueue.schedules")
 

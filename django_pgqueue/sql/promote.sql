@@ -68,6 +68,9 @@
 -- is parked, is from where on there is something left, and NULL is no news. A caller whose numbers are larger than ours has
 -- them from before a failover: they say nothing.
 --
+-- in_moment is what the time is taken to be; by default, the server's once the lanes are
+-- locked.
+--
 -- Locks: an advisory lock of each lane (postgres/keys.py), in the order of their
 -- hashes, until the transaction ends; another promotion of the same lane waits for it,
 -- and nobody else does. Then the rows of tasks whose breaker waits for its probe: few,
@@ -80,6 +83,7 @@ CREATE OR REPLACE FUNCTION pgqueue_promote(
     in_promotions bigint[] DEFAULT '{}',
     in_ids bigint[] DEFAULT '{}',
     in_dues timestamptz[] DEFAULT '{}',
+    in_moment timestamptz DEFAULT NULL,
     OUT jobs integer,
     OUT queues text[],
     OUT locked text[],
@@ -113,7 +117,7 @@ BEGIN
       WHERE paused_at IS NOT NULL AND breaker_trips > 0
         AND paused_until <= clock_timestamp()
       ORDER BY name FOR UPDATE;
-    moment := clock_timestamp();
+    moment := coalesce(in_moment, clock_timestamp());
     number := nextval('pgqueue_promotion');
     IF number < ANY(in_promotions) THEN
         in_promotions := '{}';

@@ -1,8 +1,7 @@
 -- The publish of other languages. It notifies inside the caller's transaction, as
 -- pgqueue_enqueue() does; where that must not be, call pgqueue_store_messages().
 --
--- With run_after it is published then, and the id is below zero. Who publishes is told
--- at once only of what is due before it looks by itself.
+-- With run_after it is published then, by a job, and the id is below zero.
 --
 -- Called by whoever is not Python.
 --
@@ -16,7 +15,7 @@ CREATE OR REPLACE FUNCTION pgqueue_publish(
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     stored jsonb;
-    scheduled record;
+    ids bigint[];
 BEGIN
     IF name !~ '^[A-Za-z0-9_-]{1,63}([.][A-Za-z0-9_-]+)*$' OR length(name) > 255 THEN
         RAISE EXCEPTION 'a message cannot be called %: write words of letters, '
@@ -24,14 +23,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF run_after IS NOT NULL THEN
-        scheduled := pgqueue_schedule_messages(
+        ids := pgqueue_schedule_messages(
             jsonb_build_array(jsonb_build_array(
                 name, key, coalesce(payload, 'null'), headers, run_after)),
             clock_timestamp());
-        IF scheduled.seconds < 5 THEN
-            PERFORM pg_notify(pgqueue_channel(), '!schedules');
-        END IF;
-        RETURN scheduled.ids[1];
+        PERFORM pg_notify(pgqueue_channel(), '!lanes');
+        RETURN ids[1];
     END IF;
     stored := pgqueue_store_message(name, key, coalesce(payload, 'null'), headers);
     IF stored -> 0 = 'null' THEN

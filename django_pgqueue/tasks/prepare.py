@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django_pgqueue.bounds import PUBLISH_TASK
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import InvalidArgument, UndecodablePayload
 from django_pgqueue.log.message import Message
@@ -130,7 +131,9 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
         return held
     try:
         options = task.resolve(job.queue, settings)
-        args, kwargs = payload.decode(job.args, job.kwargs)
+        # A message that is published later goes to its log as it is stored.
+        fetches = job.task != PUBLISH_TASK
+        args, kwargs = payload.decode(job.args, job.kwargs, fetches=fetches)
         headers: Any = job.headers
         if (
             len(headers) > PLAIN_CHARACTERS_MAX

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db import connections, transaction
+from django.db import connections
 from django.db.models.functions import Now
 from django.test import override_settings
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.log import scheduled
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import claim, suspects
@@ -87,7 +86,7 @@ def drain(
     """
     Run every due job in this thread, also those that jobs enqueue; return how many.
 
-    Messages that are due by run_after are published first. A job that fails is settled
+    Jobs that publish messages by run_after are among them. A job that fails is settled
     by its policy, as a worker does it. What a task
     registers with on_commit runs after it, although a TestCase never commits. Calls of
     a task with accumulate run together, as its size and their keys say, and do not wait
@@ -116,7 +115,6 @@ def drain(
             job = (
                 _next(queue)
                 or (_next(queue) if _promote() else None)
-                or (_next(queue) if _publish() else None)
                 or _next_call(queue)
                 # Its time may have come since the look for what is due.
                 or ((_next_retry(queue) or _next(queue)) if retries else None)
@@ -154,16 +152,6 @@ def _promote() -> int:
     """Let jobs through that wait in lanes; return how many."""
     with connections[get_settings().database].cursor() as cursor:
         return promote_all(cursor)
-
-
-def _publish() -> int:
-    """Publish a batch of the messages that are due; return how many."""
-    alias = get_settings().database
-    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        batch = scheduled.due(cursor)
-        if batch:
-            scheduled.publish(cursor, [each.id for each in batch])
-    return len(batch)
 
 
 def _next_call(queue: str | None) -> Claimed | None:

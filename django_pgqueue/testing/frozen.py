@@ -108,6 +108,10 @@ class Clock:
                 ),
                 default=F("visible_at"),
             ),
+            # Of a lane, it says from when on the job may be let through.
+            lane_due_at=Case(
+                When(lane_due_at__isnull=False, then=Greatest("run_after", moment)),
+            ),
         )
 
     def __repr__(self) -> str:

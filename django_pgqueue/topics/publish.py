@@ -13,17 +13,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, QueueFull, TopicError, shown
 from django_pgqueue.log import publish as storage
-from django_pgqueue.log import scheduled
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.log.publish import HINT
-from django_pgqueue.log.scheduled import HINT as SCHEDULER_HINT
-from django_pgqueue.log.scheduled import LOOK_SECONDS, Waits, schedule
 from django_pgqueue.options.checks import When
 from django_pgqueue.postgres.bulk import (
     BULK_CURSOR_CHARACTERS,
@@ -35,6 +32,7 @@ from django_pgqueue.postgres.bulk import (
 )
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.lanes import freed_hints
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.database import cursor, in_thread, queue_connection
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
@@ -42,7 +40,6 @@ from django_pgqueue.topics.registry import check_types, find, to_payload
 from django_pgqueue.topics.write_after import Publication, publication, see_to_days
 
 T = TypeVar("T")
-S = TypeVar("S", storage.Stored, Waits)
 
 
 def publish(
@@ -102,7 +99,7 @@ def publish_one(made: Publication) -> int:
                 tracing.stored(span, stored.ids)
         else:
             stored = _store_one(connection, made, made.headers_text)
-        _tell(connection, topic, stored)
+        announce(connection, topic, stored)
         if settings.mode == "immediate":
             _run_at_once(connection, {topic: stored.ids})
         return stored.ids[0]
@@ -211,7 +208,7 @@ def store(
 
     Args:
         batches: For each topic its messages, as log/publish.py takes them.
-        later: Those that are published later, as log/scheduled.py takes them.
+        later: Those that are published later, as sql/schedule_messages.sql takes them.
 
     Returns:
         The ids for each topic, in the order of its messages; of either.
@@ -264,33 +261,30 @@ def _store(
     published = {}
     # In the order of their names: two who make the same new topics do not deadlock.
     for topic in sorted(batches):
-        stored = _in_span(_store_many, connection, topic, batches[topic])
-        published[topic] = stored.ids
-        _tell(connection, topic, stored)
+        published[topic] = _in_span(_store_many, connection, topic, batches[topic])
     scheduled = {}
     for topic in sorted(later):
-        waits = _in_span(_schedule_many, connection, topic, later[topic])
-        scheduled[topic] = waits.ids
-        if waits.seconds < LOOK_SECONDS:
-            wake_after_commit(connection, SCHEDULER_HINT)
+        ids = _in_span(_store_later, connection, topic, later[topic])
+        scheduled[topic] = ids
+        wake_all(connection, [LANES_HINT])
     return published, scheduled
 
 
 def _in_span(
-    put: Callable[[Any, str, Sequence[Items]], S],
+    put: Callable[[Any, str, Sequence[Items]], list[int]],
     connection: Any,
     topic: str,
     items: Sequence[Items],
-) -> S:
+) -> list[int]:
     """Store messages of a topic; by a span, where PGQUEUE["TRACE"] is on."""
     if not get_settings().trace:
         return put(connection, topic, items)
     from django_pgqueue.tasks import tracing
 
     with tracing.sending("publish", topic) as span:
-        stored = put(connection, topic, tracing.carry_all(items))
-        tracing.stored(span, stored.ids)
-    return stored
+        ids = put(connection, topic, tracing.carry_all(items))
+        tracing.stored(span, ids)
+    return ids
 
 
 def _store_one(connection: Any, made: Publication, headers: str) -> storage.Stored:
@@ -301,16 +295,18 @@ def _store_one(connection: Any, made: Publication, headers: str) -> storage.Stor
         )
 
 
-def _store_many(connection: Any, topic: str, items: Sequence[Items]) -> storage.Stored:
+def _store_many(connection: Any, topic: str, items: Sequence[Items]) -> list[int]:
     characters = sum(len(each.text) for each in items)
     messages = sum(each.jobs for each in items)
     with _refusing(messages), _cursor(connection, characters) as cursor:
-        return storage.publish(cursor, topic, items)
+        stored = storage.publish(cursor, topic, items)
+    announce(connection, topic, stored)
+    return stored.ids
 
 
-def _schedule_many(connection: Any, topic: str, items: Sequence[Items]) -> Waits:
+def _store_later(connection: Any, topic: str, items: Sequence[Items]) -> list[int]:
     with _cursor(connection, sum(len(each.text) for each in items)) as cursor:
-        return schedule(cursor, items)
+        return storage.store_later(cursor, items)
 
 
 @contextmanager
@@ -333,7 +329,7 @@ def _refusing(messages: int = 1) -> Iterator[None]:
         ) from None
 
 
-def _tell(connection: Any, topic: str, stored: storage.Stored) -> None:
+def announce(connection: Any, topic: str, stored: storage.Stored) -> None:
     """Wake whom new messages concern, after the commit, and send the signal."""
     wake_all(
         connection, stored.queues | ({HINT + topic} if stored.has_groups else set())
@@ -372,7 +368,7 @@ def _cursor(connection: Any, characters: int, *, is_short: bool = False) -> Any:
     return connection.cursor()
 
 
-# Scheduled ----------------------------------------------------------------------------
+# Later --------------------------------------------------------------------------------
 
 
 ID_MIN = -(2**63)
@@ -380,7 +376,7 @@ ID_MIN = -(2**63)
 
 def cancel_message(message_id: int) -> bool:
     """
-    Cancel a message that publish(run_after=…) has scheduled: one query.
+    Cancel a message that publish(run_after=…) has stored: one query.
 
         reminder = orders.publish("orders.reminder", {"id": 42}, run_after="3d")
         cancel_message(reminder)
@@ -400,7 +396,13 @@ def cancel_message(message_id: int) -> bool:
     checked = check_id(message_id)
     try:
         with cursor() as opened:
-            return bool(scheduled.cancel(opened, [checked]))
+            gone = storage.cancel_later(opened, checked)
+        if gone is None:
+            return False
+        lane, held_place = gone
+        if held_place:
+            wake_all(connections[get_settings().database], freed_hints([lane]))
+        return True
     except FIRST_ERRORS as error:
         name_way_out(error, "cancel_message()", "acancel_message(…)")
         raise

@@ -182,7 +182,7 @@ class Publication:
         return self.run_at is not None or self.delay is not None
 
     def item(self) -> str:
-        """Return it as log/publish.py takes it, or log/scheduled.py: a JSON array."""
+        """Return it as log/publish.py takes it: a JSON array."""
         name, key = payloads.ENCODER.encode([self.name, self.key])[1:-1].split(",", 1)
         when = ""
         if self.run_at is not None:

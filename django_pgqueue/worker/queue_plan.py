@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+from django_pgqueue.bounds import PUBLISH_QUEUE
+
 # The highest priority over all queues; queues take equal turns where it is equal.
 PRIORITY = "priority"
 # Each queue gets its share of the starts; priorities order the jobs of one queue.
@@ -68,7 +70,10 @@ class QueuePlan:
     @cached_property
     def named(self) -> list[str]:
         """Return the queues that are served whether they exist or not."""
-        return [e.pattern for e in self.entries if not e.is_open and not e.without]
+        named = [e.pattern for e in self.entries if not e.is_open and not e.without]
+        if self.entries and PUBLISH_QUEUE not in named and self.serves(PUBLISH_QUEUE):
+            named.append(PUBLISH_QUEUE)
+        return named
 
     @cached_property
     def is_open(self) -> bool:
@@ -91,7 +96,8 @@ class QueuePlan:
         """
         Return what holds for *queue*; None: it is not served.
 
-        The entry that names it decides; else the one with the longest beginning.
+        The entry that names it decides; else the one with the longest beginning. The
+        queue of messages for later is served unless an entry leaves it out.
         """
         names = self._names
         try:
@@ -137,6 +143,8 @@ class QueuePlan:
             is_longer = found is None or len(entry.pattern) > len(found.pattern)
             if entry.is_open and queue.startswith(entry.pattern[:-1]) and is_longer:
                 found = entry
+        if found is None and queue == PUBLISH_QUEUE:
+            return EVERY
         return None if found is None or found.without else found
 
 

@@ -99,11 +99,10 @@ GRANT EXECUTE ON FUNCTION
     pgqueue_store_messages
     TO pgqueue_producer;
 
--- Producer, where it publishes later: publish(run_after=...), and cancel_message(), for
--- which it reads no more than ids. It can cancel what others have scheduled, too.
-GRANT INSERT, SELECT (id, due_at), DELETE ON pgqueue_scheduled_message
-    TO pgqueue_producer;
-GRANT USAGE ON SEQUENCE pgqueue_scheduled_message_id_seq TO pgqueue_producer;
+-- Producer, where it calls cancel_message(). It then could delete any waiting job, and
+-- reads no arguments. Without it, leave it out: publish(run_after=...) needs no more
+-- than delay().
+GRANT SELECT (task), DELETE ON pgqueue_job TO pgqueue_producer;
 
 -- Producer, where messages come in from outside: inbox(), and pgqueue_inbox(), which runs
 -- as the owner of the tables. It is told whether one has come in, and reads none.
@@ -149,7 +148,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_ingest_rewrite, pgqueue_job, pgqueue_lane, pgqueue_log_day, pgqueue_log_state,
     pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message, pgqueue_output,
     pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
-    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_queue, pgqueue_schedule, pgqueue_signal,
     pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
     pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_worker;
@@ -158,7 +157,7 @@ GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_erasure_id_seq, pgqueue_export_id_seq, pgqueue_failure_hour_id_seq,
     pgqueue_generation_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
     pgqueue_message_id_seq, pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq,
-    pgqueue_promotion, pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq,
+    pgqueue_promotion, pgqueue_schedule_id_seq,
     pgqueue_signal_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
     pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_worker;
@@ -191,7 +190,7 @@ GRANT SELECT ON
     pgqueue_ingest_rewrite, pgqueue_job, pgqueue_lane, pgqueue_log_day, pgqueue_log_state,
     pgqueue_mail_file, pgqueue_mail_file_use, pgqueue_message, pgqueue_output,
     pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_pull_end,
-    pgqueue_queue, pgqueue_schedule, pgqueue_scheduled_message, pgqueue_signal,
+    pgqueue_queue, pgqueue_schedule, pgqueue_signal,
     pgqueue_spark_write, pgqueue_step, pgqueue_subscription, pgqueue_task_hour,
     pgqueue_task_span, pgqueue_tick, pgqueue_topic, pgqueue_worker, pgqueue_workflow
     TO pgqueue_viewer;
@@ -200,7 +199,7 @@ GRANT SELECT ON SEQUENCE
     pgqueue_erasure_id_seq, pgqueue_export_id_seq, pgqueue_failure_hour_id_seq,
     pgqueue_generation_id_seq, pgqueue_inbox_id_seq, pgqueue_job_id_seq,
     pgqueue_message_id_seq, pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq,
-    pgqueue_promotion, pgqueue_schedule_id_seq, pgqueue_scheduled_message_id_seq,
+    pgqueue_promotion, pgqueue_schedule_id_seq,
     pgqueue_signal_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
     pgqueue_tick_id_seq, pgqueue_topic_id_seq, pgqueue_workflow_id_seq
     TO pgqueue_viewer;

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from django_pgqueue import topic
-from django_pgqueue.models import ArchivedJob, Job, Message, ScheduledMessage
+from django_pgqueue.bounds import PUBLISH_TASK
+from django_pgqueue.models import ArchivedJob, Job, Message
 from tests.acceptance.test_schedules import leader
 from tests.harness.waiting import wait_for
 from tests.log.test_publish import subscribe
@@ -21,7 +22,7 @@ COUNT = 400
 def test_each_is_published_once_whoever_leads(start_worker):
     """At its moment or after, in order, with a job; the leader is killed between."""
     subscribe("reminders", task="tests.app.tasks.noop")
-    workers = [start_worker(threads=2) for _ in range(2)]
+    workers = [start_worker("--queues=default", threads=2) for _ in range(2)]
     reminders = topic("reminders")
     ids = reminders.publish_many(
         reminders.message({"n": n}, key="k", run_after=n * 0.01) for n in range(COUNT)
@@ -31,7 +32,8 @@ def test_each_is_published_once_whoever_leads(start_worker):
     (killed,) = [each for each in workers if led.name in each.names()]
     killed.signal_group(signal.SIGKILL)
 
-    wait_for(lambda: not ScheduledMessage.objects.exists(), 60, "all are published")
+    left = Job.objects.filter(task=PUBLISH_TASK)
+    wait_for(lambda: not left.exists(), 60, "all are published")
     rows = list(Message.objects.order_by("id"))
     assert list(range(COUNT)) == [row.payload["n"] for row in rows]
     assert ids == [row.headers["pgqueue.scheduled_id"] for row in rows]

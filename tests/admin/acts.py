@@ -24,7 +24,6 @@ from django_pgqueue.models import (
     Position,
     Queue,
     Schedule,
-    ScheduledMessage,
     Subscription,
     Tick,
     Topic,
@@ -48,7 +47,6 @@ from tests.harness.factories import (
 from tests.log.rows import (
     make_group,
     make_position,
-    make_scheduled,
     make_subscription,
     make_topic,
 )
@@ -60,7 +58,7 @@ PAGES = {
     model._meta.model_name: model
     for model in (
         *(Job, ArchivedJob, DeadLetter, Queue, Lane, Worker, PipelineRun, Failure),
-        *(Schedule, Topic, Message, ScheduledMessage, InboxEntry, Subscription),
+        *(Schedule, Topic, Message, InboxEntry, Subscription),
         *(ConsumerGroup, BulkAct, Workflow),
     )
 }
@@ -99,7 +97,6 @@ ACTS = [
     ("workflow", "restart", "retry"),
     ("workflow", "cancel", "cancel"),
     ("workflow", "resolve", "cancel"),
-    ("scheduledmessage", "cancel", "cancel"),
     ("queue", "pause", "pause"),
     ("queue", "resume", "pause"),
     ("queue", "limit", "pause"),
@@ -162,7 +159,6 @@ def make(noun: str, name: str) -> Any:
         "deadletter": make_dead_letter,
         "pipelinerun": make_live_run if name == "stop" else make_run,
         "schedule": lambda: make_schedule(paused_at=since),
-        "scheduledmessage": make_scheduled,
         "topic": make_topic,
         "subscription": lambda: make_subscription(
             source="user" if name == "remove" else "code", disabled_at=since
@@ -186,7 +182,7 @@ def make_acted_on_workflow(name: str) -> int:
 # What an act could change.
 CHANGED = (
     *(Job, ArchivedJob, DeadLetter, Queue, Lane, PipelineRun, Failure, Schedule, Tick),
-    *(Subscription, Topic, ConsumerGroup, Position, ScheduledMessage, Workflow),
+    *(Subscription, Topic, ConsumerGroup, Position, Workflow),
     *(BulkAct, LogEntry),
 )
 

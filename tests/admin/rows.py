@@ -27,7 +27,6 @@ from tests.log.rows import (
     make_inbox_entry,
     make_message,
     make_position,
-    make_scheduled,
     make_subscription,
     make_topic,
 )
@@ -118,9 +117,6 @@ def make_each(text: str) -> dict[str, list[Any]]:
         "schedule": [row.pk for row in schedules],
         "topic": [topic.pk],
         "message": [message.pk],
-        "scheduledmessage": [
-            make_scheduled("orders", {text: text}, key=text, failures=1, error=text).pk
-        ],
         "inboxentry": [make_inbox_entry(text[:40], text).pk],
         **listeners,
         "bulkact": [BulkAct.objects.create(**act).pk],

@@ -45,7 +45,6 @@ LOOKS = {
     "topic": ["replay", "repartition", "publish"],
     "subscription": ["disable", "remove"],
     "consumergroup": ["pause", "read-on", "seek"],
-    "scheduledmessage": ["cancel"],
     "workflow": ["cancel", "retry-dead"],
     "bulkact": ["stop"],
 }
@@ -313,7 +312,7 @@ SITES = {
     "few": site_of("few", "deadletter", "taskhour", "failure", "topic", "subscription"),
     "lonely": site_of(
         *("lonely", "deadletter", "pipelinerun", "schedule", "message"),
-        *("scheduledmessage", "consumergroup", "workflow"),
+        *("consumergroup", "workflow"),
     ),
 }
 

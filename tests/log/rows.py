@@ -13,7 +13,6 @@ from django_pgqueue.models import (
     InboxEntry,
     Message,
     Position,
-    ScheduledMessage,
     Subscription,
     Topic,
 )
@@ -56,25 +55,6 @@ def make_message(
         "published_at": published_at,
     }
     return _make(Message, using, {**defaults, **columns})
-
-
-def make_scheduled(
-    name: str = "orders",
-    payload: Any = None,
-    *,
-    using: str | None = None,
-    run_after: timedelta = timedelta(hours=1),
-    **columns: Any,
-) -> Any:
-    """Insert a message that is published in an hour."""
-    defaults = {
-        "topic": topic_of(name),
-        "name": name,
-        "payload": {} if payload is None else payload,
-        "run_after": run_after,
-        "due_at": run_after,
-    }
-    return _make(ScheduledMessage, using, {**defaults, **columns})
 
 
 def make_inbox_entry(

@@ -64,8 +64,7 @@ def test_every_sequence_of_ours_is_looked_at(cursor):
     }
 
     assert owned == set(counters.USED)
-    by_sql = {"pgqueue_message.id", "pgqueue_scheduled_message.id"}
-    assert set(counters.USED) == drawn | by_sql
+    assert set(counters.USED) == drawn | {"pgqueue_message.id"}
 
 
 def test_a_log_whose_sequence_fell_behind_is_found_and_repaired(cursor, repaired):

@@ -495,7 +495,6 @@ WRONG = (
     (["groups", "pause", "orders"], "is no group"),
     (["topics", "orders.paid"], "cannot be called"),
     (["peek", "orders", "--partition", "32767"], "is no partition"),
-    (["scheduled", "cancel", "7"], "is no id of a message that is published later"),
     (["flows", "--state", "dead"], "is no state of a workflow; there are running"),
     (["flows", "7", "--state", "failed"], "is no state of a step; there are waiting"),
     (["flows", "cancle", "7"], "Say flows, flows ID, or one of: cancel ID"),

@@ -262,8 +262,7 @@ RIGHTS = """
 SHOWN = """
     job archivedjob bulkact deadletter erasure queue worker schedule tick
     pipelinerun topic message logday logstate subscription consumergroup position
-    taskhour failure failurehour export dedupwindow lane workflow scheduledmessage
-    inboxentry
+    taskhour failure failurehour export dedupwindow lane workflow inboxentry
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,7 +18,6 @@ from django_pgqueue.models import (
     Erasure,
     Job,
     Message,
-    ScheduledMessage,
 )
 from django_pgqueue.pipeline import erasures, ingest
 from django_pgqueue.postgres.day_tables import ARCHIVE
@@ -73,9 +71,7 @@ def test_messages_go_with_the_jobs_that_are_of_them(by_sql, publish, cursor):
     group = topic("orders").group("totals")
     assert group.create(start="earliest")
     cursor.execute("UPDATE pgqueue_position SET position = %s", [of_job])
-    publish_later = "INSERT INTO pgqueue_scheduled_message (topic, name, payload,"
-    publish_later += " run_after, due_at) VALUES ('orders', 'orders', %s, now(), now())"
-    cursor.execute(publish_later, [json.dumps({"customer": 42})])
+    topic("orders").publish({"customer": 42}, run_after="1h")
     live = make_job(args=reference(of_job), message_id=of_job)
     make_archived_job(args=reference(read), message_id=read)
     make_archived_job(args=copied(), message_id=1)
@@ -86,9 +82,8 @@ def test_messages_go_with_the_jobs_that_are_of_them(by_sql, publish, cursor):
         make_archived_job(kwargs={"customer": 42}),
     ]
     waiting = [
-        "1 jobs of theirs have not ended",
+        "2 jobs of theirs have not ended",
         "2 messages of theirs wait for a consumer group or a job",
-        "1 messages of theirs are to be published later",
     ]
 
     told = by_sql("erase", **THEIRS)
@@ -116,7 +111,6 @@ def test_messages_go_with_the_jobs_that_are_of_them(by_sql, publish, cursor):
     assert receipt.finished_at is not None
 
     Job.objects.all().delete()
-    ScheduledMessage.objects.all().delete()
     batch = group.receive()
     assert [unread, kept] == [message.id for message in batch]
     batch.commit()

@@ -13,7 +13,7 @@ from pyarrow import dataset
 
 from django_pgqueue import publish as publish_one
 from django_pgqueue.log.retain import REMOVE_TO
-from django_pgqueue.models import Job, Message, ScheduledMessage, Subscription, Topic
+from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.tasks import payload
 from django_pgqueue.worker.chores.backfills import Backfills
@@ -101,9 +101,9 @@ def test_messages_of_files_are_replayed(run, plan, publish, cursor, tmp_path):
     run("replay", **asked, to="topic:late", rate=2)
     copies = Message.objects.filter(name="copies").order_by("id")
     assert [0, 1, 2] == [message.payload["n"] for message in copies]
-    due = ScheduledMessage.objects.order_by("due_at")
-    assert [0, 1, 2] == [message.payload["n"] for message in due]
-    assert 1 == (due[2].due_at - due[0].due_at).total_seconds()
+    due = Job.objects.filter(queue="pgqueue_messages").order_by("run_after")
+    assert [0, 1, 2] == [job.args[0]["value"]["payload"]["n"] for job in due]
+    assert 1 == (due[2].run_after - due[0].run_after).total_seconds()
 
 
 def test_jobs_of_files_run_again(spark, run, tmp_path):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import Message
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.worker.chores import backlogs, purger
 from django_pgqueue.worker.chores.backfills import Backfills
-from django_pgqueue.worker.chores.due_messages import DueMessages
 from django_pgqueue.worker.chores.overdue import repeat
 from django_pgqueue.worker.chores.watch import Watch
-from tests.log.rows import make_scheduled
 from tests.places import core
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "queue"])
@@ -79,7 +74,6 @@ def test_its_leader_does_every_chore_and_keeps_days_that_are_over(log_in, caplog
             "QUEUES": {"mail": {"depth_max": 5}},
         }
     )
-    make_scheduled(run_after=timedelta(0), using="queue")
     link = Link("queue", name="tests")
     try:
         found = rights(link.cursor())
@@ -89,13 +83,11 @@ def test_its_leader_does_every_chore_and_keeps_days_that_are_over(log_in, caplog
             *purger.chores(settings),
             Backfills(),
             Watch(),
-            DueMessages().publish,
         ]:
             chore(link)
     finally:
         link.drop()
 
-    assert 1 == Message.objects.using("queue").count()
     assert (True, False) == (found.makes, found.owns)
     assert "GRANT" in found.way_out
     assert [] == [line for line in caplog.messages if not line.startswith("kept")]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
-import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from django_pgqueue import (
     acancel_message,
@@ -21,16 +19,13 @@ from django_pgqueue import (
     publish_many,
     topic,
 )
-from django_pgqueue.log import scheduled
-from django_pgqueue.models import Job, Message, ScheduledMessage, Topic
-from django_pgqueue.postgres.connect import Link, connect
-from django_pgqueue.postgres.wake import channel, listen
+from django_pgqueue.bounds import PUBLISH_TASK
+from django_pgqueue.log import publish as storage
+from django_pgqueue.models import ArchivedJob, Job, Message, Topic
+from django_pgqueue.postgres.connect import connect
 from django_pgqueue.testing import drain, freeze
-from django_pgqueue.worker.chores.heartbeat import OVERDUE
-from django_pgqueue.worker.chores.scheduler import LOOK_SECONDS, Scheduler
-from tests.harness.notices import heard_until_now
+from django_pgqueue.worker.queue_plan import read_plan
 from tests.log.test_publish import subscribe
-from tests.schedules.conftest import tick_until_rest
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,24 +44,8 @@ LIFT = "DROP TRIGGER curse ON pgqueue_message; DROP FUNCTION curse()"
 orders = topic("orders")
 
 
-@pytest.fixture
-def scheduler() -> Iterator[Scheduler]:
-    """A scheduler that leads; its test calls tick()."""
-    link = Link("default", name="tests: scheduler")
-    made = Scheduler(link)
-    made.set_leading(True)
-    yield made
-    link.drop()
-
-
 def ago(seconds: float) -> datetime:
     return datetime.now(UTC) - timedelta(seconds=seconds)
-
-
-def publish_due(cursor: Any) -> list[Any]:
-    """Publish a batch as a leader does; the caller commits."""
-    batch = scheduled.due(cursor)
-    return scheduled.publish(cursor, [each.id for each in batch])
 
 
 def published() -> list[Any]:
@@ -74,11 +53,11 @@ def published() -> list[Any]:
 
 
 def waiting() -> list[Any]:
-    rows = ScheduledMessage.objects.order_by("due_at", "-id")
-    return list(rows.values_list("payload", flat=True))
+    rows = Job.objects.filter(task=PUBLISH_TASK).order_by("lane_due_at", "id")
+    return [job.args[0]["value"]["payload"] for job in rows]
 
 
-def test_it_waits_for_its_moment_and_nobody_sees_it(scheduler: Scheduler):
+def test_it_waits_for_its_moment_and_nobody_sees_it():
     """Then it is in the log with its name, key and headers, and those of its moment."""
     moment = ago(5)
     due = orders.publish("orders.paid", 1, key="c7", headers={"a": 1}, run_after=moment)
@@ -89,14 +68,13 @@ def test_it_waits_for_its_moment_and_nobody_sees_it(scheduler: Scheduler):
         async_to_sync(orders.apublish)(5, run_after=moment + HOUR),
     ]
     assert sorted([due, *ids]) == sorted(
-        ScheduledMessage.objects.values_list("id", flat=True)
+        -job_id for job_id in Job.objects.values_list("id", flat=True)
     )
-    assert max(due, *ids) < 0
     assert [] == published()
     assert not Topic.objects.exists()
     subscribe("orders", queue="mail")
 
-    assert 0 < tick_until_rest(scheduler) <= LOOK_SECONDS
+    assert 1 == drain(queue="pgqueue_messages")
 
     message = Message.objects.get()
     assert message.id > 0
@@ -106,54 +84,69 @@ def test_it_waits_for_its_moment_and_nobody_sees_it(scheduler: Scheduler):
         "pgqueue.run_after": moment.isoformat(),
         "pgqueue.scheduled_id": due,
     } == message.headers
-    assert ["mail"] == [job.queue for job in Job.objects.all()]
-    assert 4 == len(waiting())
-
-
-def test_many_have_moments_of_their_own(scheduler: Scheduler):
-    """Those of one topic are published in the order of these, then of the call."""
-    made = [
-        orders.message("orders.late", "second", run_after=ago(10)),
-        orders.message("orders.now", "at once"),
-        orders.message("orders.late", "first", run_after=ago(20)),
-        orders.message("orders.late", "third", run_after=ago(10).replace(year=2025)),
+    assert [["mail"], [2, 3, 4, 5]] == [
+        [job.queue for job in Job.objects.exclude(task=PUBLISH_TASK)],
+        sorted(waiting()),
     ]
-    tie = ago(5)
-    first = publish_many(made)
-    second = orders.publish_many(made[:1] + made[1:2])
-    third = orders.publish_many(["x", "y"], run_after=tie)
-    assert [False, True, False, False] == [each > 0 for each in first]
-    assert [False, True] == [each > 0 for each in second]
-    assert 0 > third[0] > third[1]
-    assert ["at once", "at once"] == published()
+    assert not ArchivedJob.objects.exists()  # No second copy of the payload stays.
 
-    tick_until_rest(scheduler)
 
-    assert [
-        *("at once", "at once", "third", "first", "second", "second", "x", "y")
-    ] == published()
+def test_many_have_moments_of_their_own():
+    """Those of one topic are published in the order of these, then of the call."""
+    with freeze("2026-03-01T12:00Z") as clock:
+        tie = datetime(2026, 3, 1, 12, 3, tzinfo=UTC)
+        made = [
+            orders.message("orders.late", "second", run_after="2m"),
+            orders.message("orders.now", "at once"),
+            orders.message("orders.late", "first", run_after="1m"),
+        ]
+        first = publish_many(made)
+        second = orders.publish_many(["x", "y", "z"], run_after=tie)
+        assert [False, True, False] == [each > 0 for each in first]
+        assert 0 > second[0] > second[1] > second[2]
+        assert ["at once"] == published()
+        clock.advance("5m")
+        # One job is claimed, and takes along what is due behind it.
+        assert 1 == drain()
+    assert ["at once", "first", "second", "x", "y", "z"] == published()
+    assert second == [
+        message.headers["pgqueue.scheduled_id"]
+        for message in Message.objects.order_by("id")[3:]
+    ]
     assert [] == waiting()
 
 
-def test_it_commits_with_its_transaction_or_never_was(scheduler: Scheduler):
-    """One query; what is published at once and later, is all or nothing."""
+def test_it_is_published_as_it_was_stored():
+    """Also what Python would round, and a reference to a row that is gone."""
+    payload = (
+        '{"n": 0.1234567890123456789,'
+        ' "of": {"__pgqueue__": "model", "value": "auth.user", "pk": 1, "db": "x"}}'
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_publish('a', %s, run_after => now())", [payload])
+        assert cursor.fetchone()[0] < 0
+        drain(raise_errors=True)
+        cursor.execute("SELECT payload = %s::jsonb FROM pgqueue_message", [payload])
+        assert cursor.fetchone()[0]
+
+
+def test_it_commits_with_its_transaction_or_never_was():
+    """What is published at once and later, is all or nothing."""
     with transaction.atomic():
         orders.publish(1, run_after=0)
         publish_many([orders.message(2), orders.message(3, run_after=0)])
-        tick_until_rest(scheduler)  # Another transaction sees none of them.
         transaction.set_rollback(True)
-    tick_until_rest(scheduler)
     assert ([], []) == (published(), waiting())
 
 
-def test_until_then_it_can_be_cancelled(scheduler: Scheduler):
+def test_until_then_it_can_be_cancelled():
     """In a transaction, and once; what is published or was never there is told."""
     first, second = orders.publish_many([1, 2], run_after=0)
     with transaction.atomic():
         assert cancel_message(first)
         transaction.set_rollback(True)
     assert async_to_sync(acancel_message)(first)
-    tick_until_rest(scheduler)
+    drain()
 
     assert [2] == published()
     assert [False, False, False] == [
@@ -161,91 +154,62 @@ def test_until_then_it_can_be_cancelled(scheduler: Scheduler):
     ]
 
 
-def test_leaders_at_once_publish_each_once():
-    """Four, some of which die before their commit; and cancels beside them."""
-    ids = orders.publish_many(range(2_000), run_after=0)
-    barrier = threading.Barrier(5)
-
-    def lead(number: int) -> None:
-        link = Link("default", name="tests: leader")
-        try:
-            barrier.wait(20)
-            for turn in range(100):
-                with link.connection.transaction() as block, link.cursor() as cursor:
-                    if not publish_due(cursor):
-                        return
-                    if (turn + number) % 3 == 0:
-                        raise psycopg.Rollback(block)
-        finally:
-            link.drop()
-
-    def cancel() -> set[int]:
-        try:
-            barrier.wait(20)
-            return {
-                place for place in range(1_999, 0, -9) if cancel_message(ids[place])
-            }
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(5) as pool:
-        leaders = [pool.submit(lead, number) for number in range(4)]
-        cancelled = pool.submit(cancel).result(60)
-        for each in leaders:
-            each.result(60)
-    lead_on = Link("default", name="tests: leader")
-    try:
-        while True:
-            with lead_on.connection.transaction(), lead_on.cursor() as cursor:
-                if not publish_due(cursor):
-                    break
-    finally:
-        lead_on.drop()
-
-    assert sorted(set(range(2_000)) - cancelled) == sorted(published())
-    assert [] == waiting()
+def test_a_cancel_that_is_open_holds_up_no_other():
+    """Its job snoozes, and is published when the cancel has rolled back."""
+    first = orders.publish(1, run_after=0)
+    topic("other").publish(2, run_after=0)
+    with connect("default", name="tests: cancels") as other:
+        cursor = other.cursor()
+        cursor.execute("BEGIN")
+        assert storage.cancel_later(cursor, first)
+        # The claim would pass it over, too: it was claimed before the cancel.
+        job = Job.objects.get(pk=-first)
+        with connection.cursor() as ours:
+            assert storage.publish_later(ours, job.pk, with_others=True) is None
+        drain()
+        assert [2] == published()
+        cursor.execute("ROLLBACK")
+    drain()
+    assert [2, 1] == published()
 
 
-def test_one_that_cannot_be_published_keeps_no_other_waiting(scheduler: Scheduler):
-    """It is put off, with the reason in its row, and published once it can be."""
-    made = [{"n": number, "cursed": number % 40 == 7} for number in range(100)]
-    orders.publish_many(made, run_after=ago(9))
-    topic("other").publish(0, run_after=ago(5))
+def test_one_that_cannot_be_published_keeps_no_other_waiting():
+    """It is tried again, with the reason in its job, and published once it can be."""
+    made = [{"n": number, "cursed": number % 7 == 3} for number in range(20)]
+    orders.publish_many(made, run_after=0)
+    topic("other").publish(0, run_after=0)
+    cursed = [each for each in made if each["cursed"]]
     with connection.cursor() as cursor:
         cursor.execute(CURSE)
         try:
-            assert 0 < tick_until_rest(scheduler) <= 1
+            drain()
         finally:
             cursor.execute(LIFT)
-        cursed = [each for each in made if each["cursed"]]
-        assert cursed == waiting()
-        assert [each for each in made if not each["cursed"]] + [0] == published()
-        row = ScheduledMessage.objects.first()
-        assert 1 == row.failures
-        assert "a curse is on it" in row.error
-        assert not scheduled.is_overdue(cursor, OVERDUE)
-    ScheduledMessage.objects.update(due_at=ago(0))
-    tick_until_rest(scheduler)
-    assert cursed == published()[-len(cursed) :]
-    assert made[7] == Message.objects.get(payload__n=7).payload
+    assert [each for each in made if not each["cursed"]] == [
+        each for each in published() if each != 0
+    ]
+    assert cursed == sorted(waiting(), key=itemgetter("n"))
+    job = Job.objects.first()
+    assert 0 < job.attempt
+    assert "a curse is on it" in job.errors[-1]["message"]
+    Job.objects.filter(lane_due_at__isnull=False).update(lane_due_at=Now())
+    drain()
+    assert cursed == sorted(published()[-len(cursed) :], key=itemgetter("n"))
+    assert [] == waiting()
 
 
-def test_the_scheduler_is_told_of_what_is_due_soon():
-    """By a notification after the commit; of what is due later, it finds out."""
-    with connect("default", name="tests: hears") as hearing:
-        name = channel(hearing.cursor())
-        listen(hearing.cursor(), [name])
-        with connection.cursor() as cursor:
-            orders.publish(1, run_after="1h")
-            cursor.execute(
-                "SELECT pgqueue_publish('a', '1', run_after => '2200-01-01')"
-            )
-            assert [] == heard_until_now(hearing, name)
-            orders.publish(2, run_after="1s")
-            assert ["!schedules"] == heard_until_now(hearing, name)
-            cursor.execute("SELECT pgqueue_publish('a', '1', run_after => now())")
-            assert cursor.fetchone()[0] < 0
-            assert ["!schedules"] == heard_until_now(hearing, name)
+def test_every_worker_publishes_whatever_it_serves():
+    """But one that is told not to."""
+    for queues, is_served in (
+        ((), True),
+        (("mail",), True),
+        (("-mail",), True),
+        (("mail", "-pgqueue_messages"), False),
+        (("-pgqueue_*",), False),
+    ):
+        plan = read_plan(queues)
+        assert is_served is plan.serves("pgqueue_messages")
+    assert ["mail", "pgqueue_messages"] == read_plan(("mail",)).named
 
 
 def test_drain_publishes_what_is_due_by_the_clock_of_the_test():
@@ -255,6 +219,6 @@ def test_drain_publishes_what_is_due_by_the_clock_of_the_test():
         orders.publish(1, run_after="1h")
         assert 0 == drain()
         clock.advance("1h")
-        assert 1 == drain()
+        assert 2 == drain()  # The job that publishes it, and that of the subscription.
     message = Message.objects.get()
     assert "2026-03-01T13:00:00.000000+00:00" == message.headers["pgqueue.run_after"]

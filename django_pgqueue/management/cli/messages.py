@@ -1,4 +1,4 @@
-"""pgqueue peek, publish and scheduled: messages of topics.
+"""pgqueue peek and publish: messages of topics.
 
 A peek consumes nothing, and nobody's position moves. Payloads are fetched as text,
 since PostgreSQL stores JSON that Python cannot read.
@@ -6,7 +6,6 @@ since PostgreSQL stores JSON that Python cannot read.
 
 from __future__ import annotations
 
-import argparse
 import json
 from datetime import datetime
 from typing import Any
@@ -23,7 +22,6 @@ from django_pgqueue.exceptions import (
     TopicError,
     did_you_mean,
 )
-from django_pgqueue.log import scheduled
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
 from django_pgqueue.log.generations import numbers_of, spans
 from django_pgqueue.log.names import topic_of
@@ -38,7 +36,6 @@ from django_pgqueue.management.cli.output import (
 )
 from django_pgqueue.management.cli.show import UNREADABLE
 from django_pgqueue.management.cli.words import (
-    add_actions,
     add_limit,
     json_object,
     json_value,
@@ -49,14 +46,13 @@ from django_pgqueue.management.cli.words import (
     resolved,
     topic_name,
 )
-from django_pgqueue.models import Message, ScheduledMessage, Topic
+from django_pgqueue.models import Message, Topic
 from django_pgqueue.operators.human import distance, shown, size
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks import database
-from django_pgqueue.topics.publish import check_id, publish
+from django_pgqueue.topics.publish import publish
 from django_pgqueue.topics.registry import declared, find
 
 # Peek ---------------------------------------------------------------------------------
@@ -320,115 +316,13 @@ def _publish(options: dict[str, Any], out: Output) -> int:
     if out.as_json:
         out.json({"id": message_id, "name": name})
     else:
-        # Below zero is one of `pgqueue scheduled`.
+        # Below zero, it is published by the job of that number.
         when = "is published" if message_id > 0 else "is published later"
         out.line(f"Message {message_id} of {shown(name)} {when}.")
     if not is_known:
         near = did_you_mean(topic, [each.name for each in declared()])
         out.note(f"Topic {shown(topic)} is new: no code declares it.{shown(near)}")
     return EXIT_DONE
-
-
-# Scheduled ----------------------------------------------------------------------------
-
-
-SCHEDULED_DEFAULT = 50
-
-
-def _add_scheduled(parser: Any) -> None:
-    """Declare what is listed, or which are cancelled."""
-    actions = add_actions(
-        parser,
-        {"cancel": "Cancel messages that have not been published, by their ids."},
-    )
-    actions["cancel"].add_argument("ids", nargs="+", type=message_id, metavar="ID")
-    parser.add_argument(
-        "--topic", type=topic_name, metavar="TOPIC", help="Of this topic."
-    )
-    add_limit(parser, SCHEDULED_DEFAULT)
-    parser.add_argument(
-        "--show-payload",
-        action="store_true",
-        help="Show values that PGQUEUE['REDACT'] hides, as they are stored.",
-    )
-
-
-def message_id(text: str) -> int:
-    """Read the id of a message that is published later."""
-    is_number = text.startswith("-") and text[1:].isascii() and text[1:].isdecimal()
-    try:
-        return check_id(int(text[:30]) if is_number else text)
-    except InvalidArgument:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no id of a message that is published later, such as -42"
-        ) from None
-
-
-def _scheduled(options: dict[str, Any], out: Output) -> int:
-    """List messages, or cancel some."""
-    if options["action"] == "cancel":
-        return _cancel(options["ids"], out)
-    rows = _read_scheduled(options)
-    is_more = len(rows) > options["limit"]
-    rows = rows[: options["limit"]]
-    for row in rows:
-        decode(row, in_full=options["show_payload"])
-        if row["error"] is not None and not options["show_payload"]:
-            row["error"] = redact_text(row["error"], get_settings().redact)
-    if out.as_json:
-        told = [{name: row[name] for name in row if name != "clock"} for row in rows]
-        out.json({"scheduled": told, "is_more": is_more})
-    elif rows:
-        out.table(list(map(_scheduled_row, rows)))
-    else:
-        out.line("No message is published later.")
-    if is_more and not out.as_json:
-        out.note("There are more: --limit")
-    return EXIT_DONE
-
-
-def _read_scheduled(options: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = ScheduledMessage.objects.using(get_settings().database)
-    if options["topic"] is not None:
-        rows = rows.filter(topic=options["topic"])
-    with in_order():
-        return list(
-            rows.order_by("due_at", "-id")
-            .annotate(
-                clock=Now(),
-                payload_text=Cast("payload", TextField()),
-                headers_text=Cast("headers", TextField()),
-            )
-            .values(
-                *("id", "run_after", "due_at", "topic", "name", "key", "failures"),
-                *("error", "created_at", "clock", "payload_text", "headers_text"),
-            )[: options["limit"] + 1]
-        )
-
-
-def _scheduled_row(row: dict[str, Any]) -> dict[str, object]:
-    return {
-        "id": row["id"],
-        "due": distance(row["due_at"], row["clock"]),
-        "name": row["name"],
-        "key": row["key"],
-        "payload": payload_shown(row),
-        "error": row["error"],
-    }
-
-
-def _cancel(ids: list[int], out: Output) -> int:
-    with database.transaction() as (_connection, cursor):
-        done = scheduled.cancel(cursor, ids)
-    left = [each for each in ids if each not in done]
-    if out.as_json:
-        out.json({"cancelled": done, "left": left})
-    else:
-        for each in done:
-            out.line(f"Message {each} was cancelled.")
-        for each in left:
-            out.line(f"Message {each} is not there: published, or cancelled.")
-    return EXIT_NOTHING if left else EXIT_DONE
 
 
 PEEK = Subcommand(
@@ -441,10 +335,4 @@ PUBLISH = Subcommand(
     "Publish one message to its topic.",
     _add_publish,
     _publish,
-)
-
-SCHEDULED = Subcommand(
-    "List messages that are published later, the next first; or cancel some.",
-    _add_scheduled,
-    _scheduled,
 )

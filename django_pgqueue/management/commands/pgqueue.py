@@ -71,7 +71,6 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "schedules": schedules,
     "topics": topics.TOPICS,
     "peek": messages.PEEK,
-    "scheduled": messages.SCHEDULED,
     "groups": groups.GROUPS,
     "lag": groups.LAG,
     "seek": groups.SEEK,

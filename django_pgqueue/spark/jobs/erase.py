@@ -124,7 +124,6 @@ def _preview(run: Run, asked: Sought, messages: Messages) -> int:
 def _note_waiting(run: Run, asked: Sought, messages: Messages) -> None:
     with run.reading() as cursor:
         live = _counted(run, cursor, LIVE, asked, messages)
-        later = erasures.count_scheduled(cursor, asked) if asked.is_of_messages else 0
     if live:
         run.note(
             f"{live:,} jobs of theirs have not ended, and stay: cancel them, or let "
@@ -134,11 +133,6 @@ def _note_waiting(run: Run, asked: Sought, messages: Messages) -> None:
         run.note(
             f"{len(messages.waiting):,} messages of theirs wait for a consumer group "
             f"or a job, and stay: let them be read, or skip them, and erase once more."
-        )
-    if later:
-        run.note(
-            f"{later:,} messages of theirs are to be published later, and stay: cancel "
-            f"them, and erase once more."
         )
 
 

@@ -17,8 +17,6 @@ from django_pgqueue.exceptions import SparkError, TopicError
 from django_pgqueue.log import replay
 from django_pgqueue.log.backfill import begin
 from django_pgqueue.log.publish import FULL, HINT
-from django_pgqueue.log.scheduled import HINT as SCHEDULER_HINT
-from django_pgqueue.log.scheduled import LOOK_SECONDS
 from django_pgqueue.postgres.bulk import BULK_CHARACTERS_MAX, BULK_ROWS_MAX
 from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
@@ -62,8 +60,8 @@ SELECT coalesce(cardinality(stored.ids), 0), stored.queues, stored.has_groups
 SCHEDULE = (
     PLACED
     + """
-SELECT cardinality(stored.ids), stored.seconds
-  FROM items, pgqueue_schedule_messages(items.items, clock_timestamp()) stored
+SELECT cardinality(stored.ids)
+  FROM items, pgqueue_schedule_messages(items.items, clock_timestamp()) stored(ids)
 """
 )
 
@@ -154,10 +152,9 @@ class Publishing:
                 if has_groups:
                     outcome.hints.add(f"{HINT}{self.topic}")
         if self.per_second or "run_after" in (*write.stage_columns, *self.constants):
-            for messages, seconds in run(SCHEDULE, "NOT NULL", ", due_at, NULL"):
+            for (messages,) in run(SCHEDULE, "NOT NULL", ", due_at, NULL"):
                 done += messages
-                if seconds < LOOK_SECONDS:
-                    outcome.hints.add(SCHEDULER_HINT)
+                outcome.hints.add(LANES_HINT)
         return done
 
 

@@ -15,7 +15,6 @@ from datetime import timedelta
 
 import psycopg
 
-from django_pgqueue.log import scheduled
 from django_pgqueue.log.subscriptions import DECLARED_EVERY
 from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
@@ -172,13 +171,11 @@ class Heartbeat(Service):
         self._promoter.set_leading(leads)
 
     def _look_at_schedules(self, now: float) -> None:
-        """Issue ticks, and publish, in the place of a leader who does not."""
+        """Issue ticks in the place of a leader who does not."""
         if now < self._schedules_due_at or self._scheduler.is_at_work:
             return
         with self.link.cursor() as cursor:
-            if ticks.is_overdue(cursor, OVERDUE) or scheduled.is_overdue(
-                cursor, OVERDUE
-            ):
+            if ticks.is_overdue(cursor, OVERDUE):
                 self._scheduler.stand_in()
         self._schedules_due_at = now + SCHEDULES_INTERVAL_SECONDS
 

@@ -1,10 +1,9 @@
 """
-Scheduler: issues ticks when they are due, and publishes messages, by the database's
-clock.
+Scheduler: issues ticks when they are due, by the database's clock.
 
 The leader's runs all the time. Another worker's begins when its heartbeat finds a tick
 that is overdue: then the leader has died, and its successor is not elected yet. Two at
-work do no harm, since a tick is unique, and a message is taken by one of them.
+work do no harm, since a tick is unique.
 """
 
 from __future__ import annotations
@@ -14,20 +13,22 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import psycopg
 
 from django_pgqueue.exceptions import ScheduleError
-from django_pgqueue.log.scheduled import LOOK_SECONDS
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.schedules import ticks
 from django_pgqueue.schedules.issue import issue, reckon, tell, wake_for
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
-from django_pgqueue.worker.chores.due_messages import Backoff, DueMessages
 from django_pgqueue.worker.service import Service, has_lost_link
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+# It looks so often without a hint.
+LOOK_SECONDS = 5.0
 
 # After a hint it looks twice: a process sends one hint in 60 ms, for all it changes.
 SECOND_LOOK_SECONDS = 0.1
@@ -48,6 +49,57 @@ FAILED_SECONDS, FAILED_SECONDS_MAX = 1.0, 60.0
 # How long a worker that has nothing to issue waits to be woken.
 REST_SECONDS = 60.0
 
+# For so long after its next try, it is known how often a tick was put off.
+REMEMBERED_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class _Delay:
+    next_tick: datetime | None
+    revision: int
+    times: int
+    until: float  # By time.monotonic().
+
+
+class Backoff:
+    """Used by one thread."""
+
+    def __init__(self) -> None:
+        self._delays: dict[int, _Delay] = {}
+
+    def add(self, row: ScheduleRow, seconds: float, seconds_max: float) -> float:
+        """
+        Put a schedule off; return for how many seconds.
+
+        Twice as long each time that the same tick is put off, *seconds_max* at most.
+        """
+        known = self._delays.get(row.id)
+        is_same = known is not None and (known.next_tick, known.revision) == (
+            row.next_tick,
+            row.revision,
+        )
+        times = known.times + 1 if known is not None and is_same else 0
+        pause: float = min(seconds * 2 ** min(times, 10), seconds_max)
+        until = time.monotonic() + pause
+        self._delays[row.id] = _Delay(row.next_tick, row.revision, times, until)
+        return pause
+
+    def forget(self, row: ScheduleRow) -> None:
+        """Note that the tick was issued."""
+        self._delays.pop(row.id, None)
+
+    def waiting(self) -> tuple[list[int], float]:
+        """Return their ids, and the seconds until the first of them is tried again."""
+        now = time.monotonic()
+        self._delays = {
+            id_: delay
+            for id_, delay in self._delays.items()
+            if now < delay.until + REMEMBERED_SECONDS
+        }
+        waits = {id_: delay.until - now for id_, delay in self._delays.items()}
+        ids = [id_ for id_, wait in waits.items() if wait > 0]
+        return ids, min((waits[id_] for id_ in ids), default=math.inf)
+
 
 class Scheduler(Service):
     """Issues what is due while its worker leads, or while nobody seems to."""
@@ -61,7 +113,6 @@ class Scheduler(Service):
         self._reckon_at = 0.0
         self._second_look_at = 0.0
         self._backoff = Backoff()
-        self._messages = DueMessages()
 
     @property
     def is_at_work(self) -> bool:
@@ -75,18 +126,18 @@ class Scheduler(Service):
         self._is_leading = is_leading
 
     def stand_in(self) -> None:
-        """Be told by the heartbeat that a tick, or a message, is overdue."""
+        """Be told by the heartbeat that a tick is overdue."""
         self._stands_in_until = time.monotonic() + STAND_IN_SECONDS
         self.wake.set()
 
     def hint(self) -> None:
-        """Look soon: a schedule was changed, or a message is due. Of any thread."""
+        """Look soon: a schedule was changed. Of any thread."""
         if self.is_at_work:
             self._second_look_at = time.monotonic() + SECOND_LOOK_SECONDS
             self.wake.set()
 
     def tick(self) -> float:
-        """Issue and publish what is due; return how many seconds until the next."""
+        """Issue what is due; return how many seconds until the next."""
         if not self.is_at_work:
             self.link.leave()
             self._reckon_at = 0.0
@@ -94,7 +145,6 @@ class Scheduler(Service):
         if time.monotonic() >= self._reckon_at:
             self._reckon_all()
             self._reckon_at = time.monotonic() + RECKON_SECONDS
-        until_message = self._messages.publish(self.link)
         but, until_again = self._backoff.waiting()
         with self.link.cursor() as cursor:
             seconds = ticks.until_next(cursor, but)
@@ -102,7 +152,7 @@ class Scheduler(Service):
                 pause = LOOK_SECONDS if seconds is None else seconds
                 second = self._second_look_at - time.monotonic()
                 return min(
-                    *(pause, LOOK_SECONDS, until_again, until_message),
+                    *(pause, LOOK_SECONDS, until_again),
                     second if second > 0 else math.inf,
                 )
             rows = ticks.due(cursor, but)

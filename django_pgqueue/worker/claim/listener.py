@@ -23,7 +23,6 @@ from uuid import uuid4
 import psycopg
 
 from django_pgqueue.log.publish import HINT as TOPIC_HINT
-from django_pgqueue.log.scheduled import HINT as SCHEDULES_HINT
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wakeup import Wakeup
@@ -36,6 +35,7 @@ from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.queues.waited import HINT as WAITED_HINT
 from django_pgqueue.queues.waited import OUTPUT_HINT
 from django_pgqueue.queues.watch import HINT as ALERT_HINT
+from django_pgqueue.schedules.store import HINT as SCHEDULES_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.service import Service, Waitable
 

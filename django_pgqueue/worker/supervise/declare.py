@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from django_pgqueue.exceptions import PgQueueError, ScheduleError
-from django_pgqueue.log.scheduled import HINT
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.store import HINT
 from django_pgqueue.schedules.sync import sync
 from django_pgqueue.topics import registry
 from django_pgqueue.topics.consume import declared as consumers_declared
