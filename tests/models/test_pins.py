@@ -107,7 +107,7 @@ CALLS = [
     "SELECT one.pgqueue_retake_keys('{1}', '{f}', '10ms')",
     "SELECT one.pgqueue_repeat_calls(5)",
     "SELECT * FROM one.pgqueue_watch('1 h', '1 h', '1 h', '1 h', 1)",
-    "SELECT one.pgqueue_promote('{a}', true, '{0}', '{0}', '{now}')",
+    "SELECT one.pgqueue_promote('{a}', true, '{0}', '{0}', '{now}', now())",
     "SELECT * FROM one.pgqueue_turns('default', '', 0, '', 9, 9, 9, '{}')",
     "SELECT one.pgqueue_declare_queue('p', 60, 3, true)",
     "SELECT one.pgqueue_send('p', '{}', 1, NULL, 'k', '{}', 0, 9, 3, true)",
