@@ -65,7 +65,7 @@ slow: PROCESSES = $(call SHARE,2)
 slow: ## the slow tests: demonstrations, pipelines, soaks
 	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)
 
-matrix: ## half of the fault matrix at a tenth, by the commit, alone on the machine
+matrix: ## a third of the fault matrix at a tenth, by the commit, alone on the machine
 	$(DEV) python .ci/in_memory.py python -m pytest -m faults tests/faults $(ARGS)
 
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"

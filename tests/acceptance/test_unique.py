@@ -29,11 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 PROCESSES = 32
 
-# A thousand by single calls take half a minute on two idle processors:
-# PGQUEUE_UNIQUE_KEYS=1000 runs them.
-KEYS = {"single": 200, "bulk": 1_000, "transactions": 200, "late": 100}
-if "PGQUEUE_UNIQUE_KEYS" in os.environ:
-    KEYS = dict.fromkeys(KEYS, int(os.environ["PGQUEUE_UNIQUE_KEYS"]))
+KEYS = {"bulk": 1_000, "transactions": 200, "late": 100}
 
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 

@@ -27,13 +27,6 @@ TRANSACTION_CALLS = 10
 LOOK_SOONER = "SET deadlock_timeout = '20ms'"
 
 
-def single(keys: list[int]) -> Iterator[Any]:
-    """Enqueue each by itself."""
-    task = a_task()
-    for key in keys:
-        yield task.delay(key, 0)
-
-
 def bulk(keys: list[int]) -> Iterator[Any]:
     """Enqueue twenty at a time."""
     task = a_task()
@@ -70,7 +63,7 @@ def late(keys: list[int]) -> Iterator[Any]:
 
 
 WAYS: dict[str, Callable[[list[int]], Iterator[Any]]] = {
-    way.__name__: way for way in (single, bulk, transactions, late)
+    way.__name__: way for way in (bulk, transactions, late)
 }
 
 

@@ -150,16 +150,6 @@ def test_a_name_is_written_once(spark, write, database):
     assert 3 == len(jobs(database))
 
 
-def test_no_rows_are_no_jobs(spark, write, database):
-    """An empty DataFrame is written without a trace, unless it has a name."""
-    write(spark.range(0), task="a.b")
-    write(spark.range(0), task="a.b", name="empty")
-
-    assert [] == jobs(database)
-    assert [("empty", "committed", 0)] == journal(database, "name, state, written")
-    assert [] == stages(database)
-
-
 def test_rows_of_a_key_wait_for_one_another(spark, write, server, database):
     """They are parked in lanes, and workers look at what came since the write began."""
     with server.connect() as listener:
@@ -187,14 +177,6 @@ def test_rows_of_a_key_wait_for_one_another(spark, write, server, database):
     assert ["default", "!fair:default"] == heard[:2]
     assert re.fullmatch(r"!lanes[1-9][0-9]*", heard[2])
     assert 3 == len(heard)
-
-
-def test_jobs_are_never_overwritten(spark, dsn_file):
-    """mode("overwrite") is refused."""
-    frame = spark.range(1).write.format("pgqueue").mode("overwrite")
-
-    with pytest.raises(PySparkException, match="never overwritten"):
-        frame.options(dsnFile=str(dsn_file), task="a.b").save()
 
 
 def test_a_role_that_may_make_no_table_is_told_the_ways_out(
