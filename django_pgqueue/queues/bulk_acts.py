@@ -7,16 +7,13 @@ A row stores the range and the position in it; operators/bulk_acts.py does the c
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # The hint that one was asked for; '!' is in no queue's name.
 HINT = "!bulk"
-
-# Ended ones that one purge deletes.
-PURGE_ROWS_MAX = 500
 
 # Locks: none but of the row that is new.
 CREATE = """
@@ -32,14 +29,6 @@ DUE = """
 SELECT extract(epoch FROM next_at - statement_timestamp())::float8
   FROM pgqueue_bulk_act WHERE state IN ('waiting', 'running')
  ORDER BY next_at, id LIMIT 1
-"""
-
-# Locks: the rows that go; SKIP LOCKED, for two who lead.
-PURGE = """
-DELETE FROM pgqueue_bulk_act WHERE id = ANY(ARRAY(
-    SELECT id FROM pgqueue_bulk_act
-     WHERE ended_at < statement_timestamp() - %(keep)s::interval
-     ORDER BY ended_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 """
 
 
@@ -108,9 +97,3 @@ def due_seconds(cursor: Cursor) -> float | None:
     cursor.execute(DUE)
     row = cursor.fetchone()
     return None if row is None else float(row[0])
-
-
-def purge(cursor: Cursor, *, keep: timedelta) -> int:
-    """Delete acts that have ended longer ago than *keep*; return how many."""
-    cursor.execute(PURGE, {"keep": keep, "limit": PURGE_ROWS_MAX})
-    return cursor.rowcount

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.dead_letters import Moved
-from django_pgqueue.queues.purge import PURGE_ROWS_MAX, Purged
 
 # Set on a job that was signalled while it ran: its snooze ends at once.
 SIGNALLED = "pgqueue.signalled"
@@ -99,18 +98,6 @@ purged AS (
        AND NOT EXISTS (SELECT FROM pgqueue_dead_letter l WHERE l.id = seen.job_id)
     RETURNING 1)
 SELECT (SELECT count(*) FROM purged), max(created_at), count(*) FROM seen
-"""
-
-# Locks: row locks on one batch.
-PURGE_SIGNALS = """
-WITH purged AS (
-    DELETE FROM pgqueue_signal WHERE id = ANY(ARRAY(
-        SELECT id FROM pgqueue_signal
-         WHERE sent_at >= coalesce(%(floor)s::timestamptz, '-infinity')
-           AND sent_at < statement_timestamp() - %(keep)s::interval
-         ORDER BY sent_at LIMIT %(limit)s))
-    RETURNING sent_at)
-SELECT count(*), max(sent_at) FROM purged
 """
 
 
@@ -203,17 +190,3 @@ def wake(cursor: Cursor, name: str, key: str) -> list[Moved]:
     """Make jobs due that wait for a signal; return these. After its commit."""
     cursor.execute(WAKE, {"name": name, "key": key})
     return [Moved(*row) for row in cursor.fetchall()]
-
-
-def purge_steps(cursor: Cursor, *, keep: timedelta, floor: object = None) -> Purged:
-    """Delete one batch of what jobs have done that have been over for *keep*."""
-    params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
-    cursor.execute(PURGE_STEPS, params)
-    return Purged(*one_row(cursor))
-
-
-def purge_signals(cursor: Cursor, *, keep: timedelta, floor: object = None) -> Purged:
-    """Delete one batch of signals older than *keep*."""
-    params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
-    cursor.execute(PURGE_SIGNALS, params)
-    return Purged(*one_row(cursor))

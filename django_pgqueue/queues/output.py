@@ -9,11 +9,10 @@ and it grows from delivery to delivery: whoever has read up to one finds what is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.purge import Purged, batch
 
 # Of one delivery: fewer than this. Sequences stay below 2^53, which JavaScript has.
 NUMBERS = 1_000_000
@@ -156,8 +155,3 @@ def latest(cursor: Cursor, job: int, *, limit: int, characters: int) -> list[Row
     """Return the latest values of a job, in their order, each cut to so many."""
     cursor.execute(LATEST, {"job": job, "limit": limit, "characters": characters})
     return [Row(*row) for row in reversed(cursor.fetchall())]
-
-
-def purge(cursor: Cursor, *, keep: timedelta, floor: datetime | None = None) -> Purged:
-    """Delete one batch of values older than *keep*, of jobs that have ended."""
-    return batch(cursor, PURGE, keep, floor)

@@ -20,19 +20,31 @@ PURGE_ROWS_MAX = 1_000
 # emptied and filled again let the planner read all of it for each row of a batch.
 BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true)"
 
-# Locks: row locks on one batch; SKIP LOCKED passes over what is being redriven.
-# The floor as a comparison of rows: it bounds the index scan like any other, but with a
-# plain one the planner takes the two bounds for a narrow range and sorts all of it.
-DEAD_LETTERS = """
+
+def by_age(table: str, column: str) -> str:
+    """
+    Return a statement that deletes the oldest rows of a *table*, by its *column*.
+
+    Locks: row locks on one batch; SKIP LOCKED passes over what is being redriven. The
+    floor as a comparison of rows: it bounds the index scan like any other, but with a
+    plain one the planner takes the two bounds for a narrow range and sorts all of it.
+    """
+    return f"""
 WITH purged AS (
-    DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(
-        SELECT id FROM pgqueue_dead_letter
-         WHERE (finished_at, id) >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
-           AND finished_at < statement_timestamp() - %(keep)s::interval
-         ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
-    RETURNING finished_at)
-SELECT count(*), max(finished_at) FROM purged
+    DELETE FROM {table} WHERE id = ANY(ARRAY(
+        SELECT id FROM {table}
+         WHERE ({column}, id) >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
+           AND {column} < statement_timestamp() - %(keep)s::interval
+         ORDER BY {column} LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+    RETURNING {column})
+SELECT count(*), max({column}) FROM purged
 """
+
+
+DEAD_LETTERS = by_age("pgqueue_dead_letter", "finished_at")
+INBOX = by_age("pgqueue_inbox", "received_at")
+SIGNALS = by_age("pgqueue_signal", "sent_at")
+BULK_ACTS = by_age("pgqueue_bulk_act", "ended_at")
 
 # Locks: row locks on one batch. The partial index holds only rows that have a result.
 RESULTS = """
@@ -51,8 +63,11 @@ SELECT count(*), max(finished_at) FROM purged
 
 # Locks: row locks on the deleted rows. Workers that were killed leave theirs behind.
 WORKERS = """
-DELETE FROM pgqueue_worker
- WHERE heartbeat_at < statement_timestamp() - %(keep)s::interval
+WITH purged AS (
+    DELETE FROM pgqueue_worker
+     WHERE heartbeat_at < statement_timestamp() - %(keep)s::interval
+    RETURNING heartbeat_at)
+SELECT count(*), max(heartbeat_at) FROM purged
 """
 
 
@@ -123,55 +138,18 @@ class Purged(NamedTuple):
         return looked >= PURGE_ROWS_MAX
 
 
-def purge_dead_letters(
-    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
+def batch(
+    cursor: Cursor, statement: str, keep: timedelta, floor: datetime | None = None
 ) -> Purged:
     """
-    Delete one batch of dead letters older than *keep*, the oldest first.
+    Delete one batch of what is older than *keep*, along indexes, the oldest first.
 
     Args:
-        cursor: An open cursor.
+        cursor: psycopg's or Django's.
+        statement: What is deleted, or dropped.
         keep: What is younger stays.
         floor: That of the batch before; what is older is not looked for. None: all.
     """
-    return batch(cursor, DEAD_LETTERS, keep, floor)
-
-
-def purge_results(
-    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
-) -> Purged:
-    """Drop one batch of results older than *keep*; the archived rows stay."""
-    return batch(cursor, RESULTS, keep, floor)
-
-
-def purge_dedup_windows(
-    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
-) -> Purged:
-    """Delete one batch of periods that have been over for *keep*."""
-    return batch(cursor, DEDUP_WINDOWS, keep, floor)
-
-
-def purge_workflows(
-    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
-) -> Purged:
-    """
-    Delete one batch of workflows that have been over for *keep*, with their steps.
-
-    Rows are those of both; a batch ends with the workflow whose steps make it full.
-    """
-    return batch(cursor, WORKFLOWS, keep, floor)
-
-
-def purge_workers(cursor: Cursor, *, keep: timedelta) -> int:
-    """Delete the rows of workers not heard of for *keep*; return how many."""
-    cursor.execute(WORKERS, {"keep": keep})
-    return int(cursor.rowcount)
-
-
-def batch(
-    cursor: Cursor, statement: str, keep: timedelta, floor: datetime | None
-) -> Purged:
-    """Run a *statement* that deletes one batch, along indexes."""
     params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
     with cursor.connection.transaction():
         cursor.execute(BY_INDEX)

@@ -80,8 +80,6 @@ KEPT: Mapping[int, timedelta] = {
 }
 LONGEST = max(KEPT)
 
-# Rows of one purge.
-PURGE_ROWS_MAX = 1_000
 
 # Stands for the queue and the task of what is not counted apart; no queue and no task
 # has this name.
@@ -160,14 +158,17 @@ SET LOCAL synchronous_commit = off;
 # Locks: row locks on the deleted rows, for the statement; nobody adds to them any more.
 # By place, which a scan of an index gives: ctid.
 PURGE = f"""
-DELETE FROM pgqueue_task_span WHERE ctid = ANY(ARRAY(
-    SELECT old.place FROM (VALUES {KEPT_FOR}) AS kept(seconds, keep)
-     CROSS JOIN LATERAL (
-           SELECT s.ctid AS place FROM pgqueue_task_span s
-            WHERE s.seconds = kept.seconds
-              AND s.since < statement_timestamp() - kept.keep
-            ORDER BY s.since LIMIT %(limit)s) old
-     LIMIT %(limit)s))
+WITH purged AS (
+    DELETE FROM pgqueue_task_span WHERE ctid = ANY(ARRAY(
+        SELECT old.place FROM (VALUES {KEPT_FOR}) AS kept(seconds, keep)
+         CROSS JOIN LATERAL (
+               SELECT s.ctid AS place FROM pgqueue_task_span s
+                WHERE s.seconds = kept.seconds
+                  AND s.since < statement_timestamp() - kept.keep
+                ORDER BY s.since LIMIT %(limit)s) old
+         LIMIT %(limit)s))
+    RETURNING 1)
+SELECT count(*), NULL::timestamptz FROM purged
 """
 
 SUMMED = f"""
@@ -325,12 +326,6 @@ def add(link: Link, counts: Mapping[tuple[str, str], Counted]) -> None:
     # A cursor of its own kind: several statements at once take no parameters.
     with ClientCursor(link.connection) as cursor:
         cursor.execute(LATE + ADD, params)
-
-
-def purge(cursor: Cursor) -> int:
-    """Delete one batch of spans that were kept long enough; return how many."""
-    cursor.execute(PURGE, {"limit": PURGE_ROWS_MAX})
-    return int(cursor.rowcount)
 
 
 def charts(

@@ -148,18 +148,20 @@ SELECT t.schedule_id, t.due_at, t.ticked_at, t.outcome, t.job_id, t.message_id,
 
 # Locks: row locks on what is deleted. Old ticks, the latest ones of each schedule
 # excepted; all of those whose schedule is gone.
-PURGE = """
-DELETE FROM pgqueue_tick
- WHERE id = ANY(ARRAY(
-       SELECT t.id FROM pgqueue_tick t
-        WHERE t.ticked_at < statement_timestamp() - %(keep)s::interval
-          AND t.due_at < coalesce(
-              (SELECT k.due_at FROM pgqueue_tick k WHERE k.schedule_id = t.schedule_id
-                ORDER BY k.due_at DESC OFFSET %(kept)s LIMIT 1),
-              (SELECT '-infinity'::timestamptz FROM pgqueue_schedule s
-                WHERE s.id = t.schedule_id),
-              'infinity')
-        ORDER BY t.id LIMIT %(limit)s))
+PURGE = f"""
+WITH purged AS (
+    DELETE FROM pgqueue_tick WHERE id = ANY(ARRAY(
+        SELECT t.id FROM pgqueue_tick t
+         WHERE t.ticked_at < statement_timestamp() - %(keep)s::interval
+           AND t.due_at < coalesce(
+               (SELECT k.due_at FROM pgqueue_tick k WHERE k.schedule_id = t.schedule_id
+                 ORDER BY k.due_at DESC OFFSET {TICKS_KEPT - 1} LIMIT 1),
+               (SELECT '-infinity'::timestamptz FROM pgqueue_schedule s
+                 WHERE s.id = t.schedule_id),
+               'infinity')
+         ORDER BY t.id LIMIT %(limit)s))
+    RETURNING 1)
+SELECT count(*), NULL::timestamptz FROM purged
 """
 
 
@@ -313,10 +315,3 @@ def latest(cursor: Cursor, schedule_ids: Sequence[int], limit: int) -> list[Tick
     """Return the *limit* latest ticks of each of these schedules, newest first."""
     cursor.execute(LATEST, {"schedules": list(schedule_ids), "limit": limit})
     return [TickRow(*row) for row in cursor.fetchall()]
-
-
-def purge(cursor: Cursor, *, keep: timedelta) -> int:
-    """Delete ticks older than *keep*, a batch; return how many."""
-    params = {"keep": keep, "kept": TICKS_KEPT - 1, "limit": PURGE_ROWS_MAX}
-    cursor.execute(PURGE, params)
-    return int(cursor.rowcount)

@@ -9,6 +9,7 @@ from django.db import connection
 
 from django_pgqueue.models import DurableStep, Signal
 from django_pgqueue.queues import durable
+from django_pgqueue.queues.purge import SIGNALS, batch
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +38,7 @@ def test_steps_go_once_their_job_is_over():
     step(fresh, is_old=False)
 
     with connection.cursor() as cursor:
-        purged = durable.purge_steps(cursor, keep=DAY)
+        purged = batch(cursor, durable.PURGE_STEPS, DAY)
 
     assert (1, 3, False) == (purged.rows, purged.looked, purged.is_full)
     assert {live, dead, fresh} == set(
@@ -51,7 +52,7 @@ def test_old_signals_go():
         durable.send(cursor, "old", "", "1")
         Signal.objects.update(sent_at=OLD)
         durable.send(cursor, "new", "", "1")
-        purged = durable.purge_signals(cursor, keep=DAY)
+        purged = batch(cursor, SIGNALS, DAY)
 
     assert 1 == purged.rows
     assert ["new"] == list(Signal.objects.values_list("name", flat=True))

@@ -10,6 +10,7 @@ import pytest
 from django_pgqueue.models import Job, Output
 from django_pgqueue.queues import output
 from django_pgqueue.queues.output import Said
+from django_pgqueue.queues.purge import batch
 from tests.harness.factories import make_archived_job, make_leased_job
 from tests.harness.waiting import wait_until_blocked
 
@@ -93,7 +94,7 @@ def test_values_go_when_they_are_old_and_their_job_is_over(cursor):
     Output.objects.exclude(job_id=fresh).update(emitted_at=OLD)
     Job.objects.exclude(pk=live).delete()
 
-    purged = output.purge(cursor, keep=DAY)
+    purged = batch(cursor, output.PURGE, DAY)
 
     assert (1, 2, False) == (purged.rows, purged.looked, purged.is_full)
     assert {live, fresh} == set(Output.objects.values_list("job_id", flat=True))

@@ -7,11 +7,7 @@ from datetime import timedelta
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Step, Workflow
 from django_pgqueue.queues import purge as module
-from django_pgqueue.queues.purge import (
-    purge_dead_letters,
-    purge_results,
-    purge_workflows,
-)
+from django_pgqueue.queues.purge import DEAD_LETTERS, RESULTS, WORKFLOWS, batch
 from tests.harness.factories import make_archived_job, make_dead_letter
 
 HOUR = timedelta(hours=1)
@@ -23,7 +19,7 @@ def test_dead_letters_are_deleted_when_they_are_too_old(cursor):
     make_dead_letter(finished_at=-HOUR - MINUTE)
     young = make_dead_letter(finished_at=-HOUR + MINUTE)
 
-    assert 1 == purge_dead_letters(cursor, keep=HOUR).rows
+    assert 1 == batch(cursor, DEAD_LETTERS, HOUR).rows
     assert [young] == list(DeadLetter.objects.all())
 
 
@@ -32,15 +28,15 @@ def test_a_batch_says_where_the_next_one_begins(cursor, monkeypatch):
     monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
     letters = [make_dead_letter(finished_at=-n * HOUR) for n in (5, 4, 3, 2)]
 
-    purged = purge_dead_letters(cursor, keep=HOUR)
+    purged = batch(cursor, DEAD_LETTERS, HOUR)
     assert (letters[1].finished_at, True) == (purged.floor, purged.is_full)
     older = make_dead_letter(finished_at=-6 * HOUR)
-    purged = purge_dead_letters(cursor, keep=HOUR, floor=purged.floor)
+    purged = batch(cursor, DEAD_LETTERS, HOUR, floor=purged.floor)
     assert (2, letters[3].finished_at) == purged[:2]
 
     assert [older] == list(DeadLetter.objects.all())
-    assert (1, older.finished_at) == purge_dead_letters(cursor, keep=HOUR)[:2]
-    assert (0, None) == purge_dead_letters(cursor, keep=HOUR)[:2]
+    assert (1, older.finished_at) == batch(cursor, DEAD_LETTERS, HOUR)[:2]
+    assert (0, None) == batch(cursor, DEAD_LETTERS, HOUR)[:2]
 
 
 def test_results_are_dropped_and_their_rows_stay(cursor):
@@ -48,11 +44,11 @@ def test_results_are_dropped_and_their_rows_stay(cursor):
     old = make_archived_job(result={"n": 1}, finished_at=-HOUR)
     young = make_archived_job(result={"n": 2})
 
-    assert 1 == purge_results(cursor, keep=MINUTE).rows
+    assert 1 == batch(cursor, RESULTS, MINUTE).rows
     assert {old.pk: None, young.pk: {"n": 2}} == dict(
         ArchivedJob.objects.values_list("pk", "result")
     )
-    assert 0 == purge_results(cursor, keep=MINUTE).rows
+    assert 0 == batch(cursor, RESULTS, MINUTE).rows
 
 
 # Workflows ---------------------------------------------------------------------------
@@ -89,7 +85,7 @@ def test_workflows_that_are_over_go_with_their_steps(cursor):
     running = make_workflow(cursor, 1, None, "running")
     undoing = make_workflow(cursor, 1, HOUR + MINUTE, "compensating")
 
-    assert 4 == purge_workflows(cursor, keep=HOUR).rows
+    assert 4 == batch(cursor, WORKFLOWS, HOUR).rows
     assert [young, running, undoing] == workflows()
     assert Counter({young: 2, running: 1, undoing: 1}) == Counter(
         Step.objects.values_list("workflow_id", flat=True)
@@ -105,13 +101,13 @@ def test_a_batch_of_workflows_is_bounded_by_their_steps(cursor, monkeypatch):
         for n, steps in zip(ago, (9, 1, 1, 1), strict=True)
     )
 
-    purged = purge_workflows(cursor, keep=HOUR)
+    purged = batch(cursor, WORKFLOWS, HOUR)
     assert (10, True) == (purged.rows, purged.is_full)
     assert small == workflows()
-    purged = purge_workflows(cursor, keep=HOUR, floor=purged.floor)
+    purged = batch(cursor, WORKFLOWS, HOUR, floor=purged.floor)
     assert (6, True) == (purged.rows, purged.is_full)
     assert [] == workflows()
-    purged = purge_workflows(cursor, keep=HOUR, floor=purged.floor)
+    purged = batch(cursor, WORKFLOWS, HOUR, floor=purged.floor)
     assert (0, False) == (purged.rows, purged.is_full)
     assert large not in Step.objects.values_list("workflow_id", flat=True)
 
@@ -128,6 +124,6 @@ def test_a_workflow_that_is_being_reopened_is_passed_over(cursor, other_cursor):
             " WHERE id = %s",
             [reopened],
         )
-        assert 2 == purge_workflows(other_cursor, keep=MINUTE).rows
-    assert 0 == purge_workflows(other_cursor, keep=MINUTE).rows
+        assert 2 == batch(other_cursor, WORKFLOWS, MINUTE).rows
+    assert 0 == batch(other_cursor, WORKFLOWS, MINUTE).rows
     assert [reopened] == workflows()

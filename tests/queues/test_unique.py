@@ -12,7 +12,7 @@ from django_pgqueue.models import DedupWindow, Job
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement
-from django_pgqueue.queues.purge import purge_dedup_windows
+from django_pgqueue.queues.purge import DEDUP_WINDOWS, batch
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.unique import (
     Dedup,
@@ -284,7 +284,7 @@ def test_periods_that_are_over_are_purged(cursor):
     ended = DedupWindow.objects.filter(key='tests.noop "a"')
     ended.update(until=first_moment())
 
-    assert 1 == purge_dedup_windows(cursor, keep=timedelta(0)).rows
+    assert 1 == batch(cursor, DEDUP_WINDOWS, timedelta(0)).rows
     assert 'tests.noop "b"' == DedupWindow.objects.get().key
 
 

@@ -26,7 +26,7 @@ from django_pgqueue.management.cli.output import (
     Output,
     Subcommand,
 )
-from django_pgqueue.management.cli.rows import Filters
+from django_pgqueue.management.cli.rows import filters_of
 from django_pgqueue.management.cli.words import (
     add_actions,
     add_filters,
@@ -90,8 +90,8 @@ def _act(name: str, options: dict[str, Any], out: Output) -> int:
     Raises:
         CommandError: It names none or too many, or nobody can be asked; status 2.
     """
-    filters, ids = Filters.of(options), list(dict.fromkeys(options["ids"]))
-    if bool(ids) + (not filters.is_empty or options["all"]) != 1:
+    filters, ids = filters_of(options), list(dict.fromkeys(options["ids"]))
+    if bool(ids) + bool(filters or options["all"]) != 1:
         raise CommandError(
             f"Say which jobs to {VERBS[name].word}: ids, filters such as --queue, or "
             f"--all.",
@@ -100,11 +100,13 @@ def _act(name: str, options: dict[str, Any], out: Output) -> int:
     pace = options.get("per_second")
     if ids and pace:
         raise CommandError("--per-second goes with filters.", returncode=EXIT_USAGE)
-    given = {**filters.given, "states": sorted(filters.states), "to": options.get("to")}
+    given = {**filters, "to": options.get("to")}
     if ids:
         return _act_on_ids(name, ids, given, options, out)
     asked = bulk_acts.asked_of(name, given)
     extent = bulk_acts.count(name, asked)
+    if not (extent.rows or out.as_json):
+        suggest(out, **filters)
     if options["dry_run"] or not (extent.rows or extent.is_more):
         return _answer(name, extent.rows, 0, out, dry_run=options["dry_run"])
     how_many = counted(extent.rows)
@@ -199,17 +201,19 @@ def _explain(ids: Sequence[int], done: str, out: Output, *, is_dry: bool) -> Non
         out.note(f"And {len(ids) - EXPLAINED_MAX:,} more.")
 
 
-def suggest(filters: Filters, out: Output) -> None:
+def suggest(
+    out: Output, *, queue: str | None = None, task: str | None = None, **_others: Any
+) -> None:
     """Say which name was meant, where a filter names what nothing has."""
-    if filters.queue is not None:
+    if queue is not None:
         with database.cursor() as cursor:
-            names = [queue.name for queue in queue_stats(cursor, count_max=1)]
-        if filters.queue not in names:
-            near = did_you_mean(filters.queue, names)
-            out.note(f"No queue is called {filters.queue!r}.{shown(near)}")
-    if filters.task is not None and filters.task not in declared_names():
-        near = did_you_mean(filters.task, declared_names())
-        out.note(f"No task is declared as {shown(filters.task)!r}.{shown(near)}")
+            names = [row.name for row in queue_stats(cursor, count_max=1)]
+        if queue not in names:
+            near = did_you_mean(queue, names)
+            out.note(f"No queue is called {queue!r}.{shown(near)}")
+    if task is not None and task not in declared_names():
+        near = did_you_mean(task, declared_names())
+        out.note(f"No task is declared as {shown(task)!r}.{shown(near)}")
 
 
 def operator_name() -> str:

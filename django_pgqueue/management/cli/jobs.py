@@ -142,9 +142,9 @@ def add_paging(parser: Any) -> None:
 
 def _list_jobs(options: dict[str, Any], out: Output) -> int:
     """Print one line for each job."""
-    filters = rows.Filters.of(options)
+    filters = rows.filters_of(options)
     if options["by"]:
-        retrying = filters.apply(rows.live({"retrying"}))
+        retrying = rows.passing(rows.live({"retrying"}), filters)
         return grouped(rows.live(), retrying, out, RETRY_WAY)
     page = rows.page(filters, before=options["before"], limit=options["limit"])
     if out.as_json:
@@ -153,7 +153,7 @@ def _list_jobs(options: dict[str, Any], out: Output) -> int:
         out.table(list(map(_job_row, page.rows)))
     else:
         out.line("No job matches.")
-        suggest(filters, out)
+        suggest(out, **filters)
     if not out.as_json:
         say_next(page, out)
     return EXIT_DONE if page.rows else EXIT_NOTHING
@@ -219,9 +219,11 @@ def _add_dead(parser: Any) -> None:
 
 def _list_dead(options: dict[str, Any], out: Output) -> int:
     """Print one line for each dead letter."""
-    filters = rows.Filters.of({**options, "state": ["dead"]})
+    filters = rows.filters_of({**options, "state": ["dead"]})
     if options["by"]:
-        return grouped(rows.dead(), filters.apply(rows.dead()), out, REDRIVE_WAY)
+        return grouped(
+            rows.dead(), rows.passing(rows.dead(), filters), out, REDRIVE_WAY
+        )
     page = rows.page(filters, before=options["before"], limit=options["limit"])
     counts, is_all = _count(filters)
     if out.as_json:
@@ -242,16 +244,16 @@ def _list_dead(options: dict[str, Any], out: Output) -> int:
             out.line(told if is_all else f"Among the newest: {told}")
     else:
         out.line("No dead letter matches.")
-        suggest(filters, out)
+        suggest(out, **filters)
     say_next(page, out)
     return EXIT_DONE if page.rows else EXIT_NOTHING
 
 
-def _count(filters: rows.Filters) -> tuple[dict[str, int], bool]:
+def _count(filters: dict[str, Any]) -> tuple[dict[str, int], bool]:
     """Return how many of the newest have each reason, and whether those are all."""
     floor = floor_of(rows.dead())
     newest = rows.dead().filter(id__gte=floor or 0).order_by("-id")
-    reasons = filters.apply(newest).values_list("reason", flat=True)
+    reasons = rows.passing(newest, filters).values_list("reason", flat=True)
     found = list(reasons[: COUNT_MAX + 1])
     counts = Counter(found[:COUNT_MAX])
     return dict(counts.most_common()), floor is None and len(found) <= COUNT_MAX

@@ -13,7 +13,6 @@ from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.queues import pause, resume
-from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import (
     add_actions,
     add_filters,
@@ -131,7 +130,7 @@ def _list(options: dict[str, Any], out: Output) -> int:
         out.table(list(map(_row, stats)))
     else:
         out.line("No lane matches." if is_asked else "No job waits in a lane.")
-        suggest(Filters(task=task), out)
+        suggest(out, task=task)
     if not out.as_json:
         _say_next(found, out)
     return EXIT_DONE if stats or not is_asked else EXIT_NOTHING

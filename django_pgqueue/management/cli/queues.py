@@ -22,7 +22,6 @@ from django_pgqueue.management.cli.output import (
     Output,
     Subcommand,
 )
-from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import (
     DEFAULT,
     add_filters,
@@ -100,7 +99,7 @@ def _print_stats(options: dict[str, Any], out: Output) -> int:
         out.line(
             "There is no queue yet." if name is None else "There is no such queue."
         )
-        suggest(Filters(queue=name), out)
+        suggest(out, queue=name)
     return EXIT_DONE if stats or name is None else EXIT_NOTHING
 
 
@@ -196,7 +195,7 @@ def _resume(options: dict[str, Any], out: Output) -> int:
     else:
         status = resume(QUEUE, Queue(name=name), name, out)
     if status and not out.as_json:
-        suggest(Filters(queue=name, task=task), out)
+        suggest(out, queue=name, task=task)
     return status
 
 

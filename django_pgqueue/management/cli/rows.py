@@ -8,9 +8,7 @@ table, and says where to go on.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
@@ -44,39 +42,17 @@ ERROR_COLUMNS = ("error_type", "error_kind", "error_message")
 NAMES = ("queue", "task", "tag", "reason", "error_named", "since", "older")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What a job must be to be listed or acted on; None: whatever."""
+def filters_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the filters that the command line gives, by their names in JOBS."""
+    given = {name: options.get(name) for name in NAMES}
+    given["states"] = sorted(options.get("state") or ())
+    return {name: value for name, value in given.items() if value}
 
-    queue: str | None = None
-    task: str | None = None
-    tag: str | None = None
-    reason: str | None = None
-    error_named: str | None = None
-    since: datetime | timedelta | None = None
-    older: timedelta | None = None
-    states: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> Filters:
-        """Return what the command line said."""
-        given = {name: options.get(name) for name in NAMES}
-        return cls(**given, states=frozenset(options.get("state") or ()))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every job passes."""
-        return self == Filters()
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Those that were given, their names as JOBS has them; without the state."""
-        given = {name: getattr(self, name) for name in NAMES}
-        return {name: value for name, value in given.items() if value is not None}
-
-    def apply(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows that pass, their state aside."""
-        return narrow(rows, JOBS, self.given)
+def passing(rows: QuerySet[Any], filters: Mapping[str, Any]) -> QuerySet[Any]:
+    """Return the *rows* that pass the filters, except for that of states."""
+    others = {name: value for name, value in filters.items() if name != "states"}
+    return narrow(rows, JOBS, others)
 
 
 class Page(NamedTuple):
@@ -89,7 +65,7 @@ class Page(NamedTuple):
     is_cut: bool
 
 
-def page(filters: Filters, *, before: int | None, limit: int) -> Page:
+def page(filters: Mapping[str, Any], *, before: int | None, limit: int) -> Page:
     """Return the newest jobs that pass, with an id below *before*."""
     found: list[dict[str, Any]] = []
     floors = []
@@ -98,8 +74,8 @@ def page(filters: Filters, *, before: int | None, limit: int) -> Page:
         with in_order():
             # Of all rows, whatever their state: rare ones are far apart.
             whole = rows.model._default_manager.using(rows.db).filter(**below)
-            floor = None if filters.is_empty else floor_of(whole)
-            passed = filters.apply(rows.filter(**below))
+            floor = floor_of(whole) if filters else None
+            passed = passing(rows.filter(**below), filters)
             if floor is not None:
                 passed = passed.filter(id__gte=floor)
             listed = list(_values(passed.order_by("-id"))[: limit + 1])
@@ -126,8 +102,8 @@ def dead() -> QuerySet[Any]:
     return DeadLetter.objects.using(get_settings().database).all()
 
 
-def _tables(filters: Filters) -> Iterator[QuerySet[Any]]:
-    alias, states = get_settings().database, filters.states
+def _tables(filters: Mapping[str, Any]) -> Iterator[QuerySet[Any]]:
+    alias, states = get_settings().database, {*filters.get("states", ())}
     if not states or states & set(LiveState.values):
         yield live(states)
     archived = states & set(ArchivedState.values)

@@ -23,16 +23,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import ARCHIVE, LOG, DayTable, first_kept
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
-from django_pgqueue.queues import (
-    bulk_acts,
-    durable,
-    inbox,
-    mail_files,
-    output,
-    purge,
-    task_spans,
-)
-from django_pgqueue.queues.purge import Purged
+from django_pgqueue.queues import durable, mail_files, output, purge, task_spans
 from django_pgqueue.schedules import ticks
 from django_pgqueue.worker.chores.log_retention import LogRetention, may_drop
 
@@ -76,29 +67,26 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     if retention.archive is not None:
         target = None if settings.export is None else settings.export.path
         result.append(_partition_dropper(retention.archive, target))
-        result.append(
-            Batches("rows of workflows", purge.purge_workflows, retention.archive)
-        )
-    if retention.dead_letters is not None:
-        result.append(
-            Batches("dead letters", purge.purge_dead_letters, retention.dead_letters)
-        )
-    if retention.inbox is not None:
-        result.append(Batches("entries of the inbox", inbox.purge, retention.inbox))
-    keep = timedelta(seconds=settings.result_ttl_seconds)
-    result.append(Batches("results", purge.purge_results, keep))
-    result.append(Batches("values of output", output.purge, keep))
-    result.append(
-        Batches("dedup windows", purge.purge_dedup_windows, DEDUP_WINDOWS_KEPT)
-    )
+    ttl = timedelta(seconds=settings.result_ttl_seconds)
     kept = retention.archive or ARCHIVE_LOOKED_AFTER
-    result.append(Batches("durable steps", durable.purge_steps, kept))
-    result.append(Batches("signals", durable.purge_signals, kept))
+    batches = (
+        ("rows of workflows", purge.WORKFLOWS, retention.archive),
+        ("dead letters", purge.DEAD_LETTERS, retention.dead_letters),
+        ("entries of the inbox", purge.INBOX, retention.inbox),
+        ("results", purge.RESULTS, ttl),
+        ("values of output", output.PURGE, ttl),
+        ("dedup windows", purge.DEDUP_WINDOWS, DEDUP_WINDOWS_KEPT),
+        ("durable steps", durable.PURGE_STEPS, kept),
+        ("signals", purge.SIGNALS, kept),
+        ("spans of tasks", task_spans.PURGE, timedelta(0)),
+        ("workers", purge.WORKERS, DEAD_WORKERS_KEPT),
+        ("ticks", ticks.PURGE, TICKS_KEPT),
+        ("bulk acts", purge.BULK_ACTS, BULK_ACTS_KEPT),
+    )
+    for what, statement, keep in batches:
+        if keep is not None:
+            result.append(Batches(what, statement, keep))
     result.append(_mail_file_purger(kept))
-    result.append(_purge_task_spans)
-    result.append(_purge_workers)
-    result.append(_purge_ticks)
-    result.append(_purge_bulk_acts)
     # Also where all is kept for ever: a topic may say something else.
     log_retention = LogRetention(
         retention.log, wait=retention.wait_for_ingest, bytes_max=retention.log_bytes
@@ -227,11 +215,9 @@ class _Exported:
 class Batches:
     """A chore that deletes what is too old, a batch each time that it is called."""
 
-    def __init__(
-        self, what: str, purge_batch: Callable[..., Purged], keep: timedelta
-    ) -> None:
+    def __init__(self, what: str, statement: str, keep: timedelta) -> None:
         self.what = what
-        self._purge_batch = purge_batch
+        self._statement = statement
         self._keep = keep
         # Where the last full batch ended; None: begin with the oldest.
         self._floor: datetime | None = None
@@ -243,7 +229,7 @@ class Batches:
         started = time.monotonic()
         floor, self._floor = self._floor, None
         with link.cursor() as cursor:
-            purged = self._purge_batch(cursor, keep=self._keep, floor=floor)
+            purged = purge.batch(cursor, self._statement, self._keep, floor)
         took = time.monotonic() - started
         if purged.is_full:
             self._floor = purged.floor
@@ -253,7 +239,7 @@ class Batches:
         pause = max(took * PAUSE_SHARE, BATCH_PAUSE_SECONDS_MIN)
         return min(pause, BATCH_PAUSE_SECONDS_MAX)
 
-    def _log(self, purged: Purged) -> None:
+    def _log(self, purged: purge.Purged) -> None:
         if not self._unlogged:
             self._log_at = time.monotonic() + LOG_INTERVAL_SECONDS
         self._unlogged += purged.rows
@@ -273,37 +259,3 @@ def _mail_file_purger(archive_keep: timedelta) -> Callable[[Link], float]:
         return BATCH_PAUSE_SECONDS_MAX if purged.is_full else PAUSE_SECONDS
 
     return purge_files
-
-
-def _purge_task_spans(link: Link) -> float:
-    with link.cursor() as cursor:
-        count = task_spans.purge(cursor)
-    if count:
-        logger.info("purged     spans of tasks=%d", count)
-    is_full = count == task_spans.PURGE_ROWS_MAX
-    return BATCH_PAUSE_SECONDS_MAX if is_full else PAUSE_SECONDS
-
-
-def _purge_workers(link: Link) -> float:
-    with link.cursor() as cursor:
-        count = purge.purge_workers(cursor, keep=DEAD_WORKERS_KEPT)
-    if count:
-        logger.info("purged     workers=%d", count)
-    return PAUSE_SECONDS
-
-
-def _purge_ticks(link: Link) -> float:
-    with link.cursor() as cursor:
-        count = ticks.purge(cursor, keep=TICKS_KEPT)
-    if count:
-        logger.info("purged     ticks=%d", count)
-    return PAUSE_SECONDS if count < ticks.PURGE_ROWS_MAX else BATCH_PAUSE_SECONDS_MAX
-
-
-def _purge_bulk_acts(link: Link) -> float:
-    with link.cursor() as cursor:
-        count = bulk_acts.purge(cursor, keep=BULK_ACTS_KEPT)
-    if count:
-        logger.info("purged     bulk acts=%d", count)
-    is_full = count >= bulk_acts.PURGE_ROWS_MAX
-    return BATCH_PAUSE_SECONDS_MAX if is_full else PAUSE_SECONDS
