@@ -46,6 +46,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Failure
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.job import Reason
+from django_pgqueue.operators.bulk_acts import VERBS
 from django_pgqueue.operators.error_groups import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
@@ -185,10 +186,7 @@ SET_ASIDE = Act(
     ],
     left=GONE,
     form=ReasonForm,
-    warning=gettext_lazy(
-        "They go to the archive as cancelled, with your name and the reason, and are "
-        "deleted with the archive. From there, they cannot be redriven."
-    ),
+    warning=VERBS[BulkVerb.SET_ASIDE].warning,
 )
 
 DELETE = Act(

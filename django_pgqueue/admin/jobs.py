@@ -29,6 +29,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, Job, Worker
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.job import ArchivedState, LiveState, live_state
+from django_pgqueue.operators.bulk_acts import VERBS, WAITING
 from django_pgqueue.operators.filters import JOBS, Meaning
 from django_pgqueue.operators.lanes import why_it_waits
 from django_pgqueue.operators.paging import floor_of
@@ -100,10 +101,6 @@ class JobFilters(GroupedFilterForm):
     state = choice_field(_("State"), LiveState.choices)
 
 
-# The states in which a job waits for a time, which "retry now" can bring forward.
-WAITING = (LiveState.SCHEDULED, LiveState.RETRYING)
-
-
 def _cancel(work: Work) -> list[list[int]]:
     answer = operate.cancel(work.rows, by=work.by)
     return [answer.cancelled, answer.requested]
@@ -161,11 +158,7 @@ CANCEL = Act(
         "count",
     ),
     form=Confirm,
-    warning=_(
-        "A job that waits goes to the archive as cancelled, and never runs. A job that "
-        "runs is asked to stop: its task ends by itself where it looks at "
-        "context.cancelled, or at its next await."
-    ),
+    warning=VERBS[BulkVerb.CANCEL].warning,
     offered=lambda row: row.cancel_requested_at is None,
     is_grave=True,
 )

@@ -8,8 +8,8 @@ What is found is redriven by queues/dead_letters.py, like any other.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
 
@@ -83,38 +83,25 @@ def sort_no_table(cursor: Cursor) -> None:
     cursor.execute(NO_SORT)
 
 
-def look(
-    cursor: Cursor,
-    *,
-    task: str | None,
-    reason: str | None,
-    error: str | None,
-    after: timedelta,
-    max_age: timedelta,
-    floor: Floor,
-    most: int,
-) -> Found:
+def look(cursor: Cursor, rule: Any, *, floor: Floor, most: int) -> Found:
     """
-    Return the next dead letters that gave up in such a way, and that no rule has had.
+    Return the next dead letters that match a rule, and that no rule has redriven.
 
     Args:
         cursor: An open cursor.
-        task: Its name; None: of any.
-        reason: Why they gave up; None: for any.
-        error: The class of the last error, by its whole name or without its module;
-            None: any.
-        after: What gave up less long ago is not meant yet.
-        max_age: What gave up longer ago is not meant any more.
+        rule: With the name of a task, the reason, and the class of the last error (by
+            its whole name or without its module), each None for any; and with how long
+            ago they must have given up (after), and may have (max_age).
         floor: Where the last look ended.
         most: How many to return.
     """
     params = {
-        "task": task,
-        "reason": reason,
-        "error": error,
-        "end": None if error is None or "." in error else f".{error}",
-        "ago": after,
-        "max_age": max_age,
+        "task": rule.task,
+        "reason": rule.reason,
+        "error": rule.error,
+        "end": None if rule.error is None or "." in rule.error else f".{rule.error}",
+        "ago": rule.after,
+        "max_age": rule.max_age,
         "floor": floor.finished_at,
         "after_id": floor.id,
         "limit": LOOK_ROWS_MAX,

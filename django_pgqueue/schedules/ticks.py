@@ -25,8 +25,6 @@ LOCK_PATIENCE = "2s"
 
 # Ticks of a schedule that are kept, whatever their age: its last runs.
 TICKS_KEPT = 20
-# Rows deleted in one statement.
-PURGE_ROWS_MAX = 5_000
 
 # Locks: none. What is due, or has no next tick that was reckoned yet, by the index
 # pgqueue_schedule_next.

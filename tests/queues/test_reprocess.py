@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -24,8 +24,6 @@ RULE = MappingProxyType(
         "error": None,
         "after": 10 * MINUTE,
         "max_age": 24 * HOUR,
-        "floor": START,
-        "most": 100,
     }
 )
 
@@ -36,8 +34,9 @@ def letter(**columns):
     return make_dead_letter(**{"finished_at": -HOUR, **columns}).pk
 
 
-def found(cursor, **asked):
-    return look(cursor, **{**RULE, **asked}).ids
+def found(cursor, *, floor=START, **asked):
+    rule = SimpleNamespace(**{**RULE, **asked})
+    return look(cursor, rule, floor=floor, most=100).ids
 
 
 def test_only_what_a_rule_means_is_found(cursor):
@@ -77,10 +76,11 @@ def test_a_walk_meets_each_of_them(cursor, monkeypatch):
     monkeypatch.setattr(reprocess, "LOOK_ROWS_MAX", 3)
     first, *others = (letter() for _ in range(5))
     DeadLetter.objects.update(finished_at=DeadLetter.objects.get(pk=first).finished_at)
-    met, step = [], look(cursor, **{**RULE, "most": 2})
+    rule = SimpleNamespace(**RULE)
+    met, step = [], look(cursor, rule, floor=START, most=2)
     while not step.is_all:
         met += step.ids
-        step = look(cursor, **{**RULE, "most": 2, "floor": step.floor})
+        step = look(cursor, rule, floor=step.floor, most=2)
 
     assert [first, *others] == [*met, *step.ids]
 

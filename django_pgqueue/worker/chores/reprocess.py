@@ -69,19 +69,12 @@ class Rule:
         return max(pause, REST_SECONDS if found.is_all else NEXT_SECONDS)
 
     def _look(self, link: Link) -> reprocess.Found:
-        rule, connection = self._rule, link.connection
+        connection = link.connection
         with connection.transaction(), connection.cursor() as cursor:
             limit(cursor, seconds=LOOK_SECONDS_MAX, plans=Plans.IN_ORDER)
             reprocess.sort_no_table(cursor)
             return reprocess.look(
-                cursor,
-                task=rule.task,
-                reason=rule.reason,
-                error=rule.error,
-                after=rule.after,
-                max_age=rule.max_age,
-                floor=self._floor,
-                most=self._most,
+                cursor, self._rule, floor=self._floor, most=self._most
             )
 
     def _redrive(self, link: Link, ids: list[int]) -> None:
