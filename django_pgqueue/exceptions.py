@@ -456,6 +456,35 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
+def check_whole(
+    said: str,
+    value: object,
+    most: int,
+    error: type[PgQueueError],
+    *,
+    least: int = 1,
+    more: str = "",
+) -> int:
+    """
+    Return *value* if it is a whole number from *least* to *most*, else raise *error*.
+
+    Args:
+        said: What the error begins with, with {} for the value.
+        value: What was given.
+        most: The largest number.
+        error: The class of the error.
+        least: The smallest number.
+        more: What the error ends with.
+    """
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:  # type: ignore[operator]
+        head = said.replace("{}", shown(value))
+        raise error(
+            f"{head}: it must be a whole number from {least:,} to {most:,}{more}."
+        )
+    return value  # type: ignore[return-value]
+
+
 def did_you_mean(word: str, known: list[str]) -> str:
     """Return ' Did you mean X?' for the nearest known word, else ''."""
     by_fold = {name.casefold(): name for name in known}

@@ -1,9 +1,7 @@
 """
 Document: what code declares, as one AsyncAPI document.
 
-A topic is a channel, and so is a queue, with the tasks whose jobs it has. Who receives
-is an operation: a subscription, a consumer group, a worker that runs a task. Of those
-who send only schedules are known; anybody may call publish() and delay().
+A topic is a channel, and so is a queue, with the tasks whose jobs it has.
 
 It says nothing of the place where it is made: no host, no time, no version of ours. The
 same code makes the same text.
@@ -14,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
@@ -23,11 +20,10 @@ from django_pgqueue.contract.schemas import (
     arguments_of,
     component,
     payload_of,
-    to,
     to_schema,
 )
 from django_pgqueue.exceptions import DeclarationError
-from django_pgqueue.log.names import KEY_CHARACTERS_MAX, Pattern, topic_of
+from django_pgqueue.log.names import KEY_CHARACTERS_MAX, topic_of
 from django_pgqueue.schedules import declare as schedules
 from django_pgqueue.tasks import registry as tasks
 from django_pgqueue.tasks.declared import DeclaredTask
@@ -86,7 +82,6 @@ def document(title: str) -> dict[str, Any]:
     """
     schemas: dict[str, Any] = {}
     channels: dict[str, Any] = {}
-    operations: dict[str, Any] = {}
     names = _message_names()
     for name in sorted(names):
         channels[f"{TOPIC}.{name}"] = _topic(name, names[name], schemas)
@@ -94,9 +89,6 @@ def document(title: str) -> dict[str, Any]:
         queue = task.options.queue or QUEUE_DEFAULT
         channel = channels.setdefault(f"{QUEUE}.{queue}", _queue(queue))
         channel["messages"][task.name] = _task(task, schemas)
-    operations.update(_receivers(names))
-    operations.update(_runs())
-    operations.update(_schedules(channels))
     made = {
         "asyncapi": ASYNCAPI,
         "defaultContentType": JSON,
@@ -109,7 +101,6 @@ def document(title: str) -> dict[str, Any]:
             }
         },
         "channels": channels,
-        "operations": operations,
         "components": {"schemas": schemas},
     }
     # It changes with what the document says, and with nothing else.
@@ -209,75 +200,3 @@ def _kept(read: Read, name: str, schemas: dict[str, Any]) -> dict[str, Any]:
         return {}
     schemas[component(name)] = read.schema
     return {"$ref": to_schema(component(name))}
-
-
-def _receivers(names: dict[str, set[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return an operation for each subscription to a topic, and each group of one."""
-    for each in subscribe.declared():
-        for name in sorted(names):
-            if not each.pattern.overlaps(Pattern.parse(name)):
-                continue
-            called = sorted({name, *names[name]})
-            matched = [one for one in called if each.pattern.matches(one)]
-            more = {
-                "kind": "subscription",
-                "task": each.task.name,
-                "queue": each.queue,
-                "pattern": each.pattern.text,
-            }
-            key = f"{each.task.name} in {each.queue}: {each.pattern.text} of {name}"
-            # A pattern may select names that nobody has written down.
-            yield key, _operation("receive", f"{TOPIC}.{name}", matched or [name], more)
-    for reader in consume.declared():
-        more = {
-            "kind": "group",
-            "group": reader.group,
-            "task": reader.task.name,
-            "queue": reader.queue,
-        }
-        called = sorted({reader.topic, *names[reader.topic]})
-        key = f"group {reader.group} of {reader.topic}"
-        yield key, _operation("receive", f"{TOPIC}.{reader.topic}", called, more)
-
-
-def _runs() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return an operation for each task that workers run."""
-    for task in _tasks():
-        queue = task.options.queue or QUEUE_DEFAULT
-        channel = f"{QUEUE}.{queue}"
-        yield (
-            task.name,
-            _operation("receive", channel, [task.name], {"kind": "task"}),
-        )
-
-
-def _schedules(channels: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return an operation for each schedule of this project."""
-    for each in schedules.declared():
-        more = {"kind": "schedule", "schedule": each.name}
-        if each.message_name is not None:
-            channel, message = (
-                f"{TOPIC}.{topic_of(each.message_name)}",
-                each.message_name,
-            )
-        else:
-            task = tasks.tasks.get(each.task)
-            if task is None:
-                continue
-            queue = task.options.queue or QUEUE_DEFAULT
-            channel, message = f"{QUEUE}.{queue}", task.name
-        if message in channels.get(channel, {}).get("messages", {}):
-            yield f"schedule {each.name}", _operation("send", channel, [message], more)
-
-
-def _operation(
-    action: str, channel: str, messages: list[str], more: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "action": action,
-        "channel": {"$ref": to("channels", channel)},
-        "messages": [
-            {"$ref": to("channels", channel, "messages", each)} for each in messages
-        ],
-        MORE: more,
-    }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
 
 from django_pgqueue.extras import extra
 from django_pgqueue.log.message import Message
@@ -21,7 +20,7 @@ from django_pgqueue.topics.registry import Declared, field_hints, is_model
 
 Schema = dict[str, Any]
 
-SCHEMAS = ("components", "schemas")
+SCHEMAS = "#/components/schemas/"
 
 NO_KEY = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -199,31 +198,11 @@ def _of_model(model: Any) -> Schema:
     }
 
 
-# References are JSON pointers in a URI, from one place of the document to another.
-
-
-def to(*path: str) -> str:
-    """Return the reference to what stands at a path."""
-    words = [word.replace("~", "~0").replace("/", "~1") for word in path]
-    return "#/" + "/".join(quote(word, safe="~") for word in words)
-
-
 def to_schema(key: str) -> str:
     """Return the reference to a schema of the components."""
-    return to(*SCHEMAS, key)
-
-
-def words_of(reference: str) -> list[str]:
-    """Return the path that a reference says."""
-    words = [unquote(word) for word in reference.removeprefix("#/").split("/")]
-    return [word.replace("~1", "/").replace("~0", "~") for word in words]
+    return f"{SCHEMAS}{key}"
 
 
 def follow(document: Any, reference: str) -> Any:
-    """Return what a reference leads to; None: nothing is there."""
-    found = document
-    for word in words_of(reference):
-        if not isinstance(found, dict):
-            return None
-        found = found.get(word)
-    return found
+    """Return the schema that a reference leads to; None: there is none."""
+    return document["components"]["schemas"].get(reference.removeprefix(SCHEMAS))

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_pgqueue.exceptions import TopicError
+from django_pgqueue.exceptions import TopicError, check_whole
 
 TOPIC_CHARACTERS_MAX = 63
 MESSAGE_NAME_CHARACTERS_MAX = 255
@@ -74,15 +74,7 @@ def check_partitions(partitions: object, said: str) -> int:
     Raises:
         TopicError: It is no whole number from 1 to PARTITIONS_MAX.
     """
-    if (
-        isinstance(partitions, bool)
-        or not isinstance(partitions, int)
-        or not 1 <= partitions <= PARTITIONS_MAX
-    ):
-        raise TopicError(
-            f"{said}: it must be a whole number from 1 to {PARTITIONS_MAX}."
-        )
-    return partitions
+    return check_whole(said, partitions, PARTITIONS_MAX, TopicError)
 
 
 def check_name(name: object, topic: str | None = None) -> str:

@@ -7,7 +7,12 @@ from datetime import timedelta
 from typing import Literal
 
 from django_pgqueue.bounds import DEPTH_MAX_MAX
-from django_pgqueue.exceptions import DeclarationError, InvalidOption, shown
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    check_whole,
+    shown,
+)
 from django_pgqueue.options.durations import Duration, as_timedelta
 
 OF_MAX = 100_000
@@ -54,7 +59,7 @@ class Breaker:
     cooldown: Duration = "30s"
 
     def __post_init__(self) -> None:
-        share, of = self.share, self.of
+        share = self.share
         if (
             isinstance(share, bool)
             or not isinstance(share, (int, float))
@@ -64,11 +69,7 @@ class Breaker:
                 f"Breaker({shown(share)}): the share of attempts that fail must be a "
                 f"number above 0, up to 1, such as 0.5."
             )
-        if isinstance(of, bool) or not isinstance(of, int) or not 1 <= of <= OF_MAX:
-            raise DeclarationError(
-                f"Breaker(of={shown(of)}): it must be a whole number from 1 to "
-                f"{OF_MAX:,}."
-            )
+        check_whole("Breaker(of={})", self.of, OF_MAX, DeclarationError)
         _between("within", self.within, COOLDOWN_MIN, WITHIN_MAX)
         _between("cooldown", self.cooldown, COOLDOWN_MIN, COOLDOWN_MAX)
 
@@ -138,16 +139,7 @@ class Backlog:
     on_full: OnBacklog = "pause"
 
     def __post_init__(self) -> None:
-        most = self.depth_max
-        if (
-            isinstance(most, bool)
-            or not isinstance(most, int)
-            or not 1 <= most <= DEPTH_MAX_MAX
-        ):
-            raise DeclarationError(
-                f"Backlog({shown(most)}): it must be a whole number from 1 to "
-                f"{DEPTH_MAX_MAX:,}."
-            )
+        check_whole("Backlog({})", self.depth_max, DEPTH_MAX_MAX, DeclarationError)
         if self.on_full not in ON_BACKLOG:
             raise DeclarationError(
                 f"Backlog(on_full={shown(self.on_full)}): it must be 'pause', "

@@ -14,7 +14,12 @@ from django_pgqueue.bounds import (
     TIME_MAX,
     TIME_MIN,
 )
-from django_pgqueue.exceptions import DeclarationError, InvalidOption, shown
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    check_whole,
+    shown,
+)
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry, as_retry
 
@@ -40,16 +45,14 @@ def check_queue(name: object) -> str:
 
 def check_priority(value: object) -> int:
     """Return *value*; raise InvalidOption unless it is an int from -100 to 100."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or not PRIORITY_MIN <= value <= PRIORITY_MAX
-    ):
-        raise InvalidOption(
-            f"priority={shown(value)}: it must be a whole number from {PRIORITY_MIN} "
-            f"to {PRIORITY_MAX}; higher runs first."
-        )
-    return value
+    return check_whole(
+        "priority={}",
+        value,
+        PRIORITY_MAX,
+        InvalidOption,
+        least=PRIORITY_MIN,
+        more="; higher runs first",
+    )
 
 
 def check_retries(value: Retry | int | None) -> Retry:

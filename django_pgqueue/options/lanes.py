@@ -16,7 +16,12 @@ from django_pgqueue.bounds import (
     LANE_SPACING_MAX,
     LANE_SPACING_MIN,
 )
-from django_pgqueue.exceptions import DeclarationError, InvalidOption, shown
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    check_whole,
+    shown,
+)
 from django_pgqueue.options.durations import as_rate
 from django_pgqueue.timetable.offset import KEY_VALUES_MAX
 
@@ -51,16 +56,7 @@ class Limit:
     key: Key | None = None
 
     def __post_init__(self) -> None:
-        jobs = self.jobs
-        if (
-            isinstance(jobs, bool)
-            or not isinstance(jobs, int)
-            or not 1 <= jobs <= LANE_CAPACITY_MAX
-        ):
-            raise DeclarationError(
-                f"Limit({shown(jobs)}): it must be a whole number from 1 to "
-                f"{LANE_CAPACITY_MAX:,}."
-            )
+        check_whole("Limit({})", self.jobs, LANE_CAPACITY_MAX, DeclarationError)
         if self.key is not None:
             _names(self.key, "Limit(key")
 
@@ -99,16 +95,7 @@ class Rate:
 
     def __post_init__(self) -> None:
         self.spacing  # noqa: B018  # Raises.
-        burst = self.burst
-        if (
-            isinstance(burst, bool)
-            or not isinstance(burst, int)
-            or not 1 <= burst <= LANE_BURST_MAX
-        ):
-            raise DeclarationError(
-                f"Rate(burst={shown(burst)}): it must be a whole number from 1 to "
-                f"{LANE_BURST_MAX:,}."
-            )
+        check_whole("Rate(burst={})", self.burst, LANE_BURST_MAX, DeclarationError)
         if self.key is not None:
             _names(self.key, "Rate(key")
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from asgiref.sync import iscoroutinefunction
 
 from django_pgqueue.bounds import ATTEMPTS_DEFAULT, ATTEMPTS_MAX
-from django_pgqueue.exceptions import DeclarationError, shown
+from django_pgqueue.exceptions import DeclarationError, check_whole, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
 
 Backoff: TypeAlias = (
@@ -56,7 +56,8 @@ class Retry:
     max_age: Duration | None = None
 
     def __post_init__(self) -> None:
-        _check_attempts(self.max_attempts)
+        said = "Retry(max_attempts={})"
+        check_whole(said, self.max_attempts, ATTEMPTS_MAX, DeclarationError)
         _check_backoff(self.backoff)
         if not _is_one_of(self.jitter, JITTERS):
             raise DeclarationError(
@@ -137,24 +138,11 @@ def as_retry(value: Retry | int | None) -> Retry | None:
     """
     if value is None or isinstance(value, Retry):
         return value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise DeclarationError(
-            f"retries={shown(value)}: it must be a whole number from 0 to "
-            f"{ATTEMPTS_MAX - 1:,}, or Retry(…)."
-        )
-    return Retry(max_attempts=value + 1)
-
-
-def _check_attempts(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise DeclarationError(
-            f"Retry(max_attempts={shown(value)}): it must be a whole number."
-        )
-    if not 1 <= value <= ATTEMPTS_MAX:
-        raise DeclarationError(
-            f"Retry(max_attempts={shown(value)}): it must be from 1 to "
-            f"{ATTEMPTS_MAX:,}."
-        )
+    most, more = ATTEMPTS_MAX - 1, ", or Retry(…)"
+    retries = check_whole(
+        "retries={}", value, most, DeclarationError, least=0, more=more
+    )
+    return Retry(max_attempts=retries + 1)
 
 
 def _check_backoff(value: object) -> None:

@@ -33,6 +33,7 @@ from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidOption,
     PayloadTooLarge,
+    check_whole,
     shown,
 )
 from django_pgqueue.models import Queue
@@ -539,15 +540,8 @@ def queue(
         raise InvalidOption(
             f"queue({name!r}): that is a queue of tasks; choose another."
         )
-    if max_receives is not None and (
-        isinstance(max_receives, bool)
-        or not isinstance(max_receives, int)
-        or not 1 <= max_receives <= ATTEMPTS_MAX
-    ):
-        raise InvalidOption(
-            f"max_receives={shown(max_receives)}: it must be a whole number from 1 to "
-            f"{ATTEMPTS_MAX:,}."
-        )
+    if max_receives is not None:
+        check_whole("max_receives={}", max_receives, ATTEMPTS_MAX, InvalidOption)
     said = DeclaredQueue(
         name=name,
         visibility_seconds=None if visibility is None else _visibility(visibility),

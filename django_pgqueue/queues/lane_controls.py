@@ -66,43 +66,29 @@ cleared AS (
 SELECT coalesce(before.has_ended, false) FROM before JOIN cleared USING (name)
 """
 
-# Locks: none.
-IS_GROUP = """
-SELECT j.lane_capacity IS NULL FROM pgqueue_job j
- WHERE j.lane >= %(lane)s AND j.lane <= %(lane)s AND j.visible_at IS NULL
- ORDER BY j.lane DESC, j.id DESC LIMIT 1
-"""
-
-SET_CAPACITY = """
-INSERT INTO pgqueue_lane AS l (name, capacity) VALUES (%(lane)s, %(capacity)s)
-ON CONFLICT (name) DO UPDATE SET capacity = EXCLUDED.capacity
- WHERE l.capacity IS DISTINCT FROM EXCLUDED.capacity
-RETURNING l.name
-"""
-UNSET_CAPACITY = """
-UPDATE pgqueue_lane SET capacity = NULL
- WHERE name = %(lane)s AND capacity IS NOT NULL
-RETURNING name
-"""
-
-SET_WEIGHT = """
-INSERT INTO pgqueue_lane AS l (name, weight) VALUES (%(lane)s, %(weight)s)
-ON CONFLICT (name) DO UPDATE SET weight = EXCLUDED.weight
- WHERE l.weight IS DISTINCT FROM EXCLUDED.weight
-RETURNING l.name
-"""
-UNSET_WEIGHT = """
-UPDATE pgqueue_lane SET weight = NULL
- WHERE name = %(lane)s AND weight IS NOT NULL
-RETURNING name
-"""
-
-# Locks: none.
+# Locks: none. What the newest parked job of a lane says.
 POLICY = """
-SELECT j.lane_policy FROM pgqueue_job j
+SELECT j.lane_capacity IS NULL, j.lane_policy FROM pgqueue_job j
  WHERE j.lane >= %(lane)s AND j.lane <= %(lane)s AND j.visible_at IS NULL
  ORDER BY j.lane DESC, j.id DESC LIMIT 1
 """
+
+# Without a value, no row is made.
+SET_CAPACITY, SET_WEIGHT = (
+    f"""
+WITH changed AS (
+    UPDATE pgqueue_lane SET {column} = %(value)s::integer
+     WHERE name = %(lane)s AND {column} IS DISTINCT FROM %(value)s::integer
+    RETURNING name),
+made AS (
+    INSERT INTO pgqueue_lane (name, {column})
+    SELECT %(lane)s, %(value)s::integer WHERE %(value)s::integer IS NOT NULL
+    ON CONFLICT (name) DO NOTHING
+    RETURNING name)
+SELECT name FROM changed UNION ALL SELECT name FROM made
+"""
+    for column in ("capacity", "weight")
+)
 
 # A lane has a row only while there is something to say of it.
 FORGET = """
@@ -327,23 +313,18 @@ def set_capacity(cursor: Cursor, lane: str, capacity: int | None) -> bool:
         ValueError: It is a group, by its newest parked job: it takes one; or fair.
     """
     hold(cursor, [lane])
-    if capacity is not None:
-        cursor.execute(IS_GROUP, {"lane": lane})
-        if cursor.fetchone() == (True,):
-            raise ValueError(
-                f"lane {lane!r} is a group: its jobs run one at a time, in order; for "
-                f"several at a time, their task says limit in place of group."
-            )
-        if _policy(cursor, lane) == FAIR:
-            raise ValueError(
-                f"lane {lane!r} takes turns with others, any number at a time: give it "
-                f"a weight, which is how many jobs it has in a turn."
-            )
-    params = {"lane": lane, "capacity": capacity}
-    cursor.execute(UNSET_CAPACITY if capacity is None else SET_CAPACITY, params)
-    is_done = cursor.fetchone() is not None
-    cursor.execute(FORGET, {"lane": lane})
-    return is_done
+    is_group, policy = _policy(cursor, lane)
+    if capacity is not None and is_group:
+        raise ValueError(
+            f"lane {lane!r} is a group: its jobs run one at a time, in order; for "
+            f"several at a time, their task says limit in place of group."
+        )
+    if capacity is not None and policy == FAIR:
+        raise ValueError(
+            f"lane {lane!r} takes turns with others, any number at a time: give it "
+            f"a weight, which is how many jobs it has in a turn."
+        )
+    return _set(cursor, SET_CAPACITY, lane, capacity)
 
 
 def set_weight(cursor: Cursor, lane: str, weight: int | None) -> bool:
@@ -362,23 +343,25 @@ def set_weight(cursor: Cursor, lane: str, weight: int | None) -> bool:
         ValueError: It takes no turns, by its newest parked job.
     """
     hold(cursor, [lane])
-    if weight is not None and _policy(cursor, lane) not in {FAIR, UNKNOWN}:
+    if weight is not None and _policy(cursor, lane)[1] not in {FAIR, UNKNOWN}:
         raise ValueError(
             f"lane {lane!r} takes no turns with others: its jobs have no fair_by, "
             f"which their task or their queue says."
         )
-    params = {"lane": lane, "weight": weight}
-    cursor.execute(UNSET_WEIGHT if weight is None else SET_WEIGHT, params)
+    return _set(cursor, SET_WEIGHT, lane, weight)
+
+
+def _set(cursor: Cursor, statement: str, lane: str, value: int | None) -> bool:
+    cursor.execute(statement, {"lane": lane, "value": value})
     is_done = cursor.fetchone() is not None
     cursor.execute(FORGET, {"lane": lane})
     return is_done
 
 
-def _policy(cursor: Cursor, lane: str) -> str | None:
-    """Return what the newest parked job of *lane* says; UNKNOWN: none waits."""
+def _policy(cursor: Cursor, lane: str) -> tuple[bool, str | None]:
+    """Return whether *lane* is a group, and its policy; UNKNOWN: no job waits."""
     cursor.execute(POLICY, {"lane": lane})
-    row = cursor.fetchone()
-    return UNKNOWN if row is None else row[0]
+    return cursor.fetchone() or (False, UNKNOWN)
 
 
 def release(cursor: Cursor, lane: str) -> Released:

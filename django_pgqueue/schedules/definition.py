@@ -14,6 +14,7 @@ from django_pgqueue.exceptions import (
     EnqueueError,
     ScheduleError,
     UnknownTask,
+    check_whole,
     did_you_mean,
     shown,
 )
@@ -279,16 +280,8 @@ def _check_timetable(expression: object, every_seconds: object, tz: object) -> N
 
 
 def check_every(seconds: object) -> None:
-    most = int(EVERY_MAX.total_seconds())
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int)
-        or not 1 <= seconds <= most
-    ):
-        raise ScheduleError(
-            f"A period of {shown(seconds)} seconds: it must be whole seconds, 1 to "
-            f"{most:,} (366 days)."
-        )
+    said, most = "A period of {} seconds", int(EVERY_MAX.total_seconds())
+    check_whole(said, seconds, most, ScheduleError, more=" (366 days)")
 
 
 def _jitter_seconds(value: Any) -> int:

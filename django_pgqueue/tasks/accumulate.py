@@ -18,7 +18,12 @@ from django_pgqueue.bounds import (
     ACCUMULATE_WITHIN_MAX,
     KEY_CHARACTERS_MAX,
 )
-from django_pgqueue.exceptions import DeclarationError, InvalidOption, shown
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    check_whole,
+    shown,
+)
 from django_pgqueue.options.durations import Duration, as_timedelta
 
 # Of calls that were told none.
@@ -52,16 +57,8 @@ class Accumulate:
     key: str | None = None
 
     def __post_init__(self) -> None:
-        size = self.size
-        if (
-            isinstance(size, bool)
-            or not isinstance(size, int)
-            or not 1 <= size <= ACCUMULATE_SIZE_MAX
-        ):
-            raise DeclarationError(
-                f"Accumulate(size={shown(size)}): it must be a whole number from 1 to "
-                f"{ACCUMULATE_SIZE_MAX:,}."
-            )
+        said = "Accumulate(size={})"
+        check_whole(said, self.size, ACCUMULATE_SIZE_MAX, DeclarationError)
         try:
             within = as_timedelta(self.within, name="within", zero=False)
             if self.key is not None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from django_pgqueue.bounds import ATTEMPTS_MAX
-from django_pgqueue.exceptions import DeclarationError, LeaseLost, shown
+from django_pgqueue.exceptions import DeclarationError, LeaseLost, check_whole, shown
 from django_pgqueue.options.checks import Middleware
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.retry import Backoff, Retry
@@ -67,15 +67,7 @@ def with_limit(limit: int) -> Middleware:
     Raises:
         DeclarationError: No whole number from 1 to 32,767.
     """
-    if (
-        isinstance(limit, bool)
-        or not isinstance(limit, int)
-        or not 1 <= limit <= ATTEMPTS_MAX
-    ):
-        raise DeclarationError(
-            f"with_limit({shown(limit)}): it must be a whole number from 1 to "
-            f"{ATTEMPTS_MAX:,}."
-        )
+    check_whole("with_limit({})", limit, ATTEMPTS_MAX, DeclarationError)
 
     def reject(context: JobContext, error: Exception) -> None:
         if context.attempt >= limit:

@@ -20,7 +20,7 @@ from django_pgqueue.bounds import (
     LANE_WEIGHT_MAX,
 )
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import InvalidOption, shown
+from django_pgqueue.exceptions import InvalidOption, check_whole, shown
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.options.lanes import Rate
 from django_pgqueue.postgres.limited import limited
@@ -54,15 +54,9 @@ def set_concurrency(queue: str, jobs: int | None) -> bool:
         InvalidOption: *queue* is no queue name, or *jobs* is out of its range.
     """
     check_queue(queue)
-    if jobs is not None and (
-        isinstance(jobs, bool)
-        or not isinstance(jobs, int)
-        or not 1 <= jobs <= LANE_CAPACITY_MAX
-    ):
-        raise InvalidOption(
-            f"jobs={shown(jobs)}: it must be a whole number from 1 to "
-            f"{LANE_CAPACITY_MAX:,}, or None for what the settings say."
-        )
+    if jobs is not None:
+        more = ", or None for what the settings say"
+        check_whole("jobs={}", jobs, LANE_CAPACITY_MAX, InvalidOption, more=more)
     with database.transaction() as (connection, cursor):
         is_done = limits.set_concurrency(cursor, queue, jobs)
         wake_after_commit(connection, queue)
@@ -186,15 +180,9 @@ def set_capacity(lane: str, jobs: int | None) -> bool:
             100,000.
     """
     check_lane(lane)
-    if jobs is not None and (
-        isinstance(jobs, bool)
-        or not isinstance(jobs, int)
-        or not 1 <= jobs <= LANE_CAPACITY_MAX
-    ):
-        raise InvalidOption(
-            f"jobs={shown(jobs)}: it must be a whole number from 1 to "
-            f"{LANE_CAPACITY_MAX:,}, or None for what the jobs say."
-        )
+    if jobs is not None:
+        more = ", or None for what the jobs say"
+        check_whole("jobs={}", jobs, LANE_CAPACITY_MAX, InvalidOption, more=more)
     with _refused(), database.transaction() as (connection, cursor):
         is_done = controls.set_capacity(cursor, lane, jobs)
         _promote_after_commit(connection, lane)
@@ -213,15 +201,9 @@ def set_weight(lane: str, jobs: int | None) -> bool:
             from 1 to 100.
     """
     check_lane(lane)
-    if jobs is not None and (
-        isinstance(jobs, bool)
-        or not isinstance(jobs, int)
-        or not 1 <= jobs <= LANE_WEIGHT_MAX
-    ):
-        raise InvalidOption(
-            f"jobs={shown(jobs)}: it must be a whole number from 1 to "
-            f"{LANE_WEIGHT_MAX:,}, or None for one."
-        )
+    if jobs is not None:
+        more = ", or None for one"
+        check_whole("jobs={}", jobs, LANE_WEIGHT_MAX, InvalidOption, more=more)
     with _refused(), database.transaction() as (_connection, cursor):
         return controls.set_weight(cursor, lane, jobs)
 

@@ -22,6 +22,7 @@ from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidArgument,
     TopicError,
+    check_whole,
     shown,
 )
 from django_pgqueue.log.message import Message
@@ -257,12 +258,7 @@ def _check_task(task: Task[Any, Any]) -> None:
 
 
 def _number(option: str, value: object, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise DeclarationError(
-            f"@consume({option}={shown(value)}): it must be a whole number from 1 to "
-            f"{most:,}."
-        )
-    return value
+    return check_whole(f"@consume({option}={{}})", value, most, DeclarationError)
 
 
 def _bytes(value: int | str) -> int:

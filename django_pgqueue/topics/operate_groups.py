@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import shown
 from django_pgqueue.log import generations, groups, positions
 from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.groups import GroupRow
@@ -165,7 +164,7 @@ def repartition(topic: str, partitions: int) -> bool:
     Raises:
         TopicError: It cannot have so many, or there is no such topic.
     """
-    check_partitions(partitions, f"repartition({shown(partitions)})")
+    check_partitions(partitions, "repartition({})")
     with log_transaction() as (connection, cursor):
         before = generations.repartition(cursor, topic, partitions)
         wake_after_commit(connection, HINT + topic)

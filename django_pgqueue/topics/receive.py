@@ -21,6 +21,7 @@ from django_pgqueue.exceptions import (
     DeclarationError,
     PositionLost,
     TopicError,
+    check_whole,
     shown,
 )
 from django_pgqueue.log import groups, positions, pull
@@ -292,15 +293,7 @@ def check(limit: int, wait: Duration | None) -> float:
     Raises:
         TopicError: A value is out of its range, or a transaction is open.
     """
-    if (
-        isinstance(limit, bool)
-        or not isinstance(limit, int)
-        or not 1 <= limit <= pull.MESSAGES_MAX
-    ):
-        raise TopicError(
-            f"receive({shown(limit)}): it must be a whole number from 1 to "
-            f"{pull.MESSAGES_MAX:,}."
-        )
+    check_whole("receive({})", limit, pull.MESSAGES_MAX, TopicError)
     try:
         seconds = 0.0 if wait is None else as_timedelta(wait, name="wait")
     except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.bounds import PER_SECOND_MAX
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import TopicError, shown
+from django_pgqueue.exceptions import TopicError, check_whole
 from django_pgqueue.log import groups, receivers, replay
 from django_pgqueue.log.replay import CHUNK_JOBS, Plan, Range, counted, look, place
 from django_pgqueue.postgres.cursor import Cursor
@@ -199,17 +199,9 @@ def step(connection: Any, cursor: Cursor, act: Any) -> Chunk:
 
 def check_rate(per_second: object) -> None:
     """Raise TopicError unless so many messages a second can be asked for."""
-    if per_second is None:
-        return
-    if (
-        isinstance(per_second, bool)
-        or not isinstance(per_second, int)
-        or not 1 <= per_second <= PER_SECOND_MAX
-    ):
-        raise TopicError(
-            f"rate={shown(per_second)}: it must be a whole number of messages a "
-            f"second, from 1 to {PER_SECOND_MAX:,}."
-        )
+    if per_second is not None:
+        more = ", of messages a second"
+        check_whole("rate={}", per_second, PER_SECOND_MAX, TopicError, more=more)
 
 
 def _receiver(cursor: Cursor, topic: str, to: object) -> tuple[str, dict[str, Any]]:

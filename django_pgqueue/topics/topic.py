@@ -441,7 +441,7 @@ def topic(name: str, **options: Any) -> Topic:
     if unknown:
         raise TypeError(f"topic() got an unexpected argument {min(unknown)!r}")
     said = options.get("partitions", PARTITIONS_DEFAULT)
-    partitions = check_partitions(said, f"topic({name!r}, partitions={shown(said)})")
+    partitions = check_partitions(said, f"topic({name!r}, partitions={{}})")
     retain, retain_bytes = options.get("retain"), options.get("retain_bytes")
     try:
         if retain is not None:

@@ -142,7 +142,10 @@ def test_on_and_never_say_which_errors_are_retried(policy, error, expected):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"max_attempts": 0}, r"max_attempts=0\): it must be from 1 to 32,767"),
+        (
+            {"max_attempts": 0},
+            r"max_attempts=0\): it must be a whole number from 1 to 32,767",
+        ),
         ({"max_attempts": -1}, r"max_attempts=-1\).*from 1 to 32,767"),
         ({"max_attempts": 32_768}, r"max_attempts=32768\).*from 1 to 32,767"),
         ({"max_attempts": True}, r"max_attempts=True\): it must be a whole number"),
