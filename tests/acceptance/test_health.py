@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 # Half of it is what a process may be silent for.
 SHORT_LEASE = {"LEASE_SECONDS": 10}
 
+DOES_NOT_START = "process 0: does not start: it died, or hung, each time"
+
 END_SESSIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE datname = %s AND application_name LIKE 'pgqueue %%'
@@ -159,11 +161,31 @@ def test_processes_that_die_at_their_start_are_not_alive(start_healthy):
         os.kill(young, signal.SIGKILL)
 
     wait_for(
-        lambda: ["process 0: died 3 times at its start"] == ask(port, "/livez")[1],
+        lambda: [DOES_NOT_START] == ask(port, "/livez")[1],
         20,
         "it is not alive",
     )
     # The next one lives.
+    wait_for(lambda: ask(port, "/livez")[0] == 200, 20, "it is alive again")
+
+
+def test_a_process_that_hangs_at_its_start_is_replaced(start_worker, gate):
+    """Code of the project waits for something: it is told, and tried again."""
+    gate.touch()
+    worker = start_worker(
+        "--health-port=0",
+        settings={"HANGS_WHILE": str(gate)},
+        pgqueue={"TASK_MODULES": ["hanging_start"]},
+        wait=False,
+    )
+    (line,) = worker.wait_for_lines(r"^  health ")
+    port = int(re.search(r":(\d+)/", line)[1])
+
+    worker.wait_for_lines("hanging    worker=")
+    wait_for(lambda: [DOES_NOT_START] == ask(port, "/livez")[1])
+
+    gate.unlink()
+    worker.wait_for_lines("started    worker=")
     wait_for(lambda: ask(port, "/livez")[0] == 200, 20, "it is alive again")
 
 

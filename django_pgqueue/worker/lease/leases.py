@@ -333,6 +333,21 @@ class Slots:
         # When the job of each should have ended, by the monotonic clock; 0: whenever.
         self._limits: Any = context.RawArray(ctypes.c_double, threads)
         self._stopped: Any = context.RawValue(ctypes.c_bool, False)
+        # When the process last tried to start, by the monotonic clock; 0: not yet.
+        self._tried_at: Any = context.RawValue(ctypes.c_double, 0.0)
+        self._ready: Any = context.RawValue(ctypes.c_bool, False)
+
+    def note_try(self) -> None:
+        """Note that the process is about to connect, for the first time or again."""
+        self._tried_at.value = time.monotonic()
+
+    def note_ready(self) -> None:
+        """Note that the process has started."""
+        self._ready.value = True
+
+    def hangs_since(self, started_at: float) -> float | None:
+        """Return since when the process, of that age, starts; None: it has started."""
+        return None if self._ready.value else max(started_at, self._tried_at.value)
 
     def note_stop(self) -> None:
         """

@@ -223,7 +223,7 @@ class Health:
             # What starts may be waiting for the database, and what stops for its jobs:
             # the supervisor ends it when its grace is over.
             if self._early_deaths[place] >= EARLY_DEATHS_MAX:
-                yield f"died {self._early_deaths[place]} times at its start"
+                yield "does not start: it died, or hung, each time"
             return
         if silent_seconds > self._silent_seconds_max:
             yield f"silent for {silent_seconds:.0f} s"

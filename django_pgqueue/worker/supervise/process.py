@@ -203,8 +203,9 @@ class Process:
     def _connect_first(self) -> str | None:
         """Wait for the database; return the installation's uuid."""
         failures = 0
-        self._note(State.STARTING)
         while not self._stop_requested and os.getppid() == self._parent:
+            self._note(State.STARTING)
+            self._slots.note_try()
             link = Link(self._settings.database, name=f"pgqueue start {self._name}")
             try:
                 with link.cursor() as cursor:
@@ -240,6 +241,7 @@ class Process:
             service.start()
         if not self._is_quarantine:
             self._loops.consumers.start()
+        self._slots.note_ready()
         logger.info("started    worker=%s pid=%d", self._name, os.getpid())
 
     def _note(self, state: State) -> None:

@@ -31,6 +31,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Limits, Turn
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
 from django_pgqueue.worker.supervise.health import (
+    EARLY_DEATHS_MAX,
     STOP_SIGNALS,
     Health,
     HealthPlace,
@@ -49,6 +50,10 @@ logger = logging.getLogger("django_pgqueue.worker")
 # A child that dies younger than this counts as one that could not start.
 YOUNG_SECONDS = 2.0
 RESTART_SECONDS_MAX = 30.0
+
+# A start that comes to no end for so long hangs: in code of the project, or for a lock.
+# One that cannot connect tries again, which counts anew.
+START_SECONDS_MAX = 60.0
 
 # After the grace, children get this long to write what they have and leave.
 KILL_AFTER_SECONDS = 10.0
@@ -78,6 +83,13 @@ class Child:
     started_at: float
     # Killed because its only job ignored its timeout.
     is_late: bool = False
+    # Killed because it did not come to the end of its start.
+    has_hung: bool = False
+
+    @property
+    def starts_since(self) -> float | None:
+        """Since when it starts, by the monotonic clock; None: it has started."""
+        return self.slots.hangs_since(self.started_at)
 
 
 class Supervisor:
@@ -142,6 +154,7 @@ class Supervisor:
                 break
             self._wait()
             self._kill_late()
+            self._kill_hanging()
             self._collect()
             self._rescuer.run()
         self._rescue_the_rest()
@@ -242,6 +255,10 @@ class Supervisor:
             waits.append(rescue)
         if self._stop_started_at is not None:
             waits.append(self._kill_at() - time.monotonic())
+        starts = [
+            since for child in self._children.values() if (since := child.starts_since)
+        ]
+        waits += [since + START_SECONDS_MAX - time.monotonic() for since in starts]
         if self._options.threads == 1:
             waits.append(LOOK_SECONDS)
         sentinels = [child.process.sentinel for child in self._children.values()]
@@ -271,6 +288,22 @@ class Supervisor:
                     "%d is killed",
                     job_id,
                     child.process.pid,
+                )
+                child.process.kill()
+
+    def _kill_hanging(self) -> None:
+        """Kill processes whose start does not end, so that others are tried."""
+        until = time.monotonic() - START_SECONDS_MAX
+        for child in self._children.values():
+            since = child.starts_since
+            if since is not None and since <= until and not child.has_hung:
+                child.has_hung = True
+                logger.error(
+                    "hanging    worker=%s pid=%d: it has not started within %.0f s, so "
+                    "it is killed and another one is tried",
+                    child.name,
+                    child.process.pid,
+                    START_SECONDS_MAX,
                 )
                 child.process.kill()
 
@@ -330,13 +363,14 @@ class Supervisor:
         # A job that ends its process is no process that cannot start; how often it
         # may do so is limited by its crashes. Nor is one that has reached a limit.
         is_recycled = child.slots.has_stopped and child.process.exitcode == EXIT_RECYCLE
-        is_old = now - child.started_at >= YOUNG_SECONDS
+        is_old = now - child.started_at >= YOUNG_SECONDS and not child.has_hung
         if is_old or is_recycled:
             self._has_declared.add(child.place)
         if is_old or is_recycled or child.slots.running():
             self._young_deaths[child.place] = 0
             return now
-        self._young_deaths[child.place] += 1
+        # To hang for a minute is no accident.
+        self._young_deaths[child.place] += EARLY_DEATHS_MAX if child.has_hung else 1
         # The first early death is an accident; more of them are a pattern.
         deaths = self._young_deaths[child.place] - 1
         return now + (min(0.5 * 2**deaths, RESTART_SECONDS_MAX) if deaths else 0.0)
