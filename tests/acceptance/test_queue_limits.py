@@ -89,7 +89,7 @@ def test_no_more_are_leased_at_a_time_than_may_be(start_worker, the_ledger, leas
 
     wait_until_final(ids, timeout=60)
 
-    assert 3 == leases.most()
+    assert leases.most() <= 3
     assert not Job.objects.exists()
 
 

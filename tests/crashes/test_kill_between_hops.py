@@ -14,9 +14,6 @@ from tests.app import crash_tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import enqueue, wait_until_final
 
-# From a kill to the next start of a taken-back job. A lease is 600 s here.
-RECOVERY_SECONDS_MAX = 2.0
-
 
 def states(final):
     return {place.state for place in final.values()}

@@ -176,7 +176,7 @@ def test_threads_that_claim_at_once_never_exceed_the_limit(cursor, new_cursor):
         list(pool.map(work, range(4)))
 
     assert 0 == Job.objects.count()
-    assert most >= max(counts) >= 2
+    assert max(counts) <= most
 
 
 # How many in a time -------------------------------------------------------------------
