@@ -494,7 +494,7 @@ WRONG = (
     (["seek", "orders/stats"], "--to"),
     (["groups", "pause", "orders"], "is no group"),
     (["topics", "orders.paid"], "cannot be called"),
-    (["peek", "orders", "--partition", "32767"], "is no partition"),
+    (["peek", "orders", "--partition", "32767"], "not a partition, a whole number"),
     (["flows", "--state", "dead"], "is no state of a workflow; there are running"),
     (["flows", "7", "--state", "failed"], "is no state of a step; there are waiting"),
     (["flows", "cancle", "7"], "Say flows, flows ID, or one of: cancel ID"),

@@ -10,14 +10,11 @@ from django_pgqueue.bounds import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     DuplicateJob,
-    InvalidArgument,
-    PayloadTooLarge,
     QueueFull,
 )
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
-    EXIT_USAGE,
     Output,
 )
 from django_pgqueue.management.cli.words import (
@@ -121,8 +118,6 @@ def run(options: dict[str, Any], out: Output) -> int:
         task.encode(args, kwargs, get_settings().payload_bytes_max)
         check_is_known(options["queue"], options)
         result = enqueuer.delay(*args, **kwargs)
-    except (InvalidArgument, PayloadTooLarge) as error:
-        raise CommandError(shown(error), returncode=EXIT_USAGE) from error
     except (DuplicateJob, QueueFull) as error:
         raise CommandError(shown(error)) from error
     queue = options["queue"] or task.options.queue or QUEUE_DEFAULT

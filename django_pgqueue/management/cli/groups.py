@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from django.core.management.base import CommandError
-
-from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log.groups import GroupRow, find_all
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag, lags
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
-    EXIT_USAGE,
     Output,
     Subcommand,
 )
@@ -29,6 +26,7 @@ from django_pgqueue.management.cli.words import (
     partition,
     place,
     resolved,
+    whole_number,
 )
 from django_pgqueue.operators.human import age, by_whom, count, shown
 from django_pgqueue.operators.paging import in_order
@@ -176,7 +174,7 @@ def _add_lag(parser: Any) -> None:
     )
     parser.add_argument(
         "--max",
-        type=_messages,
+        type=partial(whole_number, least=0, most=999_999_999),
         metavar="N",
         help="End with status 1 if a group has more unread messages than that.",
     )
@@ -255,15 +253,6 @@ def _partition_as_json(each: PartitionLag) -> dict[str, object]:
     return {**told, "state": each.state}
 
 
-def _messages(text: str) -> int:
-    """Read --max."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number from 0 to 999,999,999"
-        )
-    return int(text)
-
-
 # Seek ---------------------------------------------------------------------------------
 
 
@@ -301,8 +290,6 @@ def _run_seek(options: dict[str, Any], out: Output) -> int:
             out.json({"group": str(row), "moved": [], "lost": str(error)})
         out.note(f"Nothing was done. {shown(error)}")
         return EXIT_NOTHING
-    except TopicError as error:
-        raise CommandError(str(error), returncode=EXIT_USAGE) from error
 
 
 def _seek(

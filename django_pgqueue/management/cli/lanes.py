@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import shlex
 from collections.abc import Callable
 from typing import Any
 
-from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
@@ -21,6 +19,7 @@ from django_pgqueue.management.cli.words import (
     add_until,
     capacity,
     plain_text,
+    reading,
     weight,
 )
 from django_pgqueue.models import Lane
@@ -65,7 +64,7 @@ def add_arguments(parser: Any) -> None:
     )
     actions = add_actions(parser, {name: told for name, (_, told) in ACTIONS.items()})
     for own in actions.values():
-        own.add_argument("lane", type=lane_name, metavar="LANE")
+        own.add_argument("lane", type=reading(operate.check_lane), metavar="LANE")
     add_reason(actions["pause"], "lane")
     add_until(actions["pause"])
     actions["capacity"].add_argument(
@@ -80,14 +79,6 @@ def add_arguments(parser: Any) -> None:
         metavar="JOBS",
         help="So many in a turn, or default: one.",
     )
-
-
-def lane_name(text: str) -> str:
-    """Read the name of a lane."""
-    try:
-        return operate.check_lane(text)
-    except InvalidOption as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(options: dict[str, Any], out: Output) -> int:

@@ -10,16 +10,12 @@ import json
 from datetime import datetime
 from typing import Any
 
-from django.core.management.base import CommandError
 from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
-    InvalidOption,
-    PayloadTooLarge,
-    TopicError,
     did_you_mean,
 )
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
@@ -30,7 +26,6 @@ from django_pgqueue.log.start import first_id
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
-    EXIT_USAGE,
     Output,
     Subcommand,
 )
@@ -303,16 +298,13 @@ def _publish(options: dict[str, Any], out: Output) -> int:
     topic = topic_of(name)
     rows = Topic.objects.using(get_settings().database)
     is_known = find(topic) is not None or rows.filter(name=topic).exists()
-    try:
-        message_id = publish(
-            name,
-            options["payload"],
-            key=options["key"],
-            headers=options["headers"],
-            run_after=options["run_after"],
-        )
-    except (InvalidArgument, InvalidOption, PayloadTooLarge, TopicError) as error:
-        raise CommandError(shown(error), returncode=EXIT_USAGE) from error
+    message_id = publish(
+        name,
+        options["payload"],
+        key=options["key"],
+        headers=options["headers"],
+        run_after=options["run_after"],
+    )
     if out.as_json:
         out.json({"id": message_id, "name": name})
     else:

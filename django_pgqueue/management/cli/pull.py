@@ -15,8 +15,6 @@ from django.db import transaction
 from django_pgqueue.bounds import PRIORITY_DEFAULT
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
-    InvalidArgument,
-    PayloadTooLarge,
     did_you_mean,
 )
 from django_pgqueue.exceptions import shown as in_error
@@ -137,15 +135,12 @@ def _send(options: dict[str, Any], out: Output) -> int:
     queue = the_queue(options)
     batches = _batches(payloads or _of_standard_input())
     ids: list[int] = []
-    try:
-        with transaction.atomic(using=get_settings().database):
-            if key is not None:
-                ids.append(queue.send(payloads[0], key=key, **said))
-            else:
-                for batch in batches:
-                    ids += queue.send_many(batch, **said)
-    except (InvalidArgument, PayloadTooLarge) as error:
-        raise CommandError(shown(error), returncode=EXIT_USAGE) from error
+    with transaction.atomic(using=get_settings().database):
+        if key is not None:
+            ids.append(queue.send(payloads[0], key=key, **said))
+        else:
+            for batch in batches:
+                ids += queue.send_many(batch, **said)
     if out.as_json:
         out.json({"queue": queue.name, "ids": ids})
     else:

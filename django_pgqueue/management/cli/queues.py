@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import time
@@ -13,7 +12,6 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.bounds import LANE_BURST_MAX
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.management.cli.acting import operator_name, suggest
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
@@ -33,6 +31,7 @@ from django_pgqueue.management.cli.words import (
     check_is_known,
     plain_text,
     queue_name,
+    reading,
     whole_number,
 )
 from django_pgqueue.models import Lane, Queue
@@ -244,14 +243,12 @@ def _add_limit(parser: Any) -> None:
     add_force(parser)
 
 
+@reading
 def rate_text(text: str) -> str | None:
     """Read a rate; None: what the settings say."""
     if text == DEFAULT:
         return None
-    try:
-        Rate(text)
-    except DeclarationError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    Rate(text)
     return text
 
 

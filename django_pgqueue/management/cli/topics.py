@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, timedelta
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log import groups, subscriptions
 from django_pgqueue.log.browse import COUNTED_MESSAGES_MAX, count_since
 from django_pgqueue.log.generations import former_numbers, spans
@@ -23,7 +20,6 @@ from django_pgqueue.management.cli.acting import add_pace, operator_name
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
-    EXIT_USAGE,
     Output,
     Subcommand,
 )
@@ -31,6 +27,7 @@ from django_pgqueue.management.cli.words import (
     add_reason,
     json_object,
     place,
+    reading,
     resolved,
     topic_name,
 )
@@ -270,10 +267,7 @@ def _repartition(options: dict[str, Any], out: Output) -> int:
         if not out.confirms(what, f"{what}. Repartition {name}?"):
             out.note("Nothing was done.")
             return EXIT_NOTHING
-    try:
-        is_done = operate.repartition(name, partitions)
-    except TopicError as error:
-        raise CommandError(str(error), returncode=EXIT_USAGE) from error
+    is_done = operate.repartition(name, partitions)
     row.refresh_from_db()
     with database.cursor() as cursor:
         former = former_numbers(cursor, row.pk)
@@ -318,12 +312,10 @@ def _line(row: groups.GroupRow, behind: Behind) -> dict[str, object]:
     }
 
 
+@reading
 def _partition_count(text: str) -> int:
-    try:
-        number = int(text) if text.isascii() and text.isdecimal() else None
-        return check_partitions(number, repr(text))
-    except TopicError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    number = int(text) if text.isascii() and text.isdecimal() else None
+    return check_partitions(number, repr(text))
 
 
 # Replay -------------------------------------------------------------------------------
@@ -376,8 +368,6 @@ def _run_replay(options: dict[str, Any], out: Output) -> int:
             out.json({"replay": None, "lost": str(error)})
         out.note(f"Nothing was done. {shown(error)}")
         return EXIT_NOTHING
-    except TopicError as error:
-        raise CommandError(str(error), returncode=EXIT_USAGE) from error
 
 
 def _replay(options: dict[str, Any], out: Output) -> int:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
-from django_pgqueue.exceptions import InvalidOption, TopicError, did_you_mean
+from django_pgqueue.exceptions import PgQueueError, TopicError, did_you_mean
 from django_pgqueue.exceptions import shown as in_error
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.names import PARTITION_MAX, check_topic
@@ -50,45 +51,45 @@ def job_id(text: str) -> int:
     return int(digits)
 
 
-def queue_name(text: str) -> str:
-    """Read the name of a queue."""
-    try:
-        return check_queue(text)
-    except InvalidOption as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def reading(check: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader of words that reports the errors of *check* as argparse does."""
+
+    def read(text: str) -> Any:
+        try:
+            return check(text)
+        except (PgQueueError, ValueError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
-def whole_number(text: str, most: int, *, others: str = "") -> int:
-    """Read a number from 1 to *most*; the error names what *others* there are."""
+queue_name = reading(check_queue)
+topic_name = reading(check_topic)
+
+
+def whole_number(text: str, most: int, *, least: int = 1, others: str = "") -> int:
+    """Read a number up to *most*; the error names what *others* there are."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= 9
-    if not is_number or not 1 <= int(text) <= most:
+    if not is_number or not least <= int(text) <= most:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not {others}a whole number from 1 to {most:,}"
+            f"{text!r} is not {others}a whole number from {least} to {most:,}"
         )
     return int(text)
 
 
-def capacity(text: str) -> int | None:
-    """Read how many jobs at a time; None: what is said elsewhere."""
+def number_or_default(text: str, most: int) -> int | None:
+    """Read a number; None: what the jobs or the settings say."""
     if text == DEFAULT:
         return None
-    return whole_number(text, LANE_CAPACITY_MAX, others=f"{DEFAULT}, nor ")
+    return whole_number(text, most, others=f"{DEFAULT}, nor ")
 
 
-def weight(text: str) -> int | None:
-    """Read how many jobs a lane has in a turn; None: one."""
-    if text == DEFAULT:
-        return None
-    return whole_number(text, LANE_WEIGHT_MAX, others=f"{DEFAULT}, nor ")
-
-
-def rows_count(text: str) -> int:
-    """Read --limit."""
-    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= ROWS_MAX:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number from 1 to {ROWS_MAX:,}"
-        )
-    return int(text)
+capacity = partial(number_or_default, most=LANE_CAPACITY_MAX)
+weight = partial(number_or_default, most=LANE_WEIGHT_MAX)
+rows_count = partial(whole_number, most=ROWS_MAX)
+partition = partial(
+    whole_number, least=0, most=PARTITION_MAX, others="a partition, "
+)
 
 
 def state(text: str) -> str:
@@ -137,37 +138,24 @@ def moment_or_age(text: str) -> datetime | timedelta:
     return moment_or_length(text, "how long ago")
 
 
-def age(text: str) -> timedelta:
-    """Read how old something is at least."""
-    return length(text, "the age", zero=False)
-
-
 def length(text: str, name: str, *, zero: bool = True) -> timedelta:
     """Read how long something is; the error calls it *name*."""
-    try:
-        return as_timedelta(text, name=name, zero=zero)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    read: timedelta = reading(partial(as_timedelta, name=name, zero=zero))(text)
+    return read
 
 
-def json_array(text: str) -> list[Any]:
-    """Read a JSON array."""
+age = partial(length, name="the age", zero=False)
+
+
+def _json_of(text: str, kind: type[Any], name: str) -> Any:
     value = json_value(text)
-    if not isinstance(value, list):
-        raise argparse.ArgumentTypeError(
-            f"{in_error(text)} is no JSON array, such as [42]"
-        )
+    if not isinstance(value, kind):
+        raise argparse.ArgumentTypeError(f"{in_error(text)} is no JSON {name}")
     return value
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """Read a JSON object."""
-    value = json_value(text)
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(
-            f'{in_error(text)} is no JSON object, such as {{"order_id": 42}}'
-        )
-    return value
+json_array = partial(_json_of, kind=list, name="array, such as [42]")
+json_object = partial(_json_of, kind=dict, name='object, such as {"order_id": 42}')
 
 
 def json_value(text: str) -> Any:
@@ -180,13 +168,10 @@ def json_value(text: str) -> Any:
         ) from None
 
 
+@reading
 def priority(text: str) -> int:
     """Read a priority."""
-    try:
-        is_number = re.fullmatch(r"-?[0-9]{1,9}", text)
-        return check_priority(int(text) if is_number else text)
-    except InvalidOption as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return check_priority(int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text)
 
 
 def add_actions(parser: Any, told: Mapping[str, str]) -> dict[str, Any]:
@@ -319,14 +304,6 @@ def _one_of(text: str, words: tuple[str, ...], kind: str) -> str:
 Place = datetime | Start | int | str
 
 
-def topic_name(text: str) -> str:
-    """Read the name of a topic."""
-    try:
-        return check_topic(text)
-    except TopicError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def group_name(text: str) -> tuple[str, str]:
     """Read TOPIC/GROUP."""
     topic, slash, name = text.partition("/")
@@ -335,16 +312,6 @@ def group_name(text: str) -> tuple[str, str]:
             f"{text!r} is no group: write its topic and its name, such as orders/stats"
         )
     return topic, name
-
-
-def partition(text: str) -> int:
-    """Read the number of a partition."""
-    is_number = text.isascii() and text.isdecimal() and len(text) <= 5
-    if not is_number or int(text) > PARTITION_MAX:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no partition: a whole number from 0 to {PARTITION_MAX:,}"
-        )
-    return int(text)
 
 
 def place(text: str) -> Place:

@@ -18,10 +18,13 @@ from django.utils import translation
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
+    InvalidArgument,
     InvalidOption,
+    PayloadTooLarge,
     PgQueueError,
     SchemaError,
     SparkOptionError,
+    TopicError,
 )
 from django_pgqueue.management.cli import (
     acting,
@@ -41,6 +44,7 @@ from django_pgqueue.management.cli import (
     workers,
 )
 from django_pgqueue.management.cli.output import Output, Subcommand
+from django_pgqueue.operators.human import shown
 from django_pgqueue.tasks.errors import check_aliases, check_engine
 
 SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
@@ -81,6 +85,9 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
 }
 
 EXIT_USAGE, EXIT_UNUSABLE, EXIT_INTERRUPTED = 2, 3, 130
+
+# What is wrong with the command line.
+WRONG = (InvalidArgument, InvalidOption, PayloadTooLarge, SparkOptionError, TopicError)
 
 EPILOG = """
 Exit status: 0 done; 1 nothing matched, a named job was passed over, the doctor found an
@@ -164,8 +171,8 @@ class Command(BaseCommand):
             with translation.override(None):
                 status: int = module.run(options, out)
             return status
-        except (InvalidOption, SparkOptionError) as error:
-            raise CommandError(str(error), returncode=EXIT_USAGE) from error
+        except WRONG as error:
+            raise CommandError(shown(error), returncode=EXIT_USAGE) from error
         except PgQueueError as error:
             raise CommandError(str(error), returncode=EXIT_UNUSABLE) from error
         except (django.db.Error, psycopg.Error, ImproperlyConfigured) as error:
