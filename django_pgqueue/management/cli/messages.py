@@ -15,7 +15,6 @@ from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
-    InvalidArgument,
     did_you_mean,
 )
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse

@@ -87,9 +87,7 @@ def number_or_default(text: str, most: int) -> int | None:
 capacity = partial(number_or_default, most=LANE_CAPACITY_MAX)
 weight = partial(number_or_default, most=LANE_WEIGHT_MAX)
 rows_count = partial(whole_number, most=ROWS_MAX)
-partition = partial(
-    whole_number, least=0, most=PARTITION_MAX, others="a partition, "
-)
+partition = partial(whole_number, least=0, most=PARTITION_MAX, others="a partition, ")
 
 
 def state(text: str) -> str:
