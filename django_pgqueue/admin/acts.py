@@ -16,29 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.pausable import PERMISSION, Pausable, Turn
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
 
-if TYPE_CHECKING:
-    from django.utils.functional import _StrPromise
-
-    from django_pgqueue.operators.pausable import Plural
-
-    # A text with %(count)d.
-    Counted = str | _StrPromise | Plural
-
 Text = str | Promise
+# A text with %(count)d; of one row and of several, where these differ.
+Counted = Text | tuple[Text, Text]
 
 # What came of rows: their keys, or by these the names of what was made of each.
 Came = Collection[Any] | Mapping[Any, Sequence[object]]
@@ -48,14 +43,39 @@ class Confirm(forms.Form):
     """Nothing to fill in: the page asks whether it is meant."""
 
 
+class TypedForm(forms.Form):
+    """A form that does nothing before the name of the row is typed."""
+
+    typed = forms.CharField(
+        required=False,
+        max_length=200,
+        empty_value="",
+        widget=forms.TextInput({"autocomplete": "off"}),
+    )
+
+    def __init__(self, row: Any, data: Any, **options: Any) -> None:
+        super().__init__(data, **options)
+        self.row = row
+        self.fields["typed"].label = _("To do it, type the name below")
+        self.fields["typed"].help_text = str(row)
+
+    def confirms(self) -> bool:
+        """Whether the name was typed; says so at the field if not."""
+        if self.cleaned_data["typed"].strip() == str(self.row):
+            return True
+        text = _("Type %(name)s to say that you mean it.")
+        self.add_error("typed", ValidationError(text % {"name": self.row}))
+        return False
+
+
 class ReasonForm(forms.Form):
     """Why; kept with what is done."""
 
     reason = forms.CharField(
-        label=gettext_lazy("Reason"),
+        label=_("Reason"),
         max_length=REASON_CHARACTERS_MAX,
         widget=forms.TextInput,
-        help_text=gettext_lazy("For whoever looks at this later."),
+        help_text=_("For whoever looks at this later."),
     )
 
 
@@ -63,9 +83,9 @@ class PauseUntilForm(ReasonForm):
     """Why, and until when."""
 
     until = MomentField(
-        label=gettext_lazy("Until"),
+        label=_("Until"),
         required=False,
-        help_text=gettext_lazy("It ends by itself then. Empty: when it is resumed."),
+        help_text=_("It ends by itself then. Empty: when it is resumed."),
     )
 
     def clean_until(self) -> Any:
@@ -101,7 +121,9 @@ class Outcome:
     What can become of rows.
 
     Attributes:
-        text: Tells of how many it did: %(count)d, %(names)s, and the form's fields.
+        one: Says that it did of one row, with %(count)d, %(names)s, and the form's
+            fields.
+        several: Says the same of several.
         entry: For the log, with %(names)s and the form's fields; or what makes that of
             the row and these. None: it leaves no entry.
         flag: ADDITION, CHANGE or DELETION of Django's log.
@@ -109,7 +131,8 @@ class Outcome:
         names: Makes %(names)s.
     """
 
-    text: Counted
+    one: Text
+    several: Text
     entry: Text | Callable[[Any, dict[str, Any]], str] | None = None
     flag: int = CHANGE
     is_left: bool = False
@@ -135,6 +158,7 @@ class Act:
         help: What it does, beside the button.
         run: Does it; returns what came of rows, for each of the outcomes.
         outcomes: What can become of rows.
+        view: A method of the page that does it instead, for one row at a time.
         left: Tells of how many rows nothing did, with %(count)d.
         form: Asked first, on a page of its own; None: done at once.
         warning: Shown above that form.
@@ -150,8 +174,9 @@ class Act:
     permissions: tuple[str, ...]
     label: Text
     help: Text
-    run: Callable[[Work], Sequence[Came]]
-    outcomes: Sequence[Outcome]
+    run: Callable[[Work], Sequence[Came]] = lambda work: []
+    outcomes: Sequence[Outcome] = ()
+    view: str | None = None
     left: Counted | None = None
     form: type[forms.Form] | None = None
     warning: Text = ""
@@ -193,17 +218,24 @@ class Act:
         left -= len(work.problems)
         if self.left is not None:
             parts.append(Part(left, self.left, is_left=True))
-        return [] if work.problems and not any(map(_count, parts)) else parts
+        is_any = any(part.count for part in parts)
+        return [] if work.problems and not is_any else parts
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """So many rows, and what is told of them."""
+    """So many rows, and what is said of them."""
 
     count: int
     text: Counted
     values: dict[str, Any] = field(default_factory=dict)
     is_left: bool = False
+
+    def told(self) -> str:
+        """Return the text, with the count."""
+        one, several = self.text if isinstance(self.text, tuple) else [self.text] * 2
+        text = str(one if self.count == 1 else several)
+        return text % {**self.values, "count": self.count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +277,7 @@ def tell(request: HttpRequest, parts: Sequence[Part]) -> None:
     """Tell the user what was done; what has no rows only where nothing else has."""
     if parts:
         shown = [part for part in parts if part.count] or parts[:1]
-        texts = [part.text % {**part.values, "count": part.count} for part in shown]
+        texts = [part.told() for part in shown]
         is_left = any(part.is_left for part in shown)
         level = messages.WARNING if is_left else messages.SUCCESS
         messages.add_message(request, level, " ".join(texts))
@@ -272,8 +304,8 @@ def pausing(kind: Pausable) -> tuple[Act, Act]:
             label=turn.label,
             help=turn.help,
             run=on_each(run),
-            outcomes=[Outcome(turn.done, entry)],
-            left=turn.left,
+            outcomes=[Outcome(turn.done.one, turn.done.several, entry)],
+            left=(turn.left.one, turn.left.several),
             form=form if is_begin else None,
             warning=turn.warning,
             offered=lambda row: (getattr(row, at) is None) == is_begin,
@@ -289,25 +321,20 @@ def pausing(kind: Pausable) -> tuple[Act, Act]:
     )
 
 
-def _count(part: Part) -> int:
-    return part.count
-
-
 def _note(work: Work, outcome: Outcome, came: Came) -> Part:
     """Write the entries of what came of rows, alike ones together; count them."""
     names = came if isinstance(came, Mapping) else dict.fromkeys(came, ())
     entries: dict[str, list[Any]] = {}
-    if outcome.entry is not None:
-        for key, made in names.items():
-            values = {**work.data, "names": outcome.names(made)}
-            text = outcome.entry_of(work.rows[key], values)
-            entries.setdefault(text, []).append(work.rows[key])
+    for key, made in names.items() if outcome.entry is not None else ():
+        values = {**work.data, "names": outcome.names(made)}
+        text = outcome.entry_of(work.rows[key], values)
+        entries.setdefault(text, []).append(work.rows[key])
     for text, rows in entries.items():
         log(work.request, rows, text, flag=outcome.flag)
     every = [name for made in names.values() for name in made]
     return Part(
         len(every) or len(names),
-        outcome.text,
+        (outcome.one, outcome.several),
         {**work.data, "names": outcome.names(every)},
         outcome.is_left,
     )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acting import ActingAdmin, Fact, column
 from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
 from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.chart import Progress
@@ -24,11 +22,10 @@ from django_pgqueue.admin.keyset_list import (
     said,
     text_field,
 )
-from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
 from django_pgqueue.operators.bulk_acts import permission_of
-from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
+from django_pgqueue.operators.filters import equal, id_or, part_of
 from django_pgqueue.operators.workers import latest, leads
 from django_pgqueue.tasks import operate
 
@@ -43,7 +40,7 @@ class BulkActFilters(FilterForm):
     """Who asked, or an id; what was done, and what became of it."""
 
     has_ids = True
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         "q": id_or(part_of("asked_by")),
         "verb": equal("verb"),
         "state": equal("state"),
@@ -78,15 +75,12 @@ STOP = Act(
     run=_stop,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d bulk act was stopped.",
-                "%(count)d bulk acts were stopped.",
-                "count",
-            ),
+            gettext_lazy("%(count)d bulk act was stopped."),
+            gettext_lazy("%(count)d bulk acts were stopped."),
             gettext_lazy("Stopped."),
         )
     ],
-    left=ngettext_lazy("%(count)d had ended.", "%(count)d had ended.", "count"),
+    left=gettext_lazy("%(count)d had ended."),
     form=Confirm,
     warning=gettext_lazy(
         "It ends between two chunks. What is done stays done, and the rest is left as "
@@ -113,10 +107,7 @@ class BulkActAdmin(ActingAdmin):
         *("top", "position", "done", "passed", "created_at"),
     )
 
-    @property
-    def media(self) -> forms.Media:
-        """Add what renews a page while an act is open."""
-        return super().media + forms.Media(js=["pgqueue/live.js"])
+    is_live = True
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         """Say so where nobody does what is asked for."""
@@ -161,16 +152,13 @@ class BulkActAdmin(ActingAdmin):
             bar.text,
         )
 
-    def heading(self, row: Any) -> SafeString:
-        """Show the state beside the title."""
-        return self.state_badge(row)
+    heading = state_badge
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add how far it is, and what renews the page while it is open."""
         is_open = row.state in OPEN
         may_see = payload.may_see(request)
         return {
-            "media": self.media,
             "progress": progress(row),
             "notes": _notes() if is_open else [],
             "has_error": bool(row.error),

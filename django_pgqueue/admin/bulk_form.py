@@ -13,7 +13,6 @@ from django.contrib.admin.models import ADDITION
 from django.core import signing
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -163,18 +162,17 @@ class BulkPage:
                 self.verb, counted.asked, counted.extent, by=who(request), **form.terms
             )
             return begun(admin, request, act, there)
-        context = {
-            **admin.page_context(request),
-            "title": verb.title,
-            "told": counted.text,
-            "warning": verb.warning,
-            "form": form,
-            "hidden": [("shown", counted.signed(about))],
-            "submits": [("", verb.title)],
-            "is_grave": verb.is_grave,
-            "back": back,
-        }
-        return TemplateResponse(request, "admin/pgqueue/form.html", context)
+        return admin.form_page(
+            request,
+            form,
+            title=verb.title,
+            told=counted.text,
+            warning=verb.warning,
+            hidden=[("shown", counted.signed(about))],
+            submits=[("", verb.title)],
+            is_grave=verb.is_grave,
+            back=back,
+        )
 
     def _count(self, asked: dict[str, Any]) -> Count | None:
         """Count the matching rows; None: there is none, which the user is told."""
@@ -314,7 +312,6 @@ class ReplayPage:
         """Show the form, or go on with what it says."""
         request, row, admin = self.request, self.row, self.admin
         is_post = request.method == "POST"
-        back = admin._url(admin.model, "change", row.pk)
         with database.cursor() as cursor:
             known = receivers.known(cursor, row.name)
         form = ReplayForm(row, request.POST if is_post else None, receivers=known)
@@ -325,26 +322,23 @@ class ReplayPage:
                 notes.append(Note(_plan_text(plan)))
                 if REPLAY in request.POST and form.confirms():
                     act = replay.begin(plan, by=who(request), **form.terms)
-                    return begun(admin, request, act.id, back)
+                    return begun(admin, request, act.id, admin._row_url(row.pk))
             except (MessagesLost, TopicError) as error:
                 form.add_error(None, str(error))
-        context = {
-            **admin.page_context(request),
-            "title": _("Replay messages of %(row)s") % {"row": row},
-            "told": _(
+        return admin.form_page(
+            request,
+            form,
+            title=_("Replay messages of %(row)s") % {"row": row},
+            told=_(
                 "Whoever is chosen gets a job for each message, in their order; a "
                 "group's task gets lists of one, and its position stays where it is. "
                 "They run beside what is published meanwhile. A worker makes them in "
                 "the background, in chunks; it can be stopped between."
             ),
-            "original": row,
-            "form": form,
-            "hidden": [],
-            "submits": SUBMITS,
-            "notes": notes,
-            "back": back,
-        }
-        return TemplateResponse(request, "admin/pgqueue/form.html", context)
+            original=row,
+            submits=SUBMITS,
+            notes=notes,
+        )
 
 
 def _plan_text(plan: Plan) -> str:

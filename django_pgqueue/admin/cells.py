@@ -9,10 +9,13 @@ from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.urls import reverse
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
+
+Text = str | Promise
 
 # What each state means, for whoever points at a badge.
 MEANINGS = {
@@ -89,7 +92,14 @@ def badge(state: str, label: object = None, meaning: str | None = None) -> SafeS
     )
 
 
-def name(text: str | None) -> SafeString | str:
+def narrowed(text: object, **query: Any) -> SafeString:
+    """Return *text* as a link within its list, narrowed by *query*."""
+    return format_html(
+        '<a class="pgqueue-name" href="?{}">{}</a>', urlencode(query), text
+    )
+
+
+def name(text: str | None) -> str:
     """Return *text* as a cell that cannot spread over the page; nothing stays ""."""
     return format_html('<span class="pgqueue-name">{}</span>', text) if text else ""
 
@@ -110,7 +120,7 @@ def link_on(
     key: int | str | None = None,
     /,
     **query: Any,
-) -> SafeString | str:
+) -> str:
     """
     Return *text* as a link; as it is where *site* has no pages of *model*.
 
@@ -133,7 +143,7 @@ def link_on(
 class Note:
     """A sentence above the page, and a command that helps."""
 
-    text: str
+    text: Text
     command: str = ""
     is_warning: bool = True
 
@@ -142,8 +152,8 @@ class Note:
 class Difference:
     """What code declares of a row, and what the row has."""
 
-    label: str
-    declared: str
-    here: str
+    label: Text
+    declared: Text
+    here: Text
     # Not for those who may not see payloads.
     is_hidden: bool = False

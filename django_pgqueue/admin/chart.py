@@ -268,43 +268,8 @@ class Series:
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A line of the grid, or a label below."""
-
-    at: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A part of a bar."""
-
-    css: str
-    x: str
-    y: str
-    width: str
-    height: str
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A piece of a line, or a dot where a value stands alone."""
-
-    css: str
-    x1: str
-    y1: str
-    x2: str = ""
-    y2: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """What is told about one place when it is pointed at."""
-
-    x: str
-    width: str
-    text: str
+# A shape of SVG, or a label: its attributes, as chart.html writes them.
+Shape = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +281,11 @@ class Chart:
     unit: Text
     told: Text
     series: Sequence[Series]
-    ticks: Sequence[Tick]
-    labels: Sequence[Tick]
-    bars: Sequence[Bar] = ()
-    segments: Sequence[Segment] = ()
-    spots: Sequence[Spot] = ()
+    ticks: Sequence[Shape]
+    labels: Sequence[Shape]
+    bars: Sequence[Shape] = ()
+    segments: Sequence[Shape] = ()
+    spots: Sequence[Shape] = ()
     is_lines: bool = False
     height: int = ABOVE + HEIGHT
     above: int = ABOVE
@@ -374,7 +339,7 @@ def over_time(
 
 def stacked(
     parts: Sequence[Series], scale: Scale, *, height: int = HEIGHT, above: int = ABOVE
-) -> list[Bar]:
+) -> list[Shape]:
     """Return bars in which the values of *parts* stand upon each other."""
     if not parts or not parts[0].values:
         return []
@@ -389,19 +354,19 @@ def stacked(
             # One pixel at least: a single dead letter among thousands is seen.
             high = max(scale.share(value) * height, 1.0)
             bars.append(
-                Bar(
-                    part.css,
-                    _percent((place + (1 - FILLED) / 2) * width),
-                    _pixel(above + height - base - high),
-                    _percent(width * FILLED),
-                    _pixel(high),
-                )
+                {
+                    "css": part.css,
+                    "x": _percent((place + (1 - FILLED) / 2) * width),
+                    "y": _pixel(above + height - base - high),
+                    "width": _percent(width * FILLED),
+                    "height": _pixel(high),
+                }
             )
             base += high
     return bars
 
 
-def sparkline(values: Sequence[float | None]) -> list[Bar]:
+def sparkline(values: Sequence[float | None]) -> list[Shape]:
     """Return small bars of *values*, the highest as high as a line of text."""
     highest = max((value or 0.0 for value in values), default=0.0)
     return stacked(
@@ -412,48 +377,51 @@ def sparkline(values: Sequence[float | None]) -> list[Bar]:
     )
 
 
-def lines(parts: Sequence[Series], scale: Scale) -> list[Segment]:
-    """Return the lines of *parts*; a gap where nothing was measured."""
+def lines(parts: Sequence[Series], scale: Scale) -> list[Shape]:
+    """Return the lines of *parts*: a gap where nothing was measured, a dot alone."""
     found = []
     for part in parts:
         width = 100 / max(len(part.values), 1)
         places = [
-            None
-            if value is None
-            else (_percent((place + 0.5) * width), _up(scale, value))
-            for place, value in enumerate(part.values)
+            None if value is None else (_percent((at + 0.5) * width), _up(scale, value))
+            for at, value in enumerate(part.values)
         ]
-        for place, here in enumerate(places):
-            before = places[place - 1] if place else None
-            after = places[place + 1] if place + 1 < len(places) else None
-            if here is not None and before is not None:
-                found.append(Segment(part.css, *before, *here))
-            elif here is not None and after is None:
-                found.append(Segment(part.css, *here))
+        for before, here, after in zip(
+            [None, *places], places, [*places[1:], None], strict=False
+        ):
+            if here is None:
+                continue
+            x, y = here
+            if before is not None:
+                ends = {"x1": before[0], "y1": before[1], "x2": x, "y2": y}
+                found.append({"css": part.css, **ends})
+            elif after is None:
+                found.append({"css": part.css, "x1": x, "y1": y})
     return found
 
 
-def spots(texts: Sequence[str]) -> list[Spot]:
+def spots(texts: Sequence[str]) -> list[Shape]:
     """Return a place to point at for each of *texts*."""
     width = 100 / max(len(texts), 1)
     return [
-        Spot(_percent(place * width), _percent(width), text)
+        {"x": _percent(place * width), "width": _percent(width), "text": text}
         for place, text in enumerate(texts)
     ]
 
 
-def grid(scale: Scale, text: Callable[[float], str] = number) -> list[Tick]:
+def grid(scale: Scale, text: Callable[[float], str] = number) -> list[Shape]:
     """Return the lines of the grid, from 0 upward."""
-    return [Tick(_up(scale, value), text(value)) for value in scale.ticks]
+    return [{"at": _up(scale, value), "text": text(value)} for value in scale.ticks]
 
 
-def labels(texts: Sequence[str], is_wanted: Sequence[bool]) -> list[Tick]:
+def labels(texts: Sequence[str], is_wanted: Sequence[bool]) -> list[Shape]:
     """Return the labels below those places that are wanted, a few of them."""
     wanted = [place for place, wants in enumerate(is_wanted) if wants]
     every = -(-len(wanted) // LABELS_MAX) or 1
     width = 100 / max(len(texts), 1)
     return [
-        Tick(_percent((place + 0.5) * width), texts[place]) for place in wanted[::every]
+        {"at": _percent((place + 0.5) * width), "text": texts[place]}
+        for place in wanted[::every]
     ]
 
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Any
 
-from django.contrib import admin
-from django.http import HttpRequest
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, pausing
+from django_pgqueue.admin.acting import ActingAdmin, column, limited
+from django_pgqueue.admin.acts import (
+    Act,
+    Confirm,
+    Outcome,
+    TypedForm,
+    Work,
+    log,
+    pausing,
+)
 from django_pgqueue.admin.cells import Note, name
-from django_pgqueue.admin.group_seek import SeekableAdmin
 from django_pgqueue.admin.keyset_list import FilterForm, text_field
 from django_pgqueue.admin.listeners import (
     LISTED_GROUPS,
@@ -26,59 +35,39 @@ from django_pgqueue.admin.listeners import (
     read_plans,
     resting,
     state_badge,
-    where_of,
+    where_shown,
 )
-from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.log.names import TOPIC_CHARACTERS_MAX
+from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
 from django_pgqueue.operators import human
-from django_pgqueue.operators.filters import Meaning, equal, part_of
+from django_pgqueue.operators.filters import equal, part_of
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import GROUP
-from django_pgqueue.operators.states import behind_of, partition_state
+from django_pgqueue.operators.states import behind_of, partition_state, seek_preview
 from django_pgqueue.operators.workers import START_FOR
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.topics import operate_groups as operate
 
 
 class GroupFilters(FilterForm):
     """A part of the group's name, and a topic."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         "q": part_of("name"),
         "topic": equal("topic"),
     }
 
     topic = text_field(
-        gettext_lazy("Topic"),
-        gettext_lazy("its whole name"),
+        _("Topic"),
+        _("its whole name"),
         characters=TOPIC_CHARACTERS_MAX,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLine:
-    """A partition, as the page of its group shows it."""
-
-    partition: str
-    state: Any
-    position: Any
-    unread: Any
-    age: str
-    reader: str
-    until: Any
-    failures: str
-    next_try: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What went wrong in one partition since its position moved last."""
-
-    partition: int
-    failures: list[payload.Failure]
 
 
 def _read_on(work: Work) -> list[dict[int, list[int]]]:
@@ -96,24 +85,19 @@ def _read_on(work: Work) -> list[dict[int, list[int]]]:
 READ_ON = Act(
     name="read-on",
     permissions=("pause",),
-    label=gettext_lazy("Read halted partitions on"),
-    help=gettext_lazy("From the message that they were halted at, with all attempts."),
+    label=_("Read halted partitions on"),
+    help=_("From the message that they were halted at, with all attempts."),
     run=_read_on,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d halted partition is read on, with all attempts.",
-                "%(count)d halted partitions are read on, with all attempts.",
-                "count",
-            ),
-            gettext_lazy("Halted partitions read on: %(names)s"),
+            _("%(count)d halted partition is read on, with all attempts."),
+            _("%(count)d halted partitions are read on, with all attempts."),
+            _("Halted partitions read on: %(names)s"),
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d group had none.", "%(count)d groups had none.", "count"
-    ),
+    left=(_("%(count)d group had none."), _("%(count)d groups had none.")),
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "Its halted partitions are read again, from the message that they were halted "
         "at. Without a change of the code or the data, they are likely to halt again. "
         "To leave that message out, seek past it."
@@ -123,21 +107,116 @@ READ_ON = Act(
 )
 
 
+TIME, ID = "time", "id"
+WAYS = [
+    (EARLIEST, _("earliest: all that retention has left")),
+    (LATEST, _("latest: what is published from now on")),
+    (TIME, _("a time: what was published then or later")),
+    (ID, _("an id: what comes after that message")),
+]
+
+ID_MAX = 2**63 - 1
+
+
+class SeekForm(TypedForm):
+    """Where a group is to read on; a seek is confirmed by the name of the group."""
+
+    way = forms.ChoiceField(label=_("To"), choices=WAYS, widget=forms.RadioSelect)
+    time = MomentField(label=_("Time"), required=False)
+    message = forms.IntegerField(
+        label=_("Id"),
+        required=False,
+        min_value=0,
+        max_value=ID_MAX,
+        widget=forms.TextInput({"placeholder": "4711"}),
+    )
+    partition = forms.TypedChoiceField(
+        label=_("Partition"), required=False, coerce=int, empty_value=None
+    )
+    field_order = ("way", "time", "message", "partition")
+
+    def __init__(self, row: Any, data: Any, *, partitions: list[int]) -> None:
+        super().__init__(row, data, initial={"way": EARLIEST})
+        self.fields["partition"].choices = [  # type: ignore[attr-defined]
+            ("", _("all %(count)d") % {"count": len(partitions)}),
+            *((str(each), str(each)) for each in partitions),
+        ]
+
+    @property
+    def place(self) -> int | str | datetime:
+        """Return where to, as seek() takes it."""
+        way = self.cleaned_data["way"]
+        if way == TIME:
+            return in_utc(self.cleaned_data["time"])
+        if way == ID:
+            return int(self.cleaned_data["message"])
+        return str(way)
+
+    def clean(self) -> dict[str, Any]:
+        """Ask for the time or the id that was chosen."""
+        data: dict[str, Any] = super().clean() or {}
+        for way, field in ((TIME, "time"), (ID, "message")):
+            is_missing = data.get(field) is None and field not in self.errors
+            if data.get("way") == way and is_missing:
+                self.add_error(field, ValidationError(_("This field is required.")))
+        return data
+
+
+SEEK, PREVIEW = "seek", "preview"
+SUBMITS = [
+    (PREVIEW, _("Show what happens")),
+    (SEEK, _("Seek")),
+]
+
+
+SEEK_ACT = Act(
+    name=SEEK,
+    permissions=("seek",),
+    label=_("Seek…"),
+    help=_("It reads on from another place."),
+    view="seek",
+)
+
+
+HALTED_FOR = {
+    "error": _("by an error,"),
+    "retention": _("by retention,"),
+}
+
+
+def _atomic(row: Any) -> Any:
+    """Return whether its task and its position are one transaction."""
+    if not row.task:
+        return None
+    return _("yes") if row.is_atomic else _("no")
+
+
+def _queue(row: Any) -> str:
+    """Return which workers read for a group; of one without a task, none do."""
+    return str(row.queue) if row.task else ""
+
+
 @admin.register(ConsumerGroup)
-class ConsumerGroupAdmin(SeekableAdmin):
+class ConsumerGroupAdmin(ActingAdmin):
     """Each group, by topic and name."""
 
     keyset = Keyset(("topic", "name", "id"), is_by_time=False)
     # For each of them, the messages behind its positions are counted.
     list_per_page = LISTED_GROUPS
     filter_form = GroupFilters
-    acts = (*pausing(GROUP), READ_ON)
+    acts = (*pausing(GROUP), READ_ON, SEEK_ACT)
     change_form_template = "admin/pgqueue/consumer_group.html"
     named_by = ("topic", "name", "paused_at", "paused_by", "pause_reason")
     list_display = ("title", "state", "unread", "oldest", "task_name", "queue_name")
     list_reads = (
         *("topic_id", "topic", "name", "task", "queue"),
         *("paused_at", "paused_by", "pause_reason"),
+    )
+    fields = (
+        *("topic_link", "name", "unread", "oldest", "kind_of_task", "queue_name"),
+        *("letters", "batch_size", "atomic", "where", "on_error_shown"),
+        *("max_attempts", "lease", "start", "paused_at", "paused_by"),
+        *("pause_reason", "last_declared_at", "created_at"),
     )
 
     def listed(self, rows: list[Any]) -> list[Any]:
@@ -159,51 +238,43 @@ class ConsumerGroupAdmin(SeekableAdmin):
 
     # The list --------------------------------------------------------------------
 
-    title = column(gettext_lazy("group"), lambda row: name(str(row)))
+    title = column(_("group"), lambda row: name(str(row)))
 
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def state(self, row: Any) -> SafeString:
         """Show what it does; of a pause who, when and why."""
         return resting(group_badge(row.behind), row, GROUP)
 
-    unread = column(gettext_lazy("lag"), lambda row: str(row.behind.shown))
-    oldest = column(
-        gettext_lazy("oldest unread"), lambda row: human.age(row.behind.seconds)
-    )
-    task_name = column(gettext_lazy("task"), lambda row: name(row.task))
-    queue_name = column(gettext_lazy("queue"), lambda row: name(_queue(row)))
+    unread = column(_("lag"), lambda row: str(row.behind.shown))
+    oldest = column(_("oldest unread"), lambda row: human.age(row.behind.seconds))
+    task_name = column(_("task"), lambda row: name(row.task))
+    queue_name = column(_("queue"), lambda row: name(_queue(row)))
 
     # The page of one -------------------------------------------------------------
 
-    def heading(self, row: Any) -> SafeString:
-        """Show the state beside the title."""
-        return state_badge(row.behind.state)
+    heading = column(None, lambda row: state_badge(row.behind.state))
+    kind_of_task = column(
+        _("task"), lambda row: row.task or _("none: read by receive() or SQL")
+    )
+    batch_size = column(
+        _("messages per batch"), lambda row: str(row.batch) if row.task else None
+    )
+    atomic = column(_("atomic"), _atomic)
+    where = column(_("where"), where_shown)
+    on_error_shown = column(_("on error"), lambda row: row.get_on_error_display())
+    lease = column(_("lease"), lambda row: human.duration(row.lease_seconds))
 
-    def facts(self, row: Any) -> list[Fact]:
-        """Say how far it is, what it calls, and who did what to it."""
-        clock = row.clock
-        where = where_of(row)
-        return [
-            (_("Topic"), self.link(Topic, row.topic, row.topic_id)),
-            (_("Group"), row.name),
-            (_("Lag"), row.behind.shown),
-            (_("Oldest unread"), human.age(row.behind.seconds)),
-            (_("Task"), row.task or _("none: read by receive() or SQL")),
-            (_("Queue"), _queue(row)),
-            (_("Dead letters"), self._letters(row)),
-            (_("Messages per batch"), str(row.batch) if row.task else None),
-            (_("Atomic"), _atomic(row)),
-            (_("Where"), format_html("<code>{}</code>", where) if where else None),
-            (_("On error"), row.get_on_error_display()),
-            (_("Maximum attempts"), str(row.max_attempts)),
-            (_("Lease"), human.duration(row.lease_seconds)),
-            (_("Began with"), row.start),
-            (_("Paused"), moments.full(row.paused_at, clock)),
-            (_("Paused by"), row.paused_by),
-            (_("Pause reason"), row.pause_reason),
-            (_("Declared last"), moments.full(row.last_declared_at, clock)),
-            (_("Made"), moments.full(row.created_at, clock)),
-        ]
+    @admin.display(description=_("topic"))
+    def topic_link(self, row: Any) -> str:
+        """Lead to the topic."""
+        return self.link(Topic, row.topic, row.topic_id)
+
+    @admin.display(description=_("dead letters"))
+    def letters(self, row: Any) -> str | None:
+        """Lead to those of its task."""
+        if not row.task or not self.has_page(DeadLetter):
+            return None
+        return self.link(DeadLetter, _("of its task"), queue=row.queue, q=row.task)
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the partitions, and what went wrong in them."""
@@ -217,69 +288,100 @@ class ConsumerGroupAdmin(SeekableAdmin):
             "notes": _notes(row),
             "partitions": [self._line(row, each) for each in row.lags],
             "troubles": [
-                Trouble(
-                    partition,
-                    payload.failures(text, clock=row.clock, may_see=may_see),
-                )
-                for partition, text in texts
+                (each, payload.failures(text, clock=row.clock, may_see=may_see))
+                for each, text in texts
             ],
         }
 
-    def _line(self, row: Any, each: PartitionLag) -> PartitionLine:
-        clock = row.clock
+    def _line(self, row: Any, each: PartitionLag) -> dict[str, Any]:
+        def short(moment: datetime | None) -> Any:
+            return moments.short(moments.as_clock(moment, row.clock), row.clock)
+
         state = state_badge(partition_state(each, is_served=row.behind.is_served))
         if each.halted_at is not None:
             state = format_html(
                 '{}<br><span class="quiet">{} {}</span>',
                 state,
                 HALTED_FOR.get(each.halted_for or "", each.halted_for or ""),
-                moments.short(moments.as_clock(each.halted_at, clock), clock),
+                short(each.halted_at),
             )
-        return PartitionLine(
-            partition=str(each.partition),
-            state=state,
-            position=self._unread(row, each, str(each.position)),
-            unread=self._unread(
-                row,
-                each,
-                human.count(each.unread, is_more=each.unread >= COUNTED_MESSAGES_MAX),
+        unread = human.count(each.unread, is_more=each.unread >= COUNTED_MESSAGES_MAX)
+        # What comes after the position.
+        after = {
+            "topic": row.topic,
+            "partition": each.partition,
+            "after": each.position,
+        }
+        return {
+            "partition": str(each.partition),
+            "state": state,
+            "position": self.link(Message, str(each.position), **after),
+            "unread": self.link(Message, unread, **after),
+            "age": human.age(each.seconds),
+            "reader": each.leased_by or "",
+            "until": short(each.leased_until),
+            "failures": str(each.failures or ""),
+            "next_try": short(each.retry_at) if each.is_backing_off else "",
+        }
+
+    # Seek ------------------------------------------------------------------------
+
+    def seek(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show the form that moves a group, what would happen, or do it."""
+        with limited(Plans.IN_ORDER):
+            row = self.named_row(request, object_id)
+            if row is None:
+                return self.elsewhere(request, object_id)
+            return self._seek_row(request, row)
+
+    def _seek_row(self, request: HttpRequest, row: Any) -> HttpResponse:
+        is_post = request.method == "POST"
+        form = SeekForm(
+            row,
+            request.POST if is_post else None,
+            partitions=self.partitions_of(row),
+        )
+        foreseen = None
+        if is_post and form.is_valid():
+            try:
+                foreseen = operate.preview_seek(
+                    row, form.place, partition=form.cleaned_data["partition"]
+                )
+                if SEEK in request.POST and form.confirms():
+                    return self._sought(request, row, form)
+            except (MessagesLost, TopicError) as error:
+                form.add_error(None, str(error))
+        return self.form_page(
+            request,
+            form,
+            "admin/pgqueue/seek.html",
+            title=_("Seek %(row)s") % {"row": row},
+            told=_(
+                "The group goes on from another place, also while it is read: what is "
+                "being handled now is refused when it is done; what it did outside of "
+                "the database stays done. Halted partitions are read on."
             ),
-            age=human.age(each.seconds),
-            reader=each.leased_by or "",
-            until=moments.short(moments.as_clock(each.leased_until, clock), clock),
-            failures=str(each.failures or ""),
-            next_try=moments.short(moments.as_clock(each.retry_at, clock), clock)
-            if each.is_backing_off
-            else "",
+            original=row,
+            submits=SUBMITS,
+            foreseen=foreseen and seek_preview(foreseen),
         )
 
-    def _unread(self, row: Any, each: PartitionLag, text: str) -> SafeString | str:
-        """Return *text* as a link to what comes after the position."""
-        asked = {"partition": each.partition, "after": each.position}
-        return self.link(Message, text, topic=row.topic, **asked)
-
-    def _letters(self, row: Any) -> SafeString | str | None:
-        if not row.task or not self.has_page(DeadLetter):
-            return None
-        return self.link(DeadLetter, _("of its task"), queue=row.queue, q=row.task)
-
-
-HALTED_FOR = {
-    "error": gettext_lazy("by an error,"),
-    "retention": gettext_lazy("by retention,"),
-}
-
-
-def _atomic(row: Any) -> Any:
-    """Return whether its task and its position are one transaction."""
-    if not row.task:
-        return None
-    return _("yes") if row.is_atomic else _("no")
-
-
-def _queue(row: Any) -> str:
-    """Return which workers read for a group; of one without a task, none do."""
-    return str(row.queue) if row.task else ""
+    def _sought(self, request: HttpRequest, row: Any, form: SeekForm) -> HttpResponse:
+        partition = form.cleaned_data["partition"]
+        done = operate.seek(row, form.place, partition=partition)
+        moved = ", ".join(
+            f"{each.partition}: {each.before} → {each.now}" for each in done
+        )
+        place = getattr(form.place, "isoformat", form.place.__str__)()
+        told = _("Sought to %(place)s. Positions: %(moved)s.")
+        log(request, [row], told % {"place": place, "moved": moved})
+        text = ngettext(
+            "%(count)d partition reads on from there.",
+            "%(count)d partitions read on from there.",
+            len(done),
+        )
+        messages.success(request, text % {"count": len(done)})
+        return self.to_row(row.pk)
 
 
 def _notes(row: Any) -> list[Note]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib import admin
@@ -16,10 +16,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import column
 from django_pgqueue.admin.acts import (
     Act,
     Confirm,
@@ -31,8 +31,8 @@ from django_pgqueue.admin.acts import (
     tell,
 )
 from django_pgqueue.admin.cells import badge
-from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
+from django_pgqueue.admin.job_columns import EDIT, SAVE, SAVE_AND_REDRIVE
 from django_pgqueue.admin.keyset_list import (
     AGES,
     FilterForm,
@@ -40,7 +40,6 @@ from django_pgqueue.admin.keyset_list import (
     age_field,
     choice_field,
 )
-from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Failure
@@ -48,14 +47,11 @@ from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.job import Reason
 from django_pgqueue.operators.bulk_acts import VERBS
 from django_pgqueue.operators.error_groups import LETTERS_MAX, kind_of, letters_of
-from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import operate
 from django_pgqueue.worker.serving import unknown_queue
 
-GONE = gettext_lazy(
-    "%(count)d had already gone: redriven, purged, or being moved just now."
-)
+GONE = _("%(count)d had already gone: redriven, purged, or being moved just now.")
 
 # Jobs that a message names.
 HOLDERS_SHOWN = 5
@@ -64,10 +60,8 @@ HOLDERS_SHOWN = 5
 class QueueForm(forms.Form):
     """The name of a queue; one that does not exist yet needs a tick."""
 
-    queue = forms.CharField(
-        label=gettext_lazy("Queue"), max_length=63, widget=forms.TextInput
-    )
-    is_new = forms.BooleanField(label=gettext_lazy("This queue is new"), required=False)
+    queue = forms.CharField(label=_("Queue"), max_length=63, widget=forms.TextInput)
+    is_new = forms.BooleanField(label=_("This queue is new"), required=False)
 
     def clean_queue(self) -> str:
         """Refuse what is no name of a queue."""
@@ -113,12 +107,8 @@ def _numbered(jobs: Iterable[Any]) -> str:
 
 
 HELD = Outcome(
-    ngettext_lazy(
-        "%(count)d stays a dead letter, since a live job has its dedup key: %(names)s.",
-        "%(count)d stay dead letters, since live jobs have their dedup keys: "
-        "%(names)s.",
-        "count",
-    ),
+    _("%(count)d stays a dead letter, since a live job has its dedup key: %(names)s."),
+    _("%(count)d stay dead letters, since live jobs have their dedup keys: %(names)s."),
     is_left=True,
     names=_numbered,
 )
@@ -126,16 +116,13 @@ HELD = Outcome(
 REDRIVE = Act(
     name="redrive",
     permissions=("retry",),
-    label=gettext_lazy("Redrive"),
-    help=gettext_lazy("Back to its queue, with the same id, from attempt 1 on."),
+    label=_("Redrive"),
+    help=_("Back to its queue, with the same id, from attempt 1 on."),
     run=_redrive,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d dead letter went back to its queue.",
-                "%(count)d dead letters went back to their queues.",
-                "count",
-            ),
+            _("%(count)d dead letter went back to its queue."),
+            _("%(count)d dead letters went back to their queues."),
             _redriven,
         ),
         HELD,
@@ -146,21 +133,18 @@ REDRIVE = Act(
 REDRIVE_TO = replace(
     REDRIVE,
     name="redrive-to",
-    label=gettext_lazy("Redrive to another queue"),
-    help=gettext_lazy("As redrive, to a queue that you name."),
+    label=_("Redrive to another queue"),
+    help=_("As redrive, to a queue that you name."),
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d dead letter went to queue %(queue)s.",
-                "%(count)d dead letters went to queue %(queue)s.",
-                "count",
-            ),
+            _("%(count)d dead letter went to queue %(queue)s."),
+            _("%(count)d dead letters went to queue %(queue)s."),
             _redriven,
         ),
         HELD,
     ],
     form=QueueForm,
-    warning=gettext_lazy(
+    warning=_(
         "They go to the queue that you name, with the same ids, from attempt 1 on. "
         "Look first whether a worker takes jobs from it."
     ),
@@ -169,19 +153,16 @@ REDRIVE_TO = replace(
 SET_ASIDE = Act(
     name="set-aside",
     permissions=("cancel",),
-    label=gettext_lazy("Set aside"),
-    help=gettext_lazy("To the archive as cancelled: nobody needs it any more."),
+    label=_("Set aside"),
+    help=_("To the archive as cancelled: nobody needs it any more."),
     run=lambda work: [
         operate.set_aside(work.rows, by=work.by, reason=work.data["reason"])
     ],
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d dead letter was set aside, to the archive.",
-                "%(count)d dead letters were set aside, to the archive.",
-                "count",
-            ),
-            gettext_lazy("Set aside, to the archive: %(reason)s"),
+            _("%(count)d dead letter was set aside, to the archive."),
+            _("%(count)d dead letters were set aside, to the archive."),
+            _("Set aside, to the archive: %(reason)s"),
         )
     ],
     left=GONE,
@@ -192,23 +173,20 @@ SET_ASIDE = Act(
 DELETE = Act(
     name="purge",
     permissions=("purge",),
-    label=gettext_lazy("Delete"),
-    help=gettext_lazy("For ever, with its arguments and errors."),
+    label=_("Delete"),
+    help=_("For ever, with its arguments and errors."),
     run=lambda work: [operate.delete_dead_letters(work.rows)],
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d dead letter was deleted.",
-                "%(count)d dead letters were deleted.",
-                "count",
-            ),
-            gettext_lazy("Deleted."),
+            _("%(count)d dead letter was deleted."),
+            _("%(count)d dead letters were deleted."),
+            _("Deleted."),
             DELETION,
         )
     ],
     left=GONE,
     form=Confirm,
-    warning=gettext_lazy("They are deleted for ever, with their arguments and errors."),
+    warning=_("They are deleted for ever, with their arguments and errors."),
     is_grave=True,
 )
 
@@ -220,7 +198,7 @@ KEPT = ("q", "queue", "tag", "task")
 class DeadLetterFilters(GroupedFilterForm):
     """A reason and an age besides what every list can be narrowed to."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         **GroupedFilterForm.meanings,
         "age": age,
         # No column holds it: few_rows() has found all of them.
@@ -244,6 +222,7 @@ class DeadLetterAdmin(GroupedAdmin):
     filter_form = DeadLetterFilters
     acts = (
         REDRIVE,
+        EDIT,
         REDRIVE_TO,
         SET_ASIDE,
         DELETE,
@@ -257,8 +236,12 @@ class DeadLetterAdmin(GroupedAdmin):
         SAVE: (_("Save"), ()),
     }
     list_display = (
-        *("number", "why", "task_name", "queue_name", "last_error", "attempts"),
-        *("gave_up", "tags"),
+        *("id", "why", "task", "queue_name", "last_error", "attempts"),
+        *("finished_at", "tags"),
+    )
+    fields = (
+        *("full_reason", *GroupedAdmin.fields_of_place, "started_at", "finished_at"),
+        *("worker", *GroupedAdmin.fields_of_times, *GroupedAdmin.fields_of_links),
     )
     list_reads = ("reason", "task", "queue", "attempt", "max_attempts", "finished_at")
 
@@ -313,7 +296,7 @@ class DeadLetterAdmin(GroupedAdmin):
         if row is None:
             return None
         return {
-            "url": self._url(Failure, "change", row.pk),
+            "url": self._row_url(row.pk, Failure),
             "error_class": row.error_class,
             "message": payload.without_secrets(row.message)
             if payload.may_see(request)
@@ -336,29 +319,15 @@ class DeadLetterAdmin(GroupedAdmin):
 
     why = column(_("reason"), lambda row: badge("dead", row.reason))
 
-    gave_up = column(
-        _("gave up"), lambda row: moments.short(row.finished_at, row.clock)
+    heading = column(None, lambda row: badge("dead", row.get_reason_display()))
+    full_reason = column(
+        _("reason"), lambda row: f"{row.reason}: {row.get_reason_display()}"
     )
-
-    def heading(self, row: DeadLetter) -> str:
-        """Show the reason beside the title."""
-        return badge("dead", row.get_reason_display())
 
     def stands(self, row: Any) -> SafeString:
         """Say why and when the job gave up."""
-        return format_html("{} {}", badge("dead", row.reason), self.gave_up(row))
-
-    def facts(self, row: Any) -> list[Fact]:
-        """Say how the job gave up."""
-        return [
-            (_("Reason"), f"{row.reason}: {row.get_reason_display()}"),
-            *self.facts_of_place(row),
-            (_("Last started"), moments.full(row.started_at, row.clock)),
-            (_("Gave up"), moments.full(row.finished_at, row.clock)),
-            (_("Worker"), row.worker),
-            *self.facts_of_times(row),
-            *self.facts_of_links(row),
-        ]
+        gave_up = moments.short(row.finished_at, row.clock)
+        return format_html("{} {}", badge("dead", row.reason), gave_up)
 
     def redrive_edited(self, request: HttpRequest, row: Any) -> HttpResponse:
         """Send the edited dead letter back to its queue, in the same transaction."""

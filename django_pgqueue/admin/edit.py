@@ -1,5 +1,5 @@
 """
-Edit: other arguments for a job that waits or gave up.
+Edit: the form of other arguments for a job that waits or gave up.
 
 The form shows the stored JSON, secrets too, so it is for those who may see payloads and
 edit. Arguments that nobody changed stay as they are stored. Two people who
@@ -11,44 +11,28 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 from django import forms
-from django.contrib import messages
-from django.contrib.admin.utils import quote
+from django.apps import apps
+from django.contrib.auth import get_permission_codename
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError
 from django.http import (
     HttpRequest,
-    HttpResponse,
-    HttpResponseRedirect,
 )
-from django.template.response import TemplateResponse
-from django.urls import URLPattern
 from django.utils.crypto import constant_time_compare, salted_hmac
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import payload
-from django_pgqueue.admin.acts import Button, log, may, who
-from django_pgqueue.admin.job_columns import JobAdminColumns
-from django_pgqueue.admin.mail import may_see_arguments
-from django_pgqueue.admin.model_references import refused_model
-from django_pgqueue.admin.read_only import limited
-from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.bounds import PULL_TASK
-from django_pgqueue.exceptions import (
-    InvalidArgument,
-    JobNotFound,
-    PayloadTooLarge,
-    WrongState,
-)
-from django_pgqueue.tasks import operate, registry
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.payload import TAG
 
-PERMISSION, VIEW_PAYLOAD = "edit", "view_payload"
+VIEW_PAYLOAD = "view_payload"
 
-NEEDS_PAYLOAD = gettext_lazy(
+NEEDS_PAYLOAD = _(
     "The form shows all arguments, secrets too, so editing needs the permission "
     "pgqueue.view_payload as well."
 )
@@ -59,24 +43,35 @@ CHANGED_NAMES_MAX = 20
 # Lines of a field of the form; what is longer scrolls.
 FIELD_LINES_LEAST, FIELD_LINES_MOST = 4, 24
 
-SAVE, SAVE_AND_REDRIVE = "save", "redrive"
-
 NOT_THERE = object()
+
+
+class JsonField(forms.CharField):
+    """A value, as people write JSON."""
+
+    widget = forms.Textarea({"spellcheck": "false"})
+
+    def clean(self, value: Any) -> Any:
+        """Return the value."""
+        text = super().clean(value)
+        try:
+            return read_json(text)
+        except ValueError as error:
+            raise ValidationError("%(error)s", params={"error": error}) from None
+
+
+def fit_lines(field: forms.Field, text: str) -> None:
+    """Make the area of a *field* as high as *text*, within limits."""
+    lines = text.count("\n") + 2
+    rows = min(max(lines, FIELD_LINES_LEAST), FIELD_LINES_MOST)
+    field.widget.attrs["rows"] = rows
 
 
 class ArgumentsForm(forms.Form):
     """The arguments of one job, as JSON."""
 
-    args = forms.CharField(
-        label=gettext_lazy("Positional arguments"),
-        help_text=gettext_lazy("A JSON array."),
-        widget=forms.Textarea({"spellcheck": "false"}),
-    )
-    kwargs = forms.CharField(
-        label=gettext_lazy("Keyword arguments"),
-        help_text=gettext_lazy("A JSON object."),
-        widget=forms.Textarea({"spellcheck": "false"}),
-    )
+    args = JsonField(label=_("Positional arguments"), help_text=_("A JSON array."))
+    kwargs = JsonField(label=_("Keyword arguments"), help_text=_("A JSON object."))
     # What the form was made from.
     seen = forms.CharField(widget=forms.HiddenInput, required=False)
 
@@ -92,13 +87,11 @@ class ArgumentsForm(forms.Form):
         }
         super().__init__(data, initial=initial)
         for name in ("args", "kwargs"):
-            lines = initial[name].count("\n") + 2
-            rows = min(max(lines, FIELD_LINES_LEAST), FIELD_LINES_MOST)
-            self.fields[name].widget.attrs["rows"] = rows
+            fit_lines(self.fields[name], initial[name])
 
     def clean_args(self) -> list[Any]:
         """Return the positional arguments."""
-        value = self._value("args")
+        value = self.cleaned_data["args"]
         if not isinstance(value, list):
             raise ValidationError(_("This must be a JSON array: [ … ]"))
         if self._task == PULL_TASK and len(value) != 1:
@@ -107,7 +100,7 @@ class ArgumentsForm(forms.Form):
 
     def clean_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments, likewise."""
-        value = self._value("kwargs")
+        value = self.cleaned_data["kwargs"]
         if not isinstance(value, dict):
             raise ValidationError(_("This must be a JSON object: { … }"))
         if self._task == PULL_TASK and value:
@@ -125,12 +118,6 @@ class ArgumentsForm(forms.Form):
                 )
             )
         return cleaned
-
-    def _value(self, name: str) -> Any:
-        try:
-            return read_json(self.cleaned_data[name])
-        except ValueError as error:
-            raise ValidationError("%(error)s", params={"error": error}) from None
 
     def may_refer(self, request: HttpRequest, row: Any) -> bool:
         """Refuse references to rows that the user could not look at."""
@@ -150,119 +137,6 @@ class ArgumentsForm(forms.Form):
             None if path == "arguments" else field,
             ValidationError("%(error)s", params={"error": error}),
         )
-
-
-class EditableAdmin(JobAdminColumns):
-    """A page of jobs whose arguments can be edited."""
-
-    # What the form can do, besides saving: the permissions of each.
-    edit_submits: ClassVar[dict[str, tuple[Any, Sequence[str]]]] = {
-        SAVE: (gettext_lazy("Save"), ())
-    }
-
-    def is_editable(self, row: Any) -> bool:
-        """Return whether the page of *row* offers to edit it."""
-        return True
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the form."""
-        return [self.own_url("edit", self._edit, (PERMISSION,)), *super().get_urls()]
-
-    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
-        """Offer the form."""
-        offered = super().buttons(request, row)
-        is_permitted = may(request, PERMISSION, VIEW_PAYLOAD) and may_see_arguments(
-            request, row
-        )
-        if is_permitted and self.is_editable(row):
-            edit = Button(
-                url=self.act_url(request, "edit", row),
-                label=_("Edit arguments"),
-                help=_("Checked against the signature of the task."),
-                is_post=False,
-            )
-            offered.insert(1, edit)
-        return offered
-
-    def _edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        submits = {
-            name: label
-            for name, (label, needed) in self.edit_submits.items()
-            if may(request, *needed)
-        }
-        asked = next((name for name in self.edit_submits if name in request.POST), SAVE)
-        self.require(request, asked in submits)
-        if not may(request, VIEW_PAYLOAD):
-            messages.error(request, NEEDS_PAYLOAD)
-            return HttpResponseRedirect(self._url(self.model, "change", object_id))
-        try:
-            with limited():
-                return self._edit_row(request, object_id, asked, submits)
-        except IntegrityError as error:
-            problem = _("Nothing was stored, since the queue refuses it: %(error)s")
-            messages.error(request, problem % {"error": error})
-        except (WrongState, JobNotFound) as error:
-            messages.warning(request, _("Nothing was stored. %s") % error)
-        return HttpResponseRedirect(self.list_url(request))
-
-    def _edit_row(
-        self, request: HttpRequest, object_id: str, asked: str, submits: dict[str, Any]
-    ) -> HttpResponse:
-        is_post = request.method == "POST"
-        rows = self.get_queryset(request).only(*self.named_by)
-        texts = {"args_text": "args", "kwargs_text": "kwargs"}
-        row = self.row_to_edit(rows, object_id, is_locked=is_post, **texts)
-        if row is None:
-            # It was redriven, say, by somebody else.
-            return self.elsewhere(request, object_id)
-        self.require(request, may_see_arguments(request, row))
-        if is_too_long(row):
-            text = _(
-                "The arguments are longer than %(max)d characters: too long for a form."
-            )
-            messages.warning(request, text % {"max": payload.CHARACTERS_MAX})
-            return HttpResponseRedirect(self.list_url(request))
-        form = ArgumentsForm(row, request.POST if is_post else None)
-        if is_post and form.is_valid() and form.may_refer(request, row):
-            try:
-                return self._store(request, row, form.cleaned_data, asked)
-            except (InvalidArgument, PayloadTooLarge) as error:
-                form.refuse(error)
-        context = {
-            **self.page_context(request),
-            "title": _("Edit the arguments of %(row)s") % {"row": row},
-            "original": row,
-            "form": form,
-            "hint": signature_of(row.task),
-            "submits": list(submits.items()),
-            "back": self._url(self.model, "change", quote(row.pk)),
-        }
-        return TemplateResponse(request, "admin/pgqueue/form.html", context)
-
-    def _store(
-        self, request: HttpRequest, row: Any, data: dict[str, Any], asked: str
-    ) -> HttpResponse:
-        new = {
-            name: data[name]
-            for name in ("args", "kwargs")
-            if is_other(getattr(row, f"{name}_text"), data[name])
-        }
-        self.require(request, may_call(request, row.task, data["args"], data["kwargs"]))
-        # What is not given stays as it is stored, to the digit.
-        if new:
-            operate.edit(row.pk, by=who(request), **new)
-            log(request, [row], _("Edited: %s") % changed(row, **new))
-        if asked == SAVE_AND_REDRIVE:
-            return self.redrive_edited(request, row)
-        if new:
-            messages.success(request, _("The arguments were stored."))
-        else:
-            messages.warning(request, _("Nothing was stored: nothing was changed."))
-        return HttpResponseRedirect(self._url(self.model, "change", quote(row.pk)))
-
-    def redrive_edited(self, request: HttpRequest, row: Any) -> HttpResponse:
-        """Send the edited *row* back to its queue, in the same transaction."""
-        raise NotImplementedError
 
 
 def read_json(text: str) -> Any:
@@ -340,6 +214,60 @@ def changed(
                 if was.get(name, NOT_THERE) != kwargs.get(name, NOT_THERE)
             ]
     except (ValueError, RecursionError):
-        return _("what could not be read before")
+        return gettext("what could not be read before")
     more = "" if len(names) <= CHANGED_NAMES_MAX else ", …"
     return ", ".join(names[:CHANGED_NAMES_MAX]) + more
+
+
+# References to rows ------------------------------------------------------------------
+
+
+def refused_model(request: HttpRequest, given: Any, stored: str) -> str | None:
+    """
+    Return the model that *given* refers to anew and the user may not view, or None.
+
+    Args:
+        request: Of the user.
+        given: Arguments as JSON has them.
+        stored: The text of those that are replaced.
+    """
+    before = {_reference_key(found) for found in _references(_read_stored(stored))}
+    for found in _references(given):
+        if _reference_key(found) not in before and not _may_refer(
+            request, found.get("value")
+        ):
+            return str(found.get("value"))
+    return None
+
+
+def _may_refer(request: HttpRequest, label: Any) -> bool:
+    try:
+        options = apps.get_model(label)._meta
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return True  # There is no such model, and so no row; the edit says so.
+    codename = get_permission_codename("view", options)
+    return request.user.has_perm(f"{options.app_label}.{codename}")
+
+
+def _references(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the references in JSON, however deep; within messages too."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            if item.get(TAG) == "model":
+                yield item
+            left += item.values()
+        elif isinstance(item, list):
+            left += item
+
+
+def _reference_key(reference: dict[str, Any]) -> str:
+    return json.dumps(reference, sort_keys=True)
+
+
+def _read_stored(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

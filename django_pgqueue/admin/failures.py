@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.formats import date_format
 from django.utils.http import urlencode
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.acting import ActingAdmin, column, limited, may_view
 from django_pgqueue.admin.chart import (
     HOUR_SECONDS,
     SPARKLINE_HEIGHT,
@@ -32,7 +30,6 @@ from django_pgqueue.admin.chart import (
     starts,
 )
 from django_pgqueue.admin.keyset_list import PeriodForm, period_field, text_field
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, limited
 from django_pgqueue.admin.run_permissions import run_url
 from django_pgqueue.models import DeadLetter, Failure, Job
 from django_pgqueue.pipeline import failures
@@ -43,43 +40,28 @@ from django_pgqueue.tasks import database
 # Failures on the page, and names of tasks of one in the list.
 KINDS_SHOWN_MAX, TASKS_NAMED_MAX = 50, 3
 
-PERIODS = {
-    "24h": Period(gettext_lazy("24 hours"), 24, 1),
-    "7d": Period(gettext_lazy("7 days"), 168, 6),
-    "30d": Period(gettext_lazy("30 days"), 720, 24),
-    "90d": Period(gettext_lazy("90 days"), 2_160, 72),
-}
-PERIOD_DEFAULT = "24h"
-
-# What the page of one failure draws.
-DRAWN = "7d"
-
 
 class FailuresForm(PeriodForm):
     """What the list is narrowed to."""
 
-    period = period_field(PERIODS)
-    q = text_field(gettext_lazy("Class, message or place"))
-    task = text_field(gettext_lazy("Task"), gettext_lazy("its whole name"))
+    periods = {
+        "24h": Period(_("24 hours"), 24, 1),
+        "7d": Period(_("7 days"), 168, 6),
+        "30d": Period(_("30 days"), 720, 24),
+        "90d": Period(_("90 days"), 2_160, 72),
+    }
+
+    period = period_field(periods)
+    q = text_field(_("Class, message or place"))
+    task = text_field(_("Task"), _("its whole name"))
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A failure in the list."""
-
-    kind: Kind
-    url: str
-    message: str
-    tasks: str
-    bars: Any
-    trend: str
-    first_seen: Any
-    last_seen: Any
-    letters_url: str | None
+# The period that the page of one failure draws.
+DRAWN = FailuresForm.periods["7d"]
 
 
 @admin.register(Failure)
-class FailureAdmin(ReadOnlyAdmin):
+class FailureAdmin(ActingAdmin):
     """The failures with the most errors of late, each with its trend and a sample."""
 
     change_list_template = "admin/pgqueue/failures.html"
@@ -87,8 +69,8 @@ class FailureAdmin(ReadOnlyAdmin):
     # The list --------------------------------------------------------------------
 
     def _list(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
-        form = FailuresForm({"period": PERIOD_DEFAULT, **request.GET.dict()})
-        period = PERIODS[form.value("period") or PERIOD_DEFAULT]
+        form = FailuresForm(request.GET)
+        period = form.chosen
         may_see = payload.may_see(request)
         with limited(Plans.IN_ORDER):
             with database.cursor() as cursor:
@@ -139,31 +121,33 @@ class FailureAdmin(ReadOnlyAdmin):
         spans: Sequence[int],
         trend: dict[int, int],
         clock: datetime,
-    ) -> Line:
+    ) -> dict[str, Any]:
         counts = [trend.get(start, 0) for start in spans]
         tasks = _tasks(kind.tasks)
         more = len(tasks) - TASKS_NAMED_MAX
-        return Line(
-            kind=kind,
-            url=self._url(Failure, "change", kind.fingerprint),
-            message=payload.without_secrets(kind.message)
+        numbers = {
+            "highest": f"{max(counts):,}",
+            "now": f"{counts[-1]:,}",
+            "counts": ", ".join(map(str, counts)),
+        }
+        return {
+            "kind": kind,
+            "url": self._row_url(kind.fingerprint),
+            "message": payload.without_secrets(kind.message)
             if payload.may_see(request)
             else "",
-            tasks=", ".join(tasks[:TASKS_NAMED_MAX])
+            "tasks": ", ".join(tasks[:TASKS_NAMED_MAX])
             + (_(" and %(more)d more") % {"more": more} if more > 0 else ""),
-            bars=sparkline(counts),
-            trend=_("Highest: %(highest)s; now %(now)s. All: %(counts)s.")
-            % {
-                "highest": f"{max(counts):,}",
-                "now": f"{counts[-1]:,}",
-                "counts": ", ".join(map(str, counts)),
-            },
-            first_seen=_short(kind.first_seen, clock),
-            last_seen=_short(kind.last_seen, clock),
-            letters_url=letters_url(self, request, kind.fingerprint)
+            "bars": sparkline(counts),
+            "trend": _("Highest: %(highest)s; now %(now)s. All: %(counts)s.") % numbers,
+            "first_seen": moments.short(
+                moments.as_clock(kind.first_seen, clock), clock
+            ),
+            "last_seen": moments.short(moments.as_clock(kind.last_seen, clock), clock),
+            "letters_url": self._letters_url(request, kind.fingerprint)
             if kind.dead_letters
             else None,
-        )
+        }
 
     # The page of one failure -----------------------------------------------------
 
@@ -175,60 +159,51 @@ class FailureAdmin(ReadOnlyAdmin):
         if row is None:
             return None
         may_see = payload.may_see(request)
-        for column in ("message", "sample_message", "sample_traceback"):
-            text = payload.without_secrets(getattr(row, column))
-            setattr(row, column, text if may_see else "")
+        for each in ("message", "sample_message", "sample_traceback"):
+            text = payload.without_secrets(getattr(row, each))
+            setattr(row, each, text if may_see else "")
         return row
 
-    def facts(self, row: Any) -> list[Fact]:
-        """Say what it is, and how often and where it happened."""
-        return [
-            (_("Class"), row.error_class),
-            (_("Message"), row.message),
-            (_("Place"), row.place),
-            (_("Tasks"), ", ".join(_tasks(row.tasks))),
-            (_("Errors"), f"{row.count:,}"),
-            (_("Jobs"), f"{row.jobs:,}"),
-            (_("Dead letters"), self._letters(row)),
-            (_("First seen"), moments.full(row.first_seen, row.clock)),
-            (_("Last seen"), moments.full(row.last_seen, row.clock)),
-            (_("Counted"), moments.full(row.computed_at, row.clock)),
-            (_("Fingerprint"), row.fingerprint),
-        ]
-
-    def _letters(self, row: Any) -> str:
-        return _("%(count)s when it was counted") % {"count": f"{row.dead_letters:,}"}
+    fields = (
+        *("error_class", "message", "place", "its_tasks", "errors", "job_count"),
+        *("letters", "first_seen", "last_seen", "computed_at", "fingerprint"),
+    )
+    its_tasks = column(_("tasks"), lambda row: ", ".join(_tasks(row.tasks)))
+    errors = column(_("errors"), lambda row: f"{row.count:,}")
+    job_count = column(_("jobs"), lambda row: f"{row.jobs:,}")
+    letters = column(
+        _("dead letters"),
+        lambda row: (
+            _("%(count)s when it was counted") % {"count": f"{row.dead_letters:,}"}
+        ),
+    )
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the trend, the sample, and the dead letters of this kind."""
-        period = PERIODS[DRAWN]
         with database.cursor() as cursor:
-            spans = starts(period, failures.clock(cursor))
+            spans = starts(DRAWN, failures.clock(cursor))
             trends = failures.trends(
                 cursor,
                 [row.fingerprint],
                 since=datetime.fromtimestamp(spans[0], UTC),
-                step_seconds=period.step_hours * HOUR_SECONDS,
+                step_seconds=DRAWN.step_hours * HOUR_SECONDS,
             )
         counts = [trends[row.fingerprint].get(start, 0) for start in spans]
         return {
-            "chart": _chart(spans, counts, period),
-            "letters_url": letters_url(self, request, row.fingerprint),
+            "chart": _chart(spans, counts, DRAWN),
+            "letters_url": self._letters_url(request, row.fingerprint),
             "has_sample": True,
             "sample_job": self.link(Job, row.sample_job_id, row.sample_job_id),
             "sample_message": row.sample_message,
             "sample_traceback": row.sample_traceback,
         }
 
-
-def letters_url(
-    page: ReadOnlyAdmin, request: HttpRequest, fingerprint: str
-) -> str | None:
-    """Return the list of the dead letters of a kind, for those who may see it."""
-    if not page.has_page(DeadLetter) or not may(request, "view_deadletter"):
-        return None
-    there = page._url(DeadLetter, "changelist")
-    return f"{there}?{urlencode({'kind': fingerprint})}"
+    def _letters_url(self, request: HttpRequest, fingerprint: str) -> str | None:
+        """Return the dead letters of a kind, for those who may see the list."""
+        if not self.has_page(DeadLetter) or not may_view(request, DeadLetter):
+            return None
+        there = self._url(DeadLetter, "changelist")
+        return f"{there}?{urlencode({'kind': fingerprint})}"
 
 
 def _chart(spans: Sequence[int], counts: Sequence[int], period: Period) -> Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
@@ -17,13 +17,14 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.http import urlencode
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import limited
 from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
-from django_pgqueue.admin.edit import EditableAdmin
+from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.keyset_list import (
     PLACES,
     FilterForm,
@@ -31,7 +32,6 @@ from django_pgqueue.admin.keyset_list import (
     by_link,
     text_field,
 )
-from django_pgqueue.admin.read_only import limited
 from django_pgqueue.models import BulkAct
 from django_pgqueue.operators import human
 from django_pgqueue.operators.bulk_acts import VERBS
@@ -41,11 +41,11 @@ from django_pgqueue.operators.error_groups import (
     at_place,
     groups,
 )
-from django_pgqueue.operators.filters import JOBS, Meaning
+from django_pgqueue.operators.filters import JOBS
 from django_pgqueue.postgres.limits import Plans
 
 
-class BulkActing(EditableAdmin):
+class BulkActing(JobAdminColumns):
     """A list with something that can be done to all that its filter means."""
 
     bulk_verbs: ClassVar[Sequence[str]] = ()
@@ -101,13 +101,13 @@ MESSAGE_CHARACTERS_MAX = 160
 class GroupedFilterForm(JobFilterForm):
     """What a group has in common, besides what every list can be narrowed to."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         **JOBS,
         # No column holds it: few_rows() has found all of them.
         "place": lambda place: Q(),
     }
 
-    error_named = text_field(gettext_lazy("Error"), gettext_lazy("its class"))
+    error_named = text_field(_("Error"), _("its class"))
     error = by_link()
     place = by_link()
 
@@ -160,7 +160,7 @@ class GroupedAdmin(BulkActing):
             asked.pop(place, None)
         return {"tools": [groups, *self.bulk_tools(request, asked.urlencode())]}
 
-    @admin.display(description=gettext_lazy("last error"))
+    @admin.display(description=_("last error"))
     def last_error(self, row: Any) -> str:
         """Show the class and the first line of what the last attempt raised."""
         text = human.last_error(

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import mail, moments, payload
+from django_pgqueue.admin.acting import Fact, column
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
-from django_pgqueue.admin.job_columns import JobAdminColumns
+from django_pgqueue.admin.job_columns import EDIT, JobAdminColumns
 from django_pgqueue.admin.keyset_list import (
     JobFilterForm,
     age,
     age_field,
     choice_field,
 )
-from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, Job, Worker
 from django_pgqueue.models.bulk_act import BulkVerb
 from django_pgqueue.models.job import ArchivedState, LiveState, live_state
 from django_pgqueue.operators.bulk_acts import VERBS, WAITING
-from django_pgqueue.operators.filters import JOBS, Meaning
+from django_pgqueue.operators.filters import JOBS
 from django_pgqueue.operators.lanes import why_it_waits
 from django_pgqueue.operators.paging import floor_of
 from django_pgqueue.tasks import database, operate
@@ -39,7 +38,7 @@ from django_pgqueue.tasks import database, operate
 class ArchiveFilters(JobFilterForm):
     """A state and an age besides what every list can be narrowed to."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {**JOBS, "age": age}
+    meanings = {**JOBS, "age": age}
 
     state = choice_field(_("State"), ArchivedState.choices)
     age = age_field(_("Ended"))
@@ -58,8 +57,13 @@ class ArchivedJobAdmin(JobAdminColumns):
     acts = (mail.RESEND,)
     named_by = ("task", "queue", "state")
     list_display = (
-        *("number", "outcome", "task_name", "queue_name", "attempts", "finished"),
-        *("ran", "worker_name", "tags"),
+        *("id", "outcome", "task", "queue_name", "attempts", "finished_at"),
+        *("ran", "worker", "tags"),
+    )
+    fields = (
+        *JobAdminColumns.fields_of_place,
+        *("started_at", "finished_at", "ran", "worker"),
+        *(*JobAdminColumns.fields_of_times, *JobAdminColumns.fields_of_links),
     )
     list_reads = (
         *("state", "task", "queue", "attempt", "max_attempts", "started_at"),
@@ -68,31 +72,13 @@ class ArchivedJobAdmin(JobAdminColumns):
     payload_columns = ("args", "kwargs", "result", "headers", "progress")
 
     outcome = column(_("state"), lambda row: badge(row.state, row.get_state_display()))
-    finished = column(
-        _("finished"), lambda row: moments.short(row.finished_at, row.clock)
-    )
     ran = column(_("ran"), lambda row: moments.length(row.started_at, row.finished_at))
-    worker_name = column(_("worker"), lambda row: name(row.worker))
+    heading = outcome
 
-    def heading(self, row: ArchivedJob) -> Any:
-        """Show the state beside the title."""
-        return self.outcome(row)
-
-    def stands(self, row: ArchivedJob) -> SafeString:
+    def stands(self, row: Any) -> SafeString:
         """Say how and when the job ended."""
-        return format_html("{} {}", self.outcome(row), self.finished(row))
-
-    def facts(self, row: Any) -> list[Fact]:
-        """Say how the job ended."""
-        return [
-            *self.facts_of_place(row),
-            (_("Started"), moments.full(row.started_at, row.clock)),
-            (_("Finished"), moments.full(row.finished_at, row.clock)),
-            (_("Ran"), self.ran(row)),
-            (_("Worker"), row.worker),
-            *self.facts_of_times(row),
-            *self.facts_of_links(row),
-        ]
+        finished = moments.short(row.finished_at, row.clock)
+        return format_html("{} {}", self.outcome(row), finished)
 
 
 class JobFilters(GroupedFilterForm):
@@ -114,16 +100,14 @@ RETRY = Act(
     run=lambda work: [operate.retry(work.rows)],
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d job is due now.", "%(count)d jobs are due now.", "count"
-            ),
+            _("%(count)d job is due now."),
+            _("%(count)d jobs are due now."),
             _("Made due at once."),
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d was not waiting for a time: due, running, parked or ended.",
-        "%(count)d were not waiting for a time: due, running, parked or ended.",
-        "count",
+    left=(
+        _("%(count)d was not waiting for a time: due, running, parked or ended."),
+        _("%(count)d were not waiting for a time: due, running, parked or ended."),
     ),
     offered=lambda row: row.state in WAITING,
 )
@@ -136,26 +120,19 @@ CANCEL = Act(
     run=_cancel,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d job was cancelled.",
-                "%(count)d jobs were cancelled.",
-                "count",
-            ),
+            _("%(count)d job was cancelled."),
+            _("%(count)d jobs were cancelled."),
             _("Cancelled."),
         ),
         Outcome(
-            ngettext_lazy(
-                "%(count)d is running and was asked to stop.",
-                "%(count)d are running and were asked to stop.",
-                "count",
-            ),
+            _("%(count)d is running and was asked to stop."),
+            _("%(count)d are running and were asked to stop."),
             _("Asked to stop."),
         ),
     ],
-    left=ngettext_lazy(
-        "%(count)d had ended, or is being moved just now.",
-        "%(count)d had ended, or are being moved just now.",
-        "count",
+    left=(
+        _("%(count)d had ended, or is being moved just now."),
+        _("%(count)d had ended, or are being moved just now."),
     ),
     form=Confirm,
     warning=VERBS[BulkVerb.CANCEL].warning,
@@ -169,19 +146,24 @@ class JobAdmin(GroupedAdmin):
     """What is in the queue now."""
 
     filter_form = JobFilters
-    computed: ClassVar[Mapping[str, Any]] = {
+    computed = {
         **GroupedAdmin.computed,
         "state": live_state(),
     }
-    acts = (RETRY, CANCEL)
+    acts = (RETRY, EDIT, CANCEL)
     bulk_verbs = (BulkVerb.RETRY, BulkVerb.CANCEL)
     failed_state = LiveState.RETRYING
     groups_title = _("Jobs that wait for their next attempt, by error")
     groups_tool = _("Group what retries by error")
     grouped_rows = _("jobs that wait for their next attempt")
     list_display = (
-        *("number", "state", "task_name", "queue_name", "last_error", "attempts"),
+        *("id", "state", "task", "queue_name", "last_error", "attempts"),
         *("due", "worker", "tags"),
+    )
+    fields = (
+        *(*JobAdminColumns.fields_of_place, "due_at", "holder", "held_since"),
+        *(*JobAdminColumns.fields_of_times, "alone", "cancel_requested_at"),
+        *JobAdminColumns.fields_of_links,
     )
     list_reads = (
         *("task", "queue", "attempt", "max_attempts", "visible_at", "leased_by"),
@@ -195,14 +177,14 @@ class JobAdmin(GroupedAdmin):
         return failed.filter(id__gte=floor_of(rows.all()) or 0)
 
     @admin.display(description=_("state"))
-    def state(self, job: Any) -> str:
+    def state(self, row: Any) -> str:
         """Show the state as a badge."""
-        label = LiveState(job.state).label
-        if job.state == LiveState.RUNNING and job.cancel_requested_at:
+        label = LiveState(row.state).label
+        if row.state == LiveState.RUNNING and row.cancel_requested_at:
             label = _("running, asked to stop")
-        if job.state == LiveState.READY and job.runs_alone:
-            return badge(job.state, _("waits to run alone"), "alone")
-        return badge(job.state, label)
+        if row.state == LiveState.READY and row.runs_alone:
+            return badge(row.state, _("waits to run alone"), "alone")
+        return badge(row.state, label)
 
     @admin.display(description=_("due / started"))
     def due(self, job: Any) -> str:
@@ -218,13 +200,7 @@ class JobAdmin(GroupedAdmin):
             return name(job.leased_by)
         return self.link(Worker, name(job.leased_by), job.leased_by)
 
-    def is_editable(self, row: Any) -> bool:
-        """What runs was read already."""
-        return bool(row.state != LiveState.RUNNING)
-
-    def heading(self, row: Any) -> str:
-        """Show the state beside the title."""
-        return self.state(row)
+    heading = state
 
     def stands(self, row: Any) -> SafeString:
         """Say what the job does now, or waits for."""
@@ -254,22 +230,23 @@ class JobAdmin(GroupedAdmin):
             return why_it_waits(cursor, row.pk, is_named=is_named) or ""
 
     def facts(self, row: Any) -> list[Fact]:
-        """Say where the job stands, and what it waits for."""
-        is_message, due_label = row.task == PULL_TASK, _("Due")
-        if row.state == LiveState.RUNNING:
-            due_label = _("Lease ends")
-        elif row.leased_by:
-            due_label = _("Lease ended")
-        return [
-            *self.facts_of_place(row),
-            (due_label, moments.full(row.visible_at, row.clock)),
-            (_("Receiver") if is_message else _("Worker"), row.leased_by),
-            (
-                _("Received") if is_message else _("Leased"),
-                moments.full(row.leased_at, row.clock),
-            ),
-            *self.facts_of_times(row),
-            (_("Runs alone"), _("yes: its process died") if row.runs_alone else None),
-            (_("Cancel asked"), moments.full(row.cancel_requested_at, row.clock)),
-            *self.facts_of_links(row),
-        ]
+        """Call what holds a job as it is: a worker, or the receiver of a message."""
+        labels = {"Due": _due_label(row)}
+        if row.task == PULL_TASK:
+            labels |= {"Worker": _("Receiver"), "Leased": _("Received")}
+        shown = super().facts(row)
+        return [(labels.get(str(label), label), value) for label, value in shown]
+
+    due_at = column(_("due"), lambda row: moments.full(row.visible_at, row.clock))
+    holder = column(_("worker"), lambda row: row.leased_by)
+    held_since = column(_("leased"), lambda row: moments.full(row.leased_at, row.clock))
+    alone = column(
+        _("runs alone"),
+        lambda row: _("yes: its process died") if row.runs_alone else None,
+    )
+
+
+def _due_label(row: Any) -> Any:
+    if row.state == LiveState.RUNNING:
+        return _("Lease ends")
+    return _("Lease ended") if row.leased_by else _("Due")

@@ -27,7 +27,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.chart import Period
-from django_pgqueue.admin.redaction import redact_json
+from django_pgqueue.admin.payload import redact_json
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.operators.filters import (
     JOBS,
@@ -155,14 +155,26 @@ class JobFilterForm(FilterForm):
 class PeriodForm(ListForm):
     """A period, which always has a value, and what else a page asks for."""
 
+    # What the field "period" offers; the first, unless another is asked for.
+    periods: ClassVar[Mapping[str, Period]]
+
+    def __init__(self, given: Any) -> None:
+        super().__init__({"period": next(iter(self.periods)), **given.dict()})
+
     @property
     def is_active(self) -> bool:
         """Whether anything but the period is asked for."""
         return any(self.given(name) for name in self.fields if name != "period")
 
+    @property
+    def chosen(self) -> Period:
+        """The period that is asked for."""
+        return self.periods[self.value("period")]
+
     def value(self, name: str) -> str:
-        """Return what the field *name* holds; "" where it cannot be read."""
-        return self.given(name) or ""
+        """Return what the field *name* holds; the default where it cannot be read."""
+        default = next(iter(self.periods)) if name == "period" else ""
+        return self.given(name) or default
 
 
 def said(asked: Mapping[str, Any]) -> str:

@@ -12,16 +12,14 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acting import ActingAdmin, column
 from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, Work, pausing
-from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.admin.listeners import resting
-from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.models import Job, Lane
@@ -44,28 +42,16 @@ from django_pgqueue.tasks import operate_queues as operate
 Run = Callable[[Work], Sequence[Came]]
 
 
-class CapacityForm(forms.Form):
-    """How many jobs at a time."""
-
+def _jobs_form(label: Any, most: int, help_text: Any) -> type[forms.Form]:
+    """Return a form with a number of jobs, or nothing."""
     jobs = forms.IntegerField(
-        label=gettext_lazy("Jobs at a time"),
+        label=label,
         min_value=1,
-        max_value=LANE_CAPACITY_MAX,
+        max_value=most,
         required=False,
-        help_text=gettext_lazy("Empty: what its jobs say."),
+        help_text=help_text,
     )
-
-
-class WeightForm(forms.Form):
-    """How many jobs in a turn."""
-
-    jobs = forms.IntegerField(
-        label=gettext_lazy("Jobs in a turn"),
-        min_value=1,
-        max_value=LANE_WEIGHT_MAX,
-        required=False,
-        help_text=gettext_lazy("Empty: one, as of other lanes."),
-    )
+    return type("JobsForm", (forms.Form,), {"jobs": jobs})
 
 
 def _held(run: Run) -> Run:
@@ -78,18 +64,15 @@ def _held(run: Run) -> Run:
     return held
 
 
-def _set_capacity(work: Work) -> list[Any]:
-    jobs = work.data["jobs"]
-    done = [
-        key for key, row in work.rows.items() if operate.set_capacity(row.name, jobs)
-    ]
-    return [done, []] if jobs is not None else [[], done]
+def _set(number: Callable[[str, int | None], bool]) -> Run:
+    """Return what sets a number of jobs for lanes, or takes it back."""
 
+    def run(work: Work) -> Sequence[Came]:
+        jobs = work.data["jobs"]
+        done = [key for key, row in work.rows.items() if number(row.name, jobs)]
+        return [done, []] if jobs is not None else [[], done]
 
-def _set_weight(work: Work) -> list[Any]:
-    jobs = work.data["jobs"]
-    done = [key for key, row in work.rows.items() if operate.set_weight(row.name, jobs)]
-    return [done, []] if jobs is not None else [[], done]
+    return _held(run)
 
 
 def _release(work: Work) -> list[dict[str, list[int]]]:
@@ -109,35 +92,29 @@ def _release(work: Work) -> list[dict[str, list[int]]]:
 CAPACITY = Act(
     name="capacity",
     permissions=(PERMISSION,),
-    label=gettext_lazy("Set capacity"),
-    help=gettext_lazy("So many at a time, whatever its jobs say."),
-    run=_held(_set_capacity),
+    label=_("Set capacity"),
+    help=_("So many at a time, whatever its jobs say."),
+    run=_set(operate.set_capacity),
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d lane takes %(jobs)s at a time.",
-                "%(count)d lanes take %(jobs)s at a time.",
-                "count",
-            ),
-            gettext_lazy("Capacity: %(jobs)s at a time."),
+            _("%(count)d lane takes %(jobs)s at a time."),
+            _("%(count)d lanes take %(jobs)s at a time."),
+            _("Capacity: %(jobs)s at a time."),
         ),
         Outcome(
-            ngettext_lazy(
-                "%(count)d lane takes what its jobs say.",
-                "%(count)d lanes take what their jobs say.",
-                "count",
-            ),
-            gettext_lazy("Capacity: what its jobs say."),
+            _("%(count)d lane takes what its jobs say."),
+            _("%(count)d lanes take what their jobs say."),
+            _("Capacity: what its jobs say."),
         ),
     ],
-    left=ngettext_lazy(
-        "%(count)d took so many already.", "%(count)d took so many already.", "count"
-    ),
+    left=_("%(count)d took so many already."),
     order="name",
-    form=CapacityForm,
+    form=_jobs_form(
+        _("Jobs at a time"), LANE_CAPACITY_MAX, _("Empty: what its jobs say.")
+    ),
     said=lambda row: {"jobs": row.stats.own_capacity},
     offered=lambda row: not (row.stats.is_group or row.stats.is_fair),
-    warning=gettext_lazy(
+    warning=_(
         "So many of it are let through at a time, on all workers together, until "
         "somebody says otherwise. What was let through before goes on. Of a limit: a "
         "group takes one at a time."
@@ -147,35 +124,29 @@ CAPACITY = Act(
 WEIGHT = Act(
     name="weight",
     permissions=(PERMISSION,),
-    label=gettext_lazy("Set weight"),
-    help=gettext_lazy("So many of its jobs start in each of its turns."),
-    run=_held(_set_weight),
+    label=_("Set weight"),
+    help=_("So many of its jobs start in each of its turns."),
+    run=_set(operate.set_weight),
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d lane has %(jobs)s in a turn.",
-                "%(count)d lanes have %(jobs)s in a turn.",
-                "count",
-            ),
-            gettext_lazy("Weight: %(jobs)s in a turn."),
+            _("%(count)d lane has %(jobs)s in a turn."),
+            _("%(count)d lanes have %(jobs)s in a turn."),
+            _("Weight: %(jobs)s in a turn."),
         ),
         Outcome(
-            ngettext_lazy(
-                "%(count)d lane has one in a turn, as others have.",
-                "%(count)d lanes have one in a turn, as others have.",
-                "count",
-            ),
-            gettext_lazy("Weight: one in a turn, as others."),
+            _("%(count)d lane has one in a turn, as others have."),
+            _("%(count)d lanes have one in a turn, as others have."),
+            _("Weight: one in a turn, as others."),
         ),
     ],
-    left=ngettext_lazy(
-        "%(count)d had so many already.", "%(count)d had so many already.", "count"
-    ),
+    left=_("%(count)d had so many already."),
     order="name",
-    form=WeightForm,
+    form=_jobs_form(
+        _("Jobs in a turn"), LANE_WEIGHT_MAX, _("Empty: one, as of other lanes.")
+    ),
     said=lambda row: {"jobs": row.stats.weight},
     offered=lambda row: row.stats.is_fair or not row.stats.waiting,
-    warning=gettext_lazy(
+    warning=_(
         "Each time its turn comes, so many of its jobs are claimed before those of the "
         "next lane, until somebody says otherwise. Of a fair lane: others have none."
     ),
@@ -184,32 +155,30 @@ WEIGHT = Act(
 RELEASE = Act(
     name="release",
     permissions=(PERMISSION,),
-    label=gettext_lazy("Release the next job"),
-    help=gettext_lazy("Lets it through at once, one time, whatever holds it back."),
+    label=_("Release the next job"),
+    help=_("Lets it through at once, one time, whatever holds it back."),
     run=_held(_release),
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d job was let through: %(names)s.",
-                "%(count)d jobs were let through: %(names)s.",
-                "count",
-            ),
-            gettext_lazy("Released: job %(names)s."),
+            _("%(count)d job was let through: %(names)s."),
+            _("%(count)d jobs were let through: %(names)s."),
+            _("Released: job %(names)s."),
         ),
         Outcome(
-            ngettext_lazy(
+            _(
                 "%(count)d waits for its next attempt, and is let through after that: "
-                "%(names)s.",
-                "%(count)d wait for their next attempts, and are let through after "
-                "those: %(names)s.",
-                "count",
+                "%(names)s."
             ),
-            gettext_lazy("Passed by: job %(names)s."),
+            _(
+                "%(count)d wait for their next attempts, and are let through after "
+                "those: %(names)s."
+            ),
+            _("Passed by: job %(names)s."),
         ),
     ],
     order="name",
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "Its next due job is let through at once, also while it is paused. A limit has "
         "one more at a time then, a fair lane one before its turn. A group never has: "
         "a job that waits for its next attempt is passed by until then, and one that "
@@ -304,8 +273,13 @@ def _oldest(row: Any) -> str:
     return human.age(seconds) if seconds is not None and seconds >= 0 else ""
 
 
-def _capacity(stats: LaneStats) -> str | None:
-    return None if stats.own_capacity is None else human.count(stats.own_capacity)
+def _kind(row: Any) -> str | None:
+    """Return what kind of lane it is, by what its waiting jobs say."""
+    stats: LaneStats = row.stats
+    if not stats.waiting:
+        return None
+    terms = stats.capacity, stats.spacing, stats.policy, stats.weight
+    return kind(*terms, is_task=stats.is_task)
 
 
 @admin.register(Lane)
@@ -315,10 +289,15 @@ class LaneAdmin(ActingAdmin):
     keyset = Keyset(("name",), is_by_time=False)
     acts = ACTS
     list_display = (
-        *("title", "state", "lane_kind", "waiting", "let_through", "running"),
+        *("name", "state", "lane_kind", "waiting", "let_through", "running"),
         *("oldest", "waits_for"),
     )
     list_reads = ("name",)
+    fields = (
+        *("name", "full_kind", "waiting", "let_through", "running", "oldest"),
+        *("waits_for", "head_task", "head_queue", "own_capacity", "weight"),
+        *("paused_at", "paused_until", "paused_by", "pause_reason", "trips", "why"),
+    )
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Arguments make the names, so they are for those who may see payloads."""
@@ -346,63 +325,33 @@ class LaneAdmin(ActingAdmin):
 
     # The list --------------------------------------------------------------------
 
-    title = column(gettext_lazy("name"), lambda row: name(row.name))
+    heading = column(_("state"), _badge)
 
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def state(self, row: Any) -> SafeString:
         """Show whether it lets jobs through; of a pause until when, who and why."""
         return resting(_badge(row), row, LANE)
 
-    lane_kind = column(gettext_lazy("kind"), lambda row: kind_word(row.stats))
-    waiting = column(gettext_lazy("waiting"), lambda row: _count(row, "waiting"))
-    let_through = column(gettext_lazy("taken"), lambda row: taken(row.stats))
-    running = column(gettext_lazy("running"), lambda row: _count(row, "running"))
-    oldest = column(gettext_lazy("oldest"), _oldest)
+    lane_kind = column(_("kind"), lambda row: kind_word(row.stats))
+    waiting = column(_("waiting"), lambda row: _count(row, "waiting"))
+    let_through = column(_("taken"), lambda row: taken(row.stats))
+    running = column(_("running"), lambda row: _count(row, "running"))
+    oldest = column(_("oldest"), _oldest)
+    full_kind = column(_("kind"), _kind)
+    head_task = column(_("task"), lambda row: row.stats.head and row.stats.head.task)
+    head_queue = column(_("queue"), lambda row: row.stats.head and row.stats.head.queue)
+    own_capacity = column(_("capacity set here"), lambda row: row.stats.own_capacity)
+    trips = column(
+        _("breaker opened, times in a row"), lambda row: row.stats.breaker_trips
+    )
+    why = column(
+        _("waits because"), lambda row: row.stats.task_pause and paused(row.stats)
+    )
 
-    @admin.display(description=gettext_lazy("waits for"))
-    def waits_for(self, row: Any) -> SafeString | str:
+    @admin.display(description=_("waits for"))
+    def waits_for(self, row: Any) -> str:
         """Show the job that the others wait for, and what it does."""
         head = row.stats.head
         if head is None:
             return ""
         return format_html("{} {}", self.link_to(Job, head.id), waits_for(row.stats))
-
-    # The page of one -------------------------------------------------------------
-
-    def heading(self, row: Any) -> SafeString:
-        """Show the state beside the title."""
-        return _badge(row)
-
-    def facts(self, row: Any) -> list[Fact]:
-        """Say what waits and for whom, and what an operator said."""
-        stats: LaneStats = row.stats
-        return [
-            (_("Name"), row.name),
-            (
-                _("Kind"),
-                kind(
-                    stats.capacity,
-                    stats.spacing,
-                    stats.policy,
-                    stats.weight,
-                    is_task=stats.is_task,
-                )
-                if stats.waiting
-                else None,
-            ),
-            (_("Waiting"), _count(row, "waiting")),
-            (_("Let through"), taken(stats)),
-            (_("Running"), _count(row, "running")),
-            (_("The next has been due for"), _oldest(row)),
-            (_("Waits for job"), self.waits_for(row)),
-            (_("Task"), stats.head and stats.head.task),
-            (_("Queue"), stats.head and stats.head.queue),
-            (_("Capacity set here"), _capacity(stats)),
-            (_("Weight set here"), stats.weight),
-            (_("Paused"), moments.full(row.paused_at, row.clock)),
-            (_("Paused until"), moments.full(row.paused_until, row.clock)),
-            (_("Paused by"), row.paused_by),
-            (_("Pause reason"), row.pause_reason),
-            (_("Breaker opened, times in a row"), stats.breaker_trips),
-            (_("Waits because"), stats.task_pause and paused(stats)),
-        ]

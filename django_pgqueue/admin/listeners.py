@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import BooleanField, Case, Model, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.cells import badge
-from django_pgqueue.admin.redaction import redact_json
+from django_pgqueue.admin.payload import redact_json
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.lag import PartitionLag, lags
 from django_pgqueue.log.subscriptions import STALE_AFTER
@@ -29,7 +28,7 @@ from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import living_plans
 
 if TYPE_CHECKING:
-    from django_pgqueue.admin.read_only import ReadOnlyAdmin
+    from django_pgqueue.admin.acting import ActingAdmin
 
 # Listeners of a topic that its page lists.
 LISTENERS_MAX = 100
@@ -40,40 +39,27 @@ LISTED_MESSAGES_MAX = 1_000
 LISTED_GROUPS = 25
 
 LABELS = {
-    "beyond": gettext_lazy("beyond"),
-    "halted": gettext_lazy("halted"),
-    "paused": gettext_lazy("paused"),
-    "reading": gettext_lazy("reading"),
-    "retrying": gettext_lazy("retrying"),
-    "idle": gettext_lazy("idle"),
-    "held back": gettext_lazy("held back"),
-    "waiting": gettext_lazy("waiting"),
-    "unserved": gettext_lazy("unserved"),
+    "beyond": _("beyond"),
+    "halted": _("halted"),
+    "paused": _("paused"),
+    "reading": _("reading"),
+    "retrying": _("retrying"),
+    "idle": _("idle"),
+    "held back": _("held back"),
+    "waiting": _("waiting"),
+    "unserved": _("unserved"),
 }
 
 
 # Of a subscription: the colour of each state's badge, and its word.
 BADGES = {
-    "disabled": ("paused", gettext_lazy("disabled")),
-    "stale": ("stale", gettext_lazy("stale")),
-    "held": ("subscription-held", gettext_lazy("held")),
-    "full": ("subscription-full", gettext_lazy("full")),
-    "back-filling": ("running", gettext_lazy("back-filling")),
-    "enabled": ("active", gettext_lazy("enabled")),
+    "disabled": ("paused", _("disabled")),
+    "stale": ("stale", _("stale")),
+    "held": ("subscription-held", _("held")),
+    "full": ("subscription-full", _("full")),
+    "back-filling": ("running", _("back-filling")),
+    "enabled": ("active", _("enabled")),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A subscription or a group, as the page of a topic shows it."""
-
-    title: Any
-    state: Any
-    queue: str
-    task: str
-    where: str = ""
-    lag: str = ""
-    age: str = ""
 
 
 def is_stale() -> Case:
@@ -89,35 +75,35 @@ def is_stale() -> Case:
     )
 
 
-def subscription_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
+def subscription_lines(page: ActingAdmin, topic: Any) -> list[dict[str, Any]]:
     """Return the subscriptions that can match messages of *topic*."""
     rows = _rows(Subscription).filter(Q(topic=topic.name) | Q(topic=None))
     rows = rows.annotate(is_stale=is_stale()).order_by("queue", "pattern", "task")
     return [
-        Line(
-            title=_link(page, Subscription, row.pk, row.pattern),
-            state=subscription_badge(row),
-            queue=row.queue,
-            task=row.task,
-            where=where_of(row),
-        )
+        {
+            "title": _link(page, Subscription, row.pk, row.pattern),
+            "state": subscription_badge(row),
+            "queue": row.queue,
+            "task": row.task,
+            "where": where_of(row),
+        }
         for row in rows[:LISTENERS_MAX]
     ]
 
 
-def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
+def group_lines(page: ActingAdmin, topic: Any) -> list[dict[str, Any]]:
     """Return the groups that read the log of *topic*, with their lag."""
     rows = list(_rows(ConsumerGroup).filter(topic_id=topic.pk)[:LISTENERS_MAX])
     rows.sort(key=lambda row: row.name)
     return [
-        Line(
-            title=_link(page, ConsumerGroup, row.pk, row.name),
-            state=group_badge(behind),
-            queue=row.queue,
-            task=row.task,
-            lag=behind.shown,
-            age=human.age(behind.seconds),
-        )
+        {
+            "title": _link(page, ConsumerGroup, row.pk, row.name),
+            "state": group_badge(behind),
+            "queue": row.queue,
+            "task": row.task,
+            "lag": behind.shown,
+            "age": human.age(behind.seconds),
+        }
         for row, behind in zip(rows, listed_behind(rows), strict=True)
     ]
 
@@ -195,15 +181,19 @@ def where_of(row: Any) -> str:
     return redact_json(json.dumps(row.payload_filter, ensure_ascii=False))
 
 
+def where_shown(row: Any) -> SafeString | None:
+    """Return the same for the page of a row."""
+    where = where_of(row)
+    return format_html("<code>{}</code>", where) if where else None
+
+
 def _rows(model: type[Model]) -> QuerySet[Any]:
     rows: QuerySet[Any] = model._default_manager.using(get_settings().database).all()
     return rows
 
 
-def _link(
-    page: ReadOnlyAdmin, model: type[Model], key: int, text: str
-) -> SafeString | str:
+def _link(page: ActingAdmin, model: type[Model], key: int, text: str) -> str:
     if not page.has_page(model):
         return text
-    url = page._url(model, "change", key)
+    url = page._row_url(key, model)
     return format_html('<a class="pgqueue-name" href="{}">{}</a>', url, text)

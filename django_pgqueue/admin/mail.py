@@ -20,8 +20,7 @@ from django.db.models import TextField
 from django.db.models.functions import Cast
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.http import content_disposition_header
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
@@ -52,11 +51,11 @@ UNKNOWN_KIND = "application/octet-stream"
 TEXT_NAME = "mail.eml"
 
 ADDRESSES = (
-    (gettext_lazy("To"), "to"),
-    (gettext_lazy("Cc"), "cc"),
-    (gettext_lazy("Bcc"), "bcc"),
-    (gettext_lazy("Reply to"), "reply_to"),
-    (gettext_lazy("To these alone"), "only"),
+    (_("To"), "to"),
+    (_("Cc"), "cc"),
+    (_("Bcc"), "bcc"),
+    (_("Reply to"), "reply_to"),
+    (_("To these alone"), "only"),
 )
 
 
@@ -263,7 +262,7 @@ def _texts(mail: Mapping[str, Any]) -> list[payload.Payload]:
     ]
 
 
-def _text(label: str, text: str) -> payload.Payload:
+def _text(label: Any, text: str) -> payload.Payload:
     most = payload.CHARACTERS_MAX
     return payload.Payload(label, text[:most], is_cut=len(text) > most)
 
@@ -295,26 +294,22 @@ def _resend(work: Work) -> list[dict[Any, list[int]]]:
 RESEND = Act(
     name="resend",
     permissions=("retry",),
-    label=gettext_lazy("Send again"),
-    help=gettext_lazy("As a new mail, to the same recipients."),
+    label=_("Send again"),
+    help=_("As a new mail, to the same recipients."),
     run=_resend,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d mail is sent again, as a new one: job %(names)s.",
-                "%(count)d mails are sent again, as new ones: jobs %(names)s.",
-                "count",
-            ),
-            gettext_lazy("Sent again as a new mail, by job %(names)s."),
+            _("%(count)d mail is sent again, as a new one: job %(names)s."),
+            _("%(count)d mails are sent again, as new ones: jobs %(names)s."),
+            _("Sent again as a new mail, by job %(names)s."),
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d is no mail that was sent.",
-        "%(count)d are no mails that were sent.",
-        "count",
+    left=(
+        _("%(count)d is no mail that was sent."),
+        _("%(count)d are no mails that were sent."),
     ),
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "It was sent already: who has had it gets it twice. It goes to the same "
         "recipients as a new mail, with a Message-ID and a date of its own, so that "
         "nobody drops it as a repeat."

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html
-from django.utils.http import urlencode
-from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.cells import name
+from django_pgqueue.admin import payload
+from django_pgqueue.admin.acting import ActingAdmin, column
+from django_pgqueue.admin.cells import name, narrowed
 from django_pgqueue.admin.keyset_list import FilterForm, KeysetList, text_field
 from django_pgqueue.admin.moments import MomentField
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, column
 from django_pgqueue.bounds import EXTERNAL_ID_CHARACTERS_MAX, SOURCE_CHARACTERS_MAX
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import ID_MAX, Wanted, browse
@@ -33,7 +29,7 @@ from django_pgqueue.log.names import (
 )
 from django_pgqueue.log.start import first_id
 from django_pgqueue.models import InboxEntry, Message, Topic
-from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
+from django_pgqueue.operators.filters import equal, id_or, part_of
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.tasks import database
 
@@ -44,7 +40,7 @@ ID_SHOWN_CHARACTERS_MAX = 60
 class InboxFilters(FilterForm):
     """An external id, and a source."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         "q": equal("external_id"),
         "source": equal("source"),
     }
@@ -64,11 +60,12 @@ class InboxFilters(FilterForm):
 
 
 @admin.register(InboxEntry)
-class InboxEntryAdmin(ReadOnlyAdmin):
+class InboxEntryAdmin(ActingAdmin):
     """What inbox() has noted, the newest first."""
 
     filter_form = InboxFilters
-    list_display = ("number", "received", "source_name", "title")
+    list_display = ("id", "received_at", "source_name", "title")
+    fields = ("source_name", "external_id", "received_at")
     list_reads = ("source", "external_id", "received_at")
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
@@ -80,10 +77,6 @@ class InboxEntryAdmin(ReadOnlyAdmin):
         found = rows.filter(source=source, external_id=known_as)
         return list(found.values_list("pk", flat=True))
 
-    number = column(_("id"), lambda row: str(row.pk))
-    received = column(
-        _("received"), lambda row: moments.short(row.received_at, row.clock)
-    )
     title = column(
         _("external id"),
         lambda row: name(Truncator(row.external_id).chars(ID_SHOWN_CHARACTERS_MAX)),
@@ -94,20 +87,12 @@ class InboxEntryAdmin(ReadOnlyAdmin):
         """Show who has sent it, as a link to all that came from there."""
         return self.link(InboxEntry, row.source, source=row.source)
 
-    def facts(self, row: Any) -> list[Fact]:
-        """Say what came, and when."""
-        return [
-            (_("Source"), self.source_name(row)),
-            (_("External id"), row.external_id),
-            (_("Received"), moments.full(row.received_at, row.clock)),
-        ]
-
 
 class PlainMessageFilters(FilterForm):
     """An id or part of a name, a topic, a partition, and a time."""
 
     has_ids = True
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         "q": id_or(part_of("name")),
         "topic": lambda name: Q(topic_id__in=_topics(name).values("id")),
         "key": equal("key"),
@@ -214,13 +199,19 @@ KEY_SHOWN_CHARACTERS_MAX = 60
 
 
 @admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin):
+class MessageAdmin(ActingAdmin):
     """The log of all topics, the newest first."""
 
     filter_form = MessageFilters
     payload_columns = ("payload", "headers")
     key_columns = ("key",)
-    list_display = ("number", "published", "topic", "title", "key_shown", "place")
+    payload_display = ("key_shown",)
+    links = ((Topic, _("Topics")),)
+    list_display = ("id", "published_at", "topic", "name", "key_shown", "place")
+    fields = (
+        *("id", "name", "topic_link", "key_link", "partition_link", "published_at"),
+        "epoch",
+    )
     list_reads = ("published_at", "topic_id", "partition", "name", "key")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -231,14 +222,6 @@ class MessageAdmin(ReadOnlyAdmin):
         """Look for a key only where the user may see keys."""
         form = MessageFilters if payload.may_see(request) else PlainMessageFilters
         return form(request.GET)
-
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        """Show keys to those who may see payloads."""
-        return tuple(
-            name
-            for name in self.list_display
-            if name != "key_shown" or payload.may_see(request)
-        )
 
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add the names of the topics."""
@@ -253,73 +236,42 @@ class MessageAdmin(ReadOnlyAdmin):
 
     # The list --------------------------------------------------------------------
 
-    def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Lead to the topics."""
-        if not self.has_page(Topic):
-            return {}
-        return {"tools": [(self._url(Topic, "changelist"), _("Topics"))]}
-
-    number = column(_("id"), lambda row: str(row.pk))
-    published = column(
-        _("published"), lambda row: moments.short(row.published_at, row.clock)
-    )
     topic = column(
         _("topic"),
-        lambda row: _narrowed(row.topic_name, row.topic_name) if row.topic_name else "",
+        lambda row: row.topic_name and narrowed(row.topic_name, topic=row.topic_name),
     )
-    title = column(_("name"), lambda row: name(row.name))
 
     @admin.display(description=_("key"))
-    def key_shown(self, row: Any) -> SafeString | str:
+    def key_shown(self, row: Any) -> str:
         """Show the beginning of the key, as a link to all messages that have it."""
         if row.key is None:
             return ""
         short = Truncator(row.key).chars(KEY_SHOWN_CHARACTERS_MAX)
-        return _narrowed(short, row.topic_name, key=row.key)
+        return narrowed(short, topic=row.topic_name, key=row.key)
 
     place = column(
         _("partition"),
-        lambda row: _narrowed(
-            str(row.partition), row.topic_name, partition=str(row.partition)
+        lambda row: narrowed(
+            row.partition, topic=row.topic_name, partition=row.partition
         ),
     )
 
     # The page of one message -----------------------------------------------------
 
-    def facts(self, row: Any) -> list[Fact]:
-        """Say where the message stands."""
-        return [
-            (_("Id"), str(row.pk)),
-            (_("Name"), row.name),
-            (
-                _("Topic"),
-                self.link(Topic, row.topic_name or row.topic_id, row.topic_id),
-            ),
-            (
-                _("Key"),
-                row.key
-                if row.key is payload.HIDDEN
-                else self._all(row, row.key, key=row.key),
-            ),
-            (
-                _("Partition"),
-                self._all(row, str(row.partition), partition=row.partition),
-            ),
-            (_("Published"), moments.full(row.published_at, row.clock)),
-            (_("Epoch"), str(row.epoch)),
-        ]
+    @admin.display(description=_("topic"))
+    def topic_link(self, row: Any) -> str:
+        """Lead to the topic."""
+        return self.link(Topic, row.topic_name or row.topic_id, row.topic_id)
 
-    def _all(self, row: Any, text: str | None, **query: Any) -> SafeString | str | None:
-        """Return *text* as a link to all messages of the topic that have it."""
-        if text is None:
-            return None
-        return self.link(Message, text, topic=row.topic_name, **query)
+    @admin.display(description=_("key"))
+    def key_link(self, row: Any) -> Any:
+        """Lead to all messages of the topic that have the key."""
+        if row.key is None or row.key is payload.HIDDEN:
+            return row.key
+        return self.link(Message, row.key, topic=row.topic_name, key=row.key)
 
-
-def _narrowed(text: str, topic: str, **query: str) -> SafeString:
-    """Return *text* as a link within the list."""
-    return format_html(
-        '<a class="pgqueue-name" href="?{}">{}</a>',
-        urlencode({"topic": topic, **query}),
-        text,
-    )
+    @admin.display(description=_("partition"))
+    def partition_link(self, row: Any) -> str:
+        """Lead to all messages of the topic in the partition."""
+        asked = {"topic": row.topic_name, "partition": row.partition}
+        return self.link(Message, str(row.partition), **asked)

@@ -17,16 +17,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.cells import badge, link_on, name
-from django_pgqueue.admin.listeners import group_badge
-from django_pgqueue.admin.read_only import (
+from django_pgqueue.admin.acting import (
     MODELS,
     STATEMENT_SECONDS_MAX,
     is_too_slow,
     limited,
     may_view,
 )
-from django_pgqueue.admin.task_charts import of_workers
+from django_pgqueue.admin.cells import badge, link_on, name
+from django_pgqueue.admin.listeners import group_badge
+from django_pgqueue.admin.metrics import of_workers
 from django_pgqueue.findings.look import DEAD_LETTERS_MAX
 from django_pgqueue.findings.overview import Overview
 from django_pgqueue.findings.registry import Finding

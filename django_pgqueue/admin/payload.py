@@ -26,10 +26,11 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import get_settings
 from django_pgqueue.operators import human
+from django_pgqueue.redaction import values
 from django_pgqueue.redaction.text import redact_text
+from django_pgqueue.tasks.redact import secret_places
 
 VIEW_PAYLOAD = "pgqueue.view_payload"
 
@@ -102,6 +103,19 @@ def hide(row: Any, columns: Iterable[str]) -> None:
 def as_text(column: str, characters_max: int = FETCHED_CHARACTERS_MAX) -> Left:
     """Return the JSON in *column* as text; one character too much tells it was cut."""
     return Left(Cast(column, TextField()), characters_max + 1)
+
+
+def redact_json(text: str, *, task: str | None = None) -> str:
+    """
+    Return JSON *text* with its secrets replaced; all of it, if Python cannot parse it.
+
+    Args:
+        text: A column as PostgreSQL writes it.
+        task: When it is the column args: whose parameters name the places.
+    """
+    patterns = get_settings().redact
+    places = () if task is None else secret_places(task, patterns)
+    return values.redact_json(text, patterns, secret_places=places)
 
 
 def payload(

@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import BadRequest
 from django.db.models import Case, F, Q, TextField, Value, When
@@ -23,10 +22,10 @@ from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acting import ActingAdmin, Fact, column, limited
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, log, may
 from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.chart import (
@@ -35,13 +34,12 @@ from django_pgqueue.admin.chart import (
     read_run_progress,
 )
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
-from django_pgqueue.admin.read_only import Fact, column, limited
 from django_pgqueue.admin.run_permissions import RUN, RUN_TASK, may_run
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.models.pipeline import RunState
-from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
+from django_pgqueue.operators.filters import equal, id_or, part_of
 from django_pgqueue.operators.workers import START_FOR
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.queues.stats import QueueStats, queue_stats
@@ -201,11 +199,8 @@ RUN_AGAIN = Act(
     run=_run_again,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d run was asked for: job %(names)s.",
-                "%(count)d runs were asked for: jobs %(names)s.",
-                "count",
-            ),
+            gettext_lazy("%(count)d run was asked for: job %(names)s."),
+            gettext_lazy("%(count)d runs were asked for: jobs %(names)s."),
             gettext_lazy("Run again, by job %(names)s."),
         )
     ],
@@ -225,27 +220,22 @@ STOP = Act(
     run=_stop,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d run was asked to stop; it does so within seconds.",
-                "%(count)d runs were asked to stop; they do so within seconds.",
-                "count",
+            gettext_lazy("%(count)d run was asked to stop; it does so within seconds."),
+            gettext_lazy(
+                "%(count)d runs were asked to stop; they do so within seconds."
             ),
             gettext_lazy("Asked to stop."),
         ),
         Outcome(
-            ngettext_lazy(
-                "%(count)d is lost: its process has died.",
-                "%(count)d are lost: their processes have died.",
-                "count",
-            ),
+            gettext_lazy("%(count)d is lost: its process has died."),
+            gettext_lazy("%(count)d are lost: their processes have died."),
             gettext_lazy("Asked to stop."),
             is_left=True,
         ),
     ],
-    left=ngettext_lazy(
-        "%(count)d has ended, or was asked already.",
-        "%(count)d have ended, or were asked already.",
-        "count",
+    left=(
+        gettext_lazy("%(count)d has ended, or was asked already."),
+        gettext_lazy("%(count)d have ended, or were asked already."),
     ),
     form=Confirm,
     warning=gettext_lazy(
@@ -284,7 +274,7 @@ class RunFilters(FilterForm):
     """A part of the job's name, or the id of a run; and a state."""
 
     has_ids = True
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         "q": id_or(part_of("job")),
         "state": equal("shown_state"),
     }
@@ -299,7 +289,7 @@ class PipelineRunAdmin(ActingAdmin):
 
     filter_form = RunFilters
     # The state by the clock, and the progress.
-    computed: ClassVar[Mapping[str, Any]] = {
+    computed = {
         "shown_state": shown_state(),
         "progress_text": Left(Cast("progress", TextField()), CHARACTERS_MAX),
     }
@@ -316,10 +306,7 @@ class PipelineRunAdmin(ActingAdmin):
         *("rows_in", "rows_out", "cancel_requested_at"),
     )
 
-    @property
-    def media(self) -> forms.Media:
-        """Add what renews the list while a run is live."""
-        return super().media + forms.Media(js=["pgqueue/live.js"])
+    is_live = True
 
     # What is read ----------------------------------------------------------------
 
@@ -345,12 +332,12 @@ class PipelineRunAdmin(ActingAdmin):
     pipeline_job = column(gettext_lazy("pipeline job"), lambda row: name(row.job))
 
     @admin.display(description=gettext_lazy("state"))
-    def state_badge(self, run: Any) -> SafeString:
+    def state_badge(self, row: Any) -> SafeString:
         """Show the state as a badge."""
-        label: object = RunState(run.shown_state).label
-        if run.shown_state == RunState.RUNNING and run.cancel_requested_at:
+        label: object = RunState(row.shown_state).label
+        if row.shown_state == RunState.RUNNING and row.cancel_requested_at:
             label = _("running, asked to stop")
-        return badge(run.shown_state, label)
+        return badge(row.shown_state, label)
 
     @admin.display(description=gettext_lazy("progress"))
     def progress_bar(self, run: Any) -> SafeString | str:
@@ -384,9 +371,7 @@ class PipelineRunAdmin(ActingAdmin):
 
     # The page of one run ---------------------------------------------------------
 
-    def heading(self, row: Any) -> SafeString:
-        """Show the state beside the title."""
-        return self.state_badge(row)
+    heading = state_badge
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the error, and what renews the page of a live run."""
@@ -394,7 +379,6 @@ class PipelineRunAdmin(ActingAdmin):
         may_see = payload.may_see(request)
         progress = read_run_progress(row.progress_text)
         return {
-            "media": self.media,
             "progress": progress.bar() if is_live else None,
             "has_error": bool(row.error),
             "error": payload.without_secrets(row.error or "") if may_see else "",
@@ -460,17 +444,15 @@ class PipelineRunAdmin(ActingAdmin):
             form = RunForm(job, request.POST if request.method == "POST" else None)
             if form.is_valid():
                 return self._enqueue(request, job.name, form)
-            context = {
-                **self.page_context(request),
-                "title": _("Run %(job)s") % {"job": job.name},
-                "told": job.summary,
-                "notes": stands.notes(),
-                "form": form,
-                "hidden": [],
-                "submits": [("", _("Run"))],
-                "back": self._url(self.model, "run"),
-            }
-        return TemplateResponse(request, "admin/pgqueue/form.html", context)
+            return self.form_page(
+                request,
+                form,
+                title=_("Run %(job)s") % {"job": job.name},
+                told=job.summary,
+                notes=stands.notes(),
+                submits=[("", _("Run"))],
+                back=self._url(self.model, "run"),
+            )
 
     def _choose(self, request: HttpRequest, notes: list[Note]) -> HttpResponse:
         from django_pgqueue.spark.job import declared_jobs

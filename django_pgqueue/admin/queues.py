@@ -11,15 +11,13 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acting import ActingAdmin, column, may_view
 from django_pgqueue.admin.acts import Act, Outcome, Work, pausing
-from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.listeners import resting
-from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.send import SEND
 from django_pgqueue.bounds import LANE_BURST_MAX, LANE_CAPACITY_MAX
 from django_pgqueue.conf import get_settings
@@ -42,37 +40,33 @@ class WorkerAdmin(ActingAdmin):
 
     keyset = Keyset(("started_at", "name"))
     list_display = (
-        *("title", "state", "host", "process", "its_queues", "slots", "heartbeat"),
-        *("started", "version"),
+        *("name", "state", "hostname", "pid", "its_queues", "slots", "heartbeat_at"),
+        *("started_at", "version"),
+    )
+    fields = (
+        *("name", "hostname", "pid", "its_queues", "slots", "version", "started_at"),
+        *("heartbeat_at", "leader_until"),
     )
     list_reads = (
         *("hostname", "pid", "queues", "threads", "async_slots", "version"),
         *("started_at", "heartbeat_at", "leader_until"),
     )
 
-    title = column(_("name"), lambda row: name(row.name))
-
     @admin.display(description=_("state"))
-    def state(self, worker: Any) -> SafeString:
+    def state(self, row: Any) -> SafeString:
         """Show whether it was heard of lately, and whether it leads."""
-        word = workers.state_word(worker)
-        if workers.is_silent(worker):
+        word = workers.state_word(row)
+        if workers.is_silent(row):
             return badge("dead", word)
-        return badge("running" if workers.leads(worker) else "ready", word)
+        return badge("running" if workers.leads(row) else "ready", word)
 
-    host = column(_("host"), lambda row: name(row.hostname))
-    process = column(_("process"), lambda row: str(row.pid))
-
+    heading = state
     its_queues = column(_("queues"), workers.queues)
     slots = column(_("threads"), workers.slots)
-    heartbeat = column(
-        _("heartbeat"), lambda row: moments.short(row.heartbeat_at, row.clock)
-    )
-    started = column(_("started"), lambda row: moments.short(row.started_at, row.clock))
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the jobs that it holds, for those who may see jobs."""
-        if not request.user.has_perm("pgqueue.view_job"):
+        if not may_view(request, Job):
             return {}
         most = workers.HELD_JOBS_MAX
         with database.cursor() as cursor:
@@ -91,24 +85,6 @@ class WorkerAdmin(ActingAdmin):
             "held_more": len(held) > most,
         }
 
-    def heading(self, row: Worker) -> str:
-        """Show the state beside the title."""
-        return self.state(row)
-
-    def facts(self, row: Any) -> list[Fact]:
-        """Say where the worker runs, and what."""
-        return [
-            (_("Name"), row.name),
-            (_("Host"), row.hostname),
-            (_("Process id"), str(row.pid)),
-            (_("Queues"), workers.queues(row)),
-            (_("Threads"), workers.slots(row)),
-            (_("Version"), row.version),
-            (_("Started"), moments.full(row.started_at, row.clock)),
-            (_("Heartbeat"), moments.full(row.heartbeat_at, row.clock)),
-            (_("Leads until"), moments.full(row.leader_until, row.clock)),
-        ]
-
 
 RATE_CHARACTERS_MAX = 30
 
@@ -117,24 +93,24 @@ class LimitForm(forms.Form):
     """How many jobs at a time, and in a time."""
 
     jobs = forms.IntegerField(
-        label=gettext_lazy("Jobs at a time"),
+        label=_("Jobs at a time"),
         min_value=1,
         max_value=LANE_CAPACITY_MAX,
         required=False,
-        help_text=gettext_lazy("Empty: what the settings say."),
+        help_text=_("Empty: what the settings say."),
     )
     rate = forms.CharField(
-        label=gettext_lazy("Rate"),
+        label=_("Rate"),
         max_length=RATE_CHARACTERS_MAX,
         required=False,
-        help_text=gettext_lazy("Such as 100/m. Empty: what the settings say."),
+        help_text=_("Such as 100/m. Empty: what the settings say."),
     )
     burst = forms.IntegerField(
-        label=gettext_lazy("Burst"),
+        label=_("Burst"),
         min_value=1,
         max_value=LANE_BURST_MAX,
         required=False,
-        help_text=gettext_lazy("Of the rate, how many may start at once. Empty: 1."),
+        help_text=_("Of the rate, how many may start at once. Empty: 1."),
     )
 
     def clean_rate(self) -> str:
@@ -184,29 +160,22 @@ def _said(row: Any) -> dict[str, Any]:
 LIMIT = Act(
     name="limit",
     permissions=(PERMISSION,),
-    label=gettext_lazy("Set limit"),
-    help=gettext_lazy("So many jobs at a time and in a time, whatever settings say."),
+    label=_("Set limit"),
+    help=_("So many jobs at a time and in a time, whatever settings say."),
     run=_set_limit,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d queue has another limit.",
-                "%(count)d queues have another limit.",
-                "count",
-            ),
-            gettext_lazy("Limit: at a time %(jobs)s, rate %(rate)s."),
+            _("%(count)d queue has another limit."),
+            _("%(count)d queues have another limit."),
+            _("Limit: at a time %(jobs)s, rate %(rate)s."),
         ),
     ],
-    left=ngettext_lazy(
-        "%(count)d had this limit already.",
-        "%(count)d had this limit already.",
-        "count",
-    ),
+    left=_("%(count)d had this limit already."),
     order="name",
     form=LimitForm,
     said=_said,
     offered=lambda row: row.kind != "pull",
-    warning=gettext_lazy(
+    warning=_(
         "So many of its jobs are claimed, on all workers together, until somebody says "
         "otherwise. What runs goes on. Both limits are set: empty fields go back to "
         "what the settings say."
@@ -229,11 +198,11 @@ def _badge(queue: Queue) -> SafeString:
     return format_html("{} {}", badge("pull", _("pull")), state)
 
 
-def _count(label: Any, state: str) -> Callable[[Any, Any], SafeString | str]:
+def _count(label: Any, state: str) -> Callable[[Any, Any], str]:
     """Return a column with a count that leads to the jobs it counts."""
 
     @admin.display(description=label)
-    def shown(page: QueueAdmin, row: Any) -> SafeString | str:
+    def shown(page: QueueAdmin, row: Any) -> str:
         return page._linked(row, state)
 
     return shown
@@ -250,18 +219,17 @@ class QueueAdmin(ActingAdmin):
         *("concurrency", "rate_spacing", "rate_burst"),
     )
     list_display = (
-        *("title", "state", "ready", "oldest", "running", "retrying", "scheduled"),
+        *("name", "state", "ready", "oldest", "running", "retrying", "scheduled"),
         *("parked", "dead", "held", "limit"),
     )
+    fields = (
+        *("name", "kind_word", "visibility", "receives", "paused_at", "paused_until"),
+        *("paused_by", "pause_reason", "ready", "oldest", "running", "retrying"),
+        *("scheduled", "parked", "dead", "held", "limit", "created_at"),
+    )
     list_reads = (
-        *(
-            "created_at",
-            "kind",
-            "paused_at",
-            "paused_until",
-            "paused_by",
-            "pause_reason",
-        ),
+        *("created_at", "kind", "paused_at", "paused_until", "paused_by"),
+        "pause_reason",
     )
 
     def listed(self, rows: list[Any]) -> list[Any]:
@@ -274,7 +242,7 @@ class QueueAdmin(ActingAdmin):
                 row.paused_at = None
         return rows
 
-    title = column(_("name"), lambda row: name(row.name))
+    heading = column(_("state"), _badge)
 
     @admin.display(description=_("state"))
     def state(self, queue: Any) -> SafeString:
@@ -291,36 +259,19 @@ class QueueAdmin(ActingAdmin):
 
     # Not depth, which is a field of the model.
     held = column(_("depth"), lambda row: depth_of(row.stats))
-
     limit = column(_("limit"), lambda row: limit_of(row.stats))
+    kind_word = column(_("kind"), lambda row: KINDS.get(row.kind, row.kind))
+    # As sql/pull_queue.sql has them.
+    visibility = column(
+        _("a message is its receiver's for"),
+        lambda row: _of_messages(row, human.duration, row.visibility_seconds, 30),
+    )
+    receives = column(
+        _("receives of a message, at most"),
+        lambda row: _of_messages(row, human.count, row.max_receives, 5),
+    )
 
-    def heading(self, row: Queue) -> str:
-        """Show the state beside the title."""
-        return _badge(row)
-
-    def facts(self, row: Any) -> list[Fact]:
-        """Say how much waits, and what an operator said about the queue."""
-        return [
-            (_("Name"), row.name),
-            (_("Kind"), KINDS.get(row.kind, row.kind)),
-            *_of_messages(row),
-            (_("Paused"), moments.full(row.paused_at, row.clock)),
-            (_("Paused until"), moments.full(row.paused_until, row.clock)),
-            (_("Paused by"), row.paused_by),
-            (_("Pause reason"), row.pause_reason),
-            (_("Ready"), self._linked(row, "ready")),
-            (_("The oldest has been due for"), self.oldest(row)),
-            (_("Running"), self._linked(row, "running")),
-            (_("Retrying"), self._linked(row, "retrying")),
-            (_("Scheduled"), self._linked(row, "scheduled")),
-            (_("Parked"), self._linked(row, "parked")),
-            (_("Dead letters"), self._linked(row, "dead")),
-            (_("Live jobs, of those that it may hold"), depth_of(row.stats)),
-            (_("Limit, on all workers together"), limit_of(row.stats)),
-            (_("Known since"), moments.full(row.created_at, row.clock)),
-        ]
-
-    def _linked(self, row: Any, state: str) -> SafeString | str:
+    def _linked(self, row: Any, state: str) -> str:
         """Return a count as a link to the jobs that it counts; none has no link."""
         text = counted(row.stats, state)
         if text == "0":
@@ -332,17 +283,13 @@ class QueueAdmin(ActingAdmin):
         return self.link(model, text, **query)
 
 
-def _of_messages(row: Any) -> list[Fact]:
-    """Say what holds for the messages of a pull queue."""
+def _of_messages(
+    row: Any, text: Callable[[Any], str], value: float | None, default: float
+) -> str | None:
+    """Return what holds for the messages of a pull queue; None: it is none."""
     if row.kind != "pull":
-        return []
-    # As sql/pull_queue.sql has it.
-    seconds = 30 if row.visibility_seconds is None else row.visibility_seconds
-    most = 5 if row.max_receives is None else row.max_receives
-    return [
-        (_("A message is its receiver's for"), human.duration(seconds)),
-        (_("Receives of a message, at most"), f"{most:,}"),
-    ]
+        return None
+    return text(default if value is None else value)
 
 
 def read_stats(names: list[str]) -> dict[str, QueueStats]:

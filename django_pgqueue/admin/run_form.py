@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
@@ -24,10 +23,10 @@ PREFIX = "option-"
 NOTHING = "\u2013"
 
 KINDS = {
-    str: gettext_lazy("Text."),
-    int: gettext_lazy("A whole number."),
-    float: gettext_lazy("A number."),
-    type(None): gettext_lazy("Text, or nothing."),
+    str: _("Text."),
+    int: _("A whole number."),
+    float: _("A number."),
+    type(None): _("Text, or nothing."),
 }
 
 

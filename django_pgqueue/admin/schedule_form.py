@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.db.models import Field
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.edit import read_json
+from django_pgqueue.admin.cells import Difference
+from django_pgqueue.admin.edit import JsonField, fit_lines
+from django_pgqueue.admin.payload import redact_json
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import EnqueueError, ScheduleError, TopicError
 from django_pgqueue.log.names import (
     KEY_CHARACTERS_MAX,
     MESSAGE_NAME_CHARACTERS_MAX,
 )
+from django_pgqueue.models import Schedule
 from django_pgqueue.models.schedule import Overlap
 from django_pgqueue.operators import human
 from django_pgqueue.options.durations import as_timedelta
@@ -35,35 +38,15 @@ from django_pgqueue.schedules.definition import (
     default_zone,
     define,
 )
+from django_pgqueue.schedules.store import COLUMNS, is_same
 from django_pgqueue.schedules.timetables import next_ticks, timetable
 from django_pgqueue.timetable.expression import CHARACTERS_MAX as EXPRESSION_MAX
-from django_pgqueue.timetable.ticks import Shift, Timetable, shift
+from django_pgqueue.timetable.ticks import Shift, shift
 from django_pgqueue.timetable.zones import find_zone
 from django_pgqueue.topics.publish import message
 
 # Ticks to come that a page shows.
 SHOWN_TICKS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class NextTick:
-    """One tick to come."""
-
-    iso: str
-    local: str  # By the schedule's clock.
-    utc: str
-    relative: str
-    note: str  # What a change of the clocks does to it.
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """When a timetable is due."""
-
-    when: str
-    tz: str
-    ticks: list[NextTick]
-    has_notes: bool
 
 
 def zone_of(row: Any) -> tzinfo:
@@ -74,7 +57,7 @@ def zone_of(row: Any) -> tzinfo:
         return UTC
 
 
-def preview(row: Any, now: datetime) -> Preview | None:
+def preview(row: Any, now: datetime) -> dict[str, Any] | None:
     """
     Return the next ticks of a row or a definition; None: unreadable.
 
@@ -91,18 +74,23 @@ def preview(row: Any, now: datetime) -> Preview | None:
     due = list(next_ticks(table, now, SHOWN_TICKS))
     has_seconds = any(tick.second for tick in due)
     ticks = [
-        NextTick(
-            iso=tick.isoformat(),
-            local=moments.by_clock(tick, zone, has_seconds=has_seconds),
-            utc=moments.by_clock(tick, UTC, has_seconds=has_seconds),
-            relative=human.distance(tick, now),
-            note=_note(table, tick),
-        )
+        {
+            "iso": tick.isoformat(),
+            # By the schedule's clock.
+            "local": moments.by_clock(tick, zone, has_seconds=has_seconds),
+            "utc": moments.by_clock(tick, UTC, has_seconds=has_seconds),
+            "relative": human.distance(tick, now),
+            # What a change of the clocks does to it.
+            "note": _note(shift(table, tick)),
+        }
         for tick in due
     ]
-    return Preview(
-        human.timetable(row), row.tz, ticks, any(tick.note for tick in ticks)
-    )
+    return {
+        "when": human.timetable(row),
+        "tz": row.tz,
+        "ticks": ticks,
+        "has_notes": any(tick["note"] for tick in ticks),
+    }
 
 
 def reckoned(row: Any) -> datetime | None:
@@ -115,12 +103,9 @@ def reckoned(row: Any) -> datetime | None:
     return table.next_after(max(map(human.in_utc, after)))
 
 
-def _note(table: Timetable, tick: datetime) -> str:
-    mark = shift(table, tick)
-    return "" if mark is None else _told(mark)
-
-
-def _told(mark: Shift) -> str:
+def _note(mark: Shift | None) -> Any:
+    if mark is None:
+        return ""
     if mark.kind == "first":
         return _("The clock shows this time twice: the first one.")
     if mark.kind == "second":
@@ -142,8 +127,6 @@ UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 PLAIN = {"spellcheck": "false", "autocomplete": "off"}
 
-LINES_LEAST, LINES_MOST = 4, 24
-
 
 def _text(label: Any, help_text: Any, *, most: int = 255, **attrs: str) -> Any:
     return forms.CharField(
@@ -159,38 +142,35 @@ def _text(label: Any, help_text: Any, *, most: int = 255, **attrs: str) -> Any:
 class ScheduleForm(forms.Form):
     """A schedule that a user makes."""
 
-    name = _text(
-        gettext_lazy("Name"), gettext_lazy("Of the schedule."), most=NAME_CHARACTERS_MAX
-    )
+    name = _text(_("Name"), _("Of the schedule."), most=NAME_CHARACTERS_MAX)
     task = _text(
-        gettext_lazy("Task"),
-        gettext_lazy("The name of a declared task; begin to write to choose one."),
+        _("Task"),
+        _("The name of a declared task; begin to write to choose one."),
         list="pgqueue-tasks",
     )
     message = _text(
-        gettext_lazy("Or message"),
-        gettext_lazy(
+        _("Or message"),
+        _(
             "What is published instead of enqueueing a task, such as "
             "cronjobs.nightly; the part before the first dot is its topic."
         ),
         most=MESSAGE_NAME_CHARACTERS_MAX,
     )
     key = _text(
-        gettext_lazy("Key"),
-        gettext_lazy("Of the message: those of one key keep their order."),
+        _("Key"),
+        _("Of the message: those of one key keep their order."),
         most=KEY_CHARACTERS_MAX,
     )
-    args = forms.CharField(
-        label=gettext_lazy("Arguments"),
-        help_text=gettext_lazy(
+    args = JsonField(
+        label=_("Arguments"),
+        help_text=_(
             "JSON: an object of keyword arguments, or an array of positional ones; of "
             "a message its payload, any JSON."
         ),
-        widget=forms.Textarea({"spellcheck": "false"}),
     )
     expression = _text(
-        gettext_lazy("Cron expression"),
-        gettext_lazy(
+        _("Cron expression"),
+        _(
             "Minute, hour, day, month, day of the week; with six fields, seconds "
             "first. Or @hourly, @daily, @weekly, @monthly, @yearly."
         ),
@@ -198,19 +178,19 @@ class ScheduleForm(forms.Form):
         placeholder="0 3 * * *",
     )
     every = _text(
-        gettext_lazy("Or every"),
-        gettext_lazy("A period instead, whatever clocks are put to: 15s, 5m, 6h, 7d."),
+        _("Or every"),
+        _("A period instead, whatever clocks are put to: 15s, 5m, 6h, 7d."),
         most=20,
     )
     tz = _text(
-        gettext_lazy("Time zone"),
-        gettext_lazy("Whose clock the cron expression is for; begin to write."),
+        _("Time zone"),
+        _("Whose clock the cron expression is for; begin to write."),
         most=100,
         list="pgqueue-zones",
     )
     catch_up = _text(
-        gettext_lazy("Catch up"),
-        gettext_lazy(
+        _("Catch up"),
+        _(
             "Of ticks that nobody was there to issue: skip them; make up for the "
             "latest one; or for all(N), the latest N."
         ),
@@ -218,22 +198,22 @@ class ScheduleForm(forms.Form):
         list="pgqueue-policies",
     )
     overlap = forms.ChoiceField(
-        label=gettext_lazy("Overlap"),
-        help_text=gettext_lazy(
+        label=_("Overlap"),
+        help_text=_(
             "A tick while a job of an earlier one is not done: skip it, or queue it. A "
             "message is published in any case."
         ),
         choices=[(value, Overlap(value).label) for value in OVERLAPS],
     )
     jitter = _text(
-        gettext_lazy("Jitter"),
-        gettext_lazy("Its jobs are due up to so much later: 0s to 1d."),
+        _("Jitter"),
+        _("Its jobs are due up to so much later: 0s to 1d."),
         most=20,
     )
-    queue = _text(gettext_lazy("Queue"), gettext_lazy("Empty: the task's."), most=63)
+    queue = _text(_("Queue"), _("Empty: the task's."), most=63)
     priority = forms.IntegerField(
-        label=gettext_lazy("Priority"),
-        help_text=gettext_lazy("-100 to 100; empty: the task's."),
+        label=_("Priority"),
+        help_text=_("-100 to 100; empty: the task's."),
         required=False,
     )
     # What the form was made from.
@@ -248,9 +228,7 @@ class ScheduleForm(forms.Form):
         super().__init__(data, initial=initial)
         if row is not None:
             del self.fields["name"]
-        lines = initial["args"].count("\n") + 2
-        rows = min(max(lines, LINES_LEAST), LINES_MOST)
-        self.fields["args"].widget.attrs["rows"] = rows
+        fit_lines(self.fields["args"], initial["args"])
 
     def _initial(self, row: Any) -> dict[str, Any]:
         if row is None:
@@ -283,16 +261,12 @@ class ScheduleForm(forms.Form):
 
     def clean_args(self) -> Any:
         """Return the arguments."""
-        try:
-            value = read_json(self.cleaned_data["args"])
-            is_message = bool(self.cleaned_data.get("message"))
-            if not is_message and not isinstance(value, (dict, list)):
-                raise ValidationError(
-                    _("This must be a JSON object or array: { … } or [ … ]")
-                )
-            return value
-        except ValueError as error:
-            raise ValidationError("%(error)s", params={"error": error}) from None
+        value = self.cleaned_data["args"]
+        if not self.cleaned_data.get("message") and not isinstance(value, (dict, list)):
+            raise ValidationError(
+                _("This must be a JSON object or array: { … } or [ … ]")
+            )
+        return value
 
     def clean_every(self) -> int | None:
         """Return the period in seconds."""
@@ -347,12 +321,12 @@ class ScheduleForm(forms.Form):
         made = message(cleaned["message"], cleaned["args"], key=cleaned["key"] or None)
         return {"task": cleaned["task"], "publication": made}
 
-    def preview(self, now: datetime) -> Preview | None:
+    def preview(self, now: datetime) -> dict[str, Any] | None:
         """Return when the schedule of a form that is right is due; refuse: never."""
         if self.definition is None:
             return None
         shown = preview(self.definition, now)
-        if shown is None or not shown.ticks:
+        if shown is None or not shown["ticks"]:
             self.add_error("expression", _("No tick comes any more."))
         return shown
 
@@ -414,3 +388,58 @@ def _zone_to_begin_with() -> str:
         return default_zone()
     except ScheduleError:
         return "UTC"
+
+
+NOTHING = "-"
+
+
+def drift(row: Any, *, may_see: bool) -> list[Difference]:
+    """
+    Return what differs from what code declares.
+
+    Args:
+        row: Of the page of a schedule, with declared_text, and args_raw, kwargs_raw
+            and message_payload_raw.
+        may_see: Whether arguments may be shown.
+    """
+    if row.declared_text is None or row.overridden_at is None:
+        return []
+    try:
+        said = json.loads(row.declared_text)
+        here = {
+            "args": json.loads(row.args_raw),
+            "kwargs": json.loads(row.kwargs_raw),
+            "message_payload": json.loads(row.message_payload_raw or "null"),
+            "message_key": row.message_key,
+        }
+    except (ValueError, RecursionError):
+        return []
+    found = []
+    for column in COLUMNS:
+        holds = here[column] if column in here else getattr(row, column)
+        if is_same(said.get(column), holds):
+            continue
+        is_hidden = column in here and not may_see
+        task = (said.get("task"), row.task) if column == "args" else (None, None)
+        found.append(
+            Difference(
+                label=_label(column),
+                declared="" if is_hidden else _value(said.get(column), task[0]),
+                here="" if is_hidden else _value(holds, task[1]),
+                is_hidden=is_hidden,
+            )
+        )
+    return found
+
+
+def _value(value: Any, task: str | None) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, (list, dict)):
+        return redact_json(json.dumps(value, ensure_ascii=False), task=task)
+    return str(value)
+
+
+def _label(column: str) -> str:
+    field = cast("Field[Any, Any]", Schedule._meta.get_field(column))
+    return str(field.verbose_name)

@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from django.contrib import admin
-from django.contrib.admin.models import DELETION
+from django.contrib import admin, messages
+from django.contrib.admin.models import ADDITION, DELETION
 from django.db.models import Case, Model, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Now
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may, on_each, pausing
+from django_pgqueue.admin.acting import ActingAdmin, column, limited
+from django_pgqueue.admin.acts import (
+    Act,
+    Confirm,
+    Outcome,
+    Work,
+    log,
+    may,
+    on_each,
+    pausing,
+    who,
+)
 from django_pgqueue.admin.cells import Note, badge, name
+from django_pgqueue.admin.edit import NEEDS_PAYLOAD, VIEW_PAYLOAD, signature_of
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
-from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms, drift
-from django_pgqueue.admin.schedule_form import preview, reckoned, zone_of
+from django_pgqueue.admin.run_permissions import may_call
+from django_pgqueue.admin.schedule_form import (
+    ScheduleForm,
+    drift,
+    is_plain,
+    preview,
+    reckoned,
+    zone_of,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
-from django_pgqueue.operators.filters import Meaning, equal, part_of
+from django_pgqueue.operators.filters import equal, part_of
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import SCHEDULE
 from django_pgqueue.operators.workers import START
 from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.definition import Definition
+from django_pgqueue.schedules.store import database_now
 from django_pgqueue.schedules.ticks import TickRow
 from django_pgqueue.schedules.timetables import OVERDUE, RESTS
 from django_pgqueue.tasks import database
+from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.timetable.catch_up import MISSED_MAX
+from django_pgqueue.timetable.zones import zone_names
 
 
 def _run_now(work: Work) -> list[Any]:
@@ -59,38 +79,29 @@ def _run_now(work: Work) -> list[Any]:
 RUN_NOW = Act(
     name="run-now",
     permissions=("run_schedule",),
-    label=gettext_lazy("Run now"),
-    help=gettext_lazy("Does once what its ticks do; those go on as they were."),
+    label=_("Run now"),
+    help=_("Does once what its ticks do; those go on as they were."),
     run=_run_now,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d job was enqueued: %(names)s.",
-                "%(count)d jobs were enqueued: %(names)s.",
-                "count",
-            ),
-            gettext_lazy("Run now: job %(names)s."),
+            _("%(count)d job was enqueued: %(names)s."),
+            _("%(count)d jobs were enqueued: %(names)s."),
+            _("Run now: job %(names)s."),
         ),
         Outcome(
-            ngettext_lazy(
-                "%(count)d message was published: %(names)s.",
-                "%(count)d messages were published: %(names)s.",
-                "count",
-            ),
-            gettext_lazy("Run now: message %(names)s."),
+            _("%(count)d message was published: %(names)s."),
+            _("%(count)d messages were published: %(names)s."),
+            _("Run now: message %(names)s."),
         ),
         Outcome(
-            ngettext_lazy(
-                "%(count)d was not: another job has the dedup key of its task.",
-                "%(count)d were not: other jobs have the dedup keys of their tasks.",
-                "count",
-            ),
+            _("%(count)d was not: another job has the dedup key of its task."),
+            _("%(count)d were not: other jobs have the dedup keys of their tasks."),
             is_left=True,
         ),
     ],
-    left=ngettext_lazy("%(count)d has gone.", "%(count)d have gone.", "count"),
+    left=(_("%(count)d has gone."), _("%(count)d have gone.")),
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "Its job is enqueued, or its message published, now, also while it is paused "
         "or an earlier job runs. Its ticks go on as they were."
     ),
@@ -99,59 +110,64 @@ RUN_NOW = Act(
 RESET = Act(
     name="reset",
     permissions=("change_schedule",),
-    label=gettext_lazy("Reset to code"),
-    help=gettext_lazy("Takes back what was changed here."),
+    label=_("Reset to code"),
+    help=_("Takes back what was changed here."),
     run=on_each(lambda row, work: operate.reset(row.name)),
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d schedule is as code declares it.",
-                "%(count)d schedules are as code declares them.",
-                "count",
-            ),
-            gettext_lazy("Reset to code."),
+            _("%(count)d schedule is as code declares it."),
+            _("%(count)d schedules are as code declares them."),
+            _("Reset to code."),
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d was not changed here.",
-        "%(count)d were not changed here.",
-        "count",
-    ),
+    left=(_("%(count)d was not changed here."), _("%(count)d were not changed here.")),
     order="name",
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "What was changed here is taken back: all is as code declares it. Ticks that "
         "another timetable would have had are not made up for."
     ),
     offered=lambda row: row.overridden_at is not None,
 )
 
+ADD = ("add_schedule",)
+
+EDIT = Act(
+    name="edit",
+    permissions=("change_schedule",),
+    label=_("Edit"),
+    help=_("Of one that code declares: it holds instead, until it is reset."),
+    view="edit",
+)
+
+SAVE, PREVIEW = "save", "preview"
+SUBMITS = [(SAVE, _("Save")), (PREVIEW, _("Preview"))]
+FORM = "admin/pgqueue/schedule_form.html"
+
+POLICIES = ("one", "skip", "all(10)")
+
 # Not "delete": that is the form of Django's, which is closed.
 DELETE = Act(
     name="remove",
     permissions=("delete_schedule",),
-    label=gettext_lazy("Delete"),
-    help=gettext_lazy("For good, with the list of its ticks."),
+    label=_("Delete"),
+    help=_("For good, with the list of its ticks."),
     run=on_each(lambda row, work: operate.delete(row.name)),
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d schedule was deleted.",
-                "%(count)d schedules were deleted.",
-                "count",
-            ),
-            gettext_lazy("Deleted."),
+            _("%(count)d schedule was deleted."),
+            _("%(count)d schedules were deleted."),
+            _("Deleted."),
             DELETION,
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d stays: code declares it. Pause it instead.",
-        "%(count)d stay: code declares them. Pause them instead.",
-        "count",
+    left=(
+        _("%(count)d stays: code declares it. Pause it instead."),
+        _("%(count)d stay: code declares them. Pause them instead."),
     ),
     order="name",
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "It is deleted for good, with the list of its ticks. Jobs that it has enqueued "
         "go on. What code declares stays."
     ),
@@ -164,19 +180,19 @@ DELETE = Act(
 LATEST_TICKS = 20
 
 STATES = [
-    ("active", gettext_lazy("active")),
-    ("overdue", gettext_lazy("overdue")),
-    ("paused", gettext_lazy("paused")),
-    ("withdrawn", gettext_lazy("withdrawn")),
-    ("faulty", gettext_lazy("faulty")),
+    ("active", _("active")),
+    ("overdue", _("overdue")),
+    ("paused", _("paused")),
+    ("withdrawn", _("withdrawn")),
+    ("faulty", _("faulty")),
 ]
 LABELS = dict(STATES)
 
 CHANGED = "changed"
 SOURCES = [
-    ("code", gettext_lazy("code")),
-    ("user", gettext_lazy("user")),
-    (CHANGED, gettext_lazy("code, changed here")),
+    ("code", _("code")),
+    ("user", _("user")),
+    (CHANGED, _("code, changed here")),
 ]
 
 
@@ -196,7 +212,7 @@ def shown_state() -> Case:
 class ScheduleFilters(FilterForm):
     """Parts of names, a state and a source."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         "q": part_of("name"),
         "task": part_of("task", "message_name"),
         "state": equal("shown_state"),
@@ -205,43 +221,57 @@ class ScheduleFilters(FilterForm):
         ),
     }
 
-    task = text_field(gettext_lazy("Task"), gettext_lazy("part of its name"))
-    state = choice_field(gettext_lazy("State"), STATES)
-    source = choice_field(gettext_lazy("Source"), SOURCES)
+    task = text_field(_("Task"), _("part of its name"))
+    state = choice_field(_("State"), STATES)
+    source = choice_field(_("Source"), SOURCES)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A tick that was dealt with, as the page of its schedule shows it."""
+OVERLAPS = {
+    "skip": _("skip a tick while a job of an earlier one is not done"),
+    "queue": _("queue a job at each tick, whatever runs"),
+}
+# Where a schedule says nothing of its own.
+OF_TASK = _("the task's")
 
-    due: Any
-    job: Any
-    took: str
-    late: str
-    missed: str
-    asked_by: str
+
+def _badges(row: Any) -> SafeString:
+    """Return the state of a schedule, who made it, and whether it was changed here."""
+    said = [
+        badge(row.shown_state, LABELS[row.shown_state]),
+        badge(f"of-{row.source}", dict(SOURCES)[row.source]),
+    ]
+    if row.overridden_at is not None:
+        said.append(badge("changed", _("changed here")))
+    return format_html_join(" ", "{}", ((each,) for each in said))
 
 
 @admin.register(Schedule)
-class ScheduleAdmin(ScheduleForms):
+class ScheduleAdmin(ActingAdmin):
     """Each schedule, by name."""
 
     keyset = Keyset(("name",), is_by_time=False)
     list_per_page = 100
     filter_form = ScheduleFilters
-    computed: ClassVar[Mapping[str, Any]] = {"shown_state": shown_state()}
+    computed = {"shown_state": shown_state()}
     hidden_columns = ("declared",)
-    acts = (RUN_NOW, *pausing(SCHEDULE), RESET, DELETE)
+    acts = (RUN_NOW, EDIT, *pausing(SCHEDULE), RESET, DELETE)
     named_by = (
         *("name", "source", "paused_at", "paused_by", "pause_reason"),
         *("withdrawn_at", "overridden_at"),
     )
     payload_columns = ("args", "kwargs", "message_payload")
-    list_display = ("title", "when", "state", "next_due", "last_due", "task_name")
+    list_display = ("name", "when", "state", "next_due", "last_due", "task_name")
     list_reads = (
         *("name", "source", "task", "expression", "every_seconds", "tz"),
         *("paused_at", "paused_by", "pause_reason", "withdrawn_at", "overridden_at"),
         *("ticks_from", "last_tick", "next_tick", "error", "message_name"),
+    )
+
+    fields = (
+        *("cron", "period", "tz", "publishes", "its_task", "its_queue", "its_priority"),
+        *("policy", "on_overlap", "jitter", "error", "paused_at", "paused_by"),
+        *("pause_reason", "overridden_at", "overridden_by", "last_tick", "created_at"),
+        *("created_by", "last_declared_at", "withdrawn_at"),
     )
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -292,9 +322,7 @@ class ScheduleAdmin(ScheduleForms):
 
     # The list --------------------------------------------------------------------
 
-    title = column(gettext_lazy("name"), lambda row: name(row.name))
-
-    @admin.display(description=gettext_lazy("task"))
+    @admin.display(description=_("task"))
     def task_name(self, row: Any) -> str:
         """Show the task, where the schedule is not called as that, or the message."""
         if row.message_name is not None:
@@ -302,11 +330,11 @@ class ScheduleAdmin(ScheduleForms):
         return "" if row.task == row.name else name(row.task)
 
     when = column(
-        gettext_lazy("when"),
+        _("when"),
         lambda row: format_html("<code>{}</code>", human.timetable(row)),
     )
 
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def state(self, row: Any) -> SafeString:
         """Show state and source; of a pause who, when and why; of a fault what."""
         shown = _badges(row)
@@ -327,16 +355,16 @@ class ScheduleAdmin(ScheduleForms):
             f": {row.pause_reason}" if row.pause_reason else "",
         )
 
-    @admin.display(description=gettext_lazy("next"))
-    def next_due(self, row: Any) -> SafeString | str:
+    @admin.display(description=_("next"))
+    def next_due(self, row: Any) -> str:
         """Show when it is due next: in how long, and by its own clock."""
         if row.shown_state not in ("active", "overdue"):
             return ""
         tick = row.next_tick or reckoned(row)
         return "" if tick is None else self._moment(row, human.in_utc(tick))
 
-    @admin.display(description=gettext_lazy("last"))
-    def last_due(self, row: Any) -> SafeString | str:
+    @admin.display(description=_("last"))
+    def last_due(self, row: Any) -> str:
         """Show its last tick, with what became of its job."""
         if row.latest is None:
             return ""
@@ -350,41 +378,42 @@ class ScheduleAdmin(ScheduleForms):
 
     change_form_template = "admin/pgqueue/schedule.html"
 
-    def heading(self, row: Any) -> SafeString:
-        """Show state and source beside the title."""
-        return _badges(row)
-
-    def facts(self, row: Any) -> list[Fact]:
-        """Say when it is due, what it runs, and who did what to it."""
-        clock = row.clock
-        return [
-            (_("Cron expression"), _code(row.expression)),
+    heading = column(None, _badges)
+    cron = column(
+        _("cron expression"),
+        lambda row: row.expression and format_html("<code>{}</code>", row.expression),
+    )
+    period = column(
+        _("period"), lambda row: row.every_seconds and f"{row.every_seconds:,} s"
+    )
+    # What it does: a message is published, or a job of a task enqueued.
+    publishes = column(_("publishes"), lambda row: row.message_name)
+    its_task = column(_("task"), lambda row: None if row.message_name else row.task)
+    its_queue = column(
+        _("queue"), lambda row: None if row.message_name else row.queue or OF_TASK
+    )
+    its_priority = column(
+        _("priority"),
+        lambda row: (
+            None
+            if row.message_name
+            else (OF_TASK if row.priority is None else str(row.priority))
+        ),
+    )
+    policy = column(_("catch up"), lambda row: _catch_up(row.catch_up))
+    on_overlap = column(
+        _("overlap"), lambda row: None if row.message_name else OVERLAPS[row.overlap]
+    )
+    jitter = column(
+        _("jitter"),
+        lambda row: (
             (
-                _("Period"),
-                f"{row.every_seconds:,} s" if row.every_seconds is not None else None,
-            ),
-            (_("Time zone"), row.tz),
-            *_subject(row),
-            (_("Catch up"), _catch_up(row.catch_up)),
-            (_("Overlap"), None if row.message_name else OVERLAPS[row.overlap]),
-            (
-                _("Jitter"),
-                _("up to %(time)s") % {"time": human.duration(row.jitter_seconds)}
-                if row.jitter_seconds
-                else None,
-            ),
-            (_("Error"), row.error),
-            (_("Paused"), moments.full(row.paused_at, clock)),
-            (_("Paused by"), row.paused_by),
-            (_("Pause reason"), row.pause_reason),
-            (_("Changed here"), moments.full(row.overridden_at, clock)),
-            (_("Changed by"), row.overridden_by),
-            (_("Last tick"), moments.full(row.last_tick, clock)),
-            (_("Made"), moments.full(row.created_at, clock)),
-            (_("Made by"), row.created_by),
-            (_("Declared last"), moments.full(row.last_declared_at, clock)),
-            (_("Withdrawn"), moments.full(row.withdrawn_at, clock)),
-        ]
+                row.jitter_seconds
+                and _("up to %(time)s") % {"time": human.duration(row.jitter_seconds)}
+            )
+            or None
+        ),
+    )
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the next ticks, the last ones, and what differs from the code."""
@@ -392,7 +421,6 @@ class ScheduleAdmin(ScheduleForms):
         latest = _latest([row.pk], LATEST_TICKS)
         has_seconds = any(tick.due_at.second for tick in latest)
         return {
-            "media": self.media,
             "notes": _notes(row),
             "preview": preview(row, row.clock),
             "rests": row.shown_state in ("paused", "withdrawn"),
@@ -406,16 +434,18 @@ class ScheduleAdmin(ScheduleForms):
             return ("message_payload",)
         return ("args", "kwargs")
 
-    def _run(self, row: Any, tick: TickRow, has_seconds: bool) -> Run:
+    def _run(self, row: Any, tick: TickRow, has_seconds: bool) -> dict[str, str]:
         late = (tick.ticked_at - tick.due_at).total_seconds()
-        return Run(
-            due=self._moment(row, human.in_utc(tick.due_at), has_seconds),
-            job=self._job(tick),
-            took=human.duration(tick.ran_seconds),
-            late=human.duration(late) if late >= 1 and not tick.asked_by else "",
-            missed=_missed(tick.missed),
-            asked_by=tick.asked_by or "",
-        )
+        return {
+            "due": self._moment(row, human.in_utc(tick.due_at), has_seconds),
+            "job": self._job(tick),
+            "took": human.duration(tick.ran_seconds),
+            "late": human.duration(late) if late >= 1 and not tick.asked_by else "",
+            "missed": human.count(tick.missed, is_more=tick.missed >= MISSED_MAX)
+            if tick.missed
+            else "",
+            "asked_by": tick.asked_by or "",
+        }
 
     def _moment(self, row: Any, tick: Any, has_seconds: bool = False) -> SafeString:
         """Return a moment of a schedule: relative, and by its own clock."""
@@ -452,44 +482,152 @@ class ScheduleAdmin(ScheduleForms):
             badge(tick.state),
         )
 
+    def offers(self, request: HttpRequest, act: Act, row: Any) -> bool:
+        """Offer the form to those who may see arguments: it shows all."""
+        may_open = act is not EDIT or payload.may_see(request)
+        return may_open and super().offers(request, act, row)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the form of a new one, before whatever takes any text for an id."""
+        return [self.own_url("new", self._new, ADD, of_row=False), *super().get_urls()]
+
+    # New ---------------------------------------------------------------------------
+
+    def _new(self, request: HttpRequest) -> HttpResponse:
+        form = ScheduleForm(None, request.POST if request.method == "POST" else None)
+        with limited():
+            context = self._form_context(request, form)
+            if form.is_bound and SAVE in request.POST and form.is_valid():
+                made = self._add(request, form)
+                if made is not None:
+                    return self.to_row(made)
+        told = _(
+            "Whoever may add schedules can let any declared task run with any "
+            "arguments, and any message be published."
+        )
+        context |= {"told": told, "back": self.list_url(request)}
+        context["title"] = _("New schedule")
+        return self.form_page(request, form, FORM, **context)
+
+    def _add(self, request: HttpRequest, form: ScheduleForm) -> int | None:
+        definition = form.definition
+        assert definition is not None
+        self._check(request, definition)
+        made = operate.add(definition, by=who(request))
+        if made is None:
+            form.add_error("name", _("There is a schedule of this name already."))
+            return None
+        row = self.get_queryset(request).only("name").get(pk=made)
+        made_for = (
+            _("Made, for the task %(task)s.") % {"task": definition.task}
+            if definition.message_name is None
+            else _("Made, for the message %(name)s.")
+            % {"name": definition.message_name}
+        )
+        log(request, [row], made_for, flag=ADDITION)
+        text = _("The schedule %(name)s was made.")
+        messages.success(request, text % {"name": definition.name})
+        return made
+
+    # Edit --------------------------------------------------------------------------
+
+    def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show the form of a schedule, or store what it says."""
+        if not may(request, VIEW_PAYLOAD):
+            messages.error(request, NEEDS_PAYLOAD)
+            return self.to_row(object_id)
+        with limited():
+            return self._edit_row(request, object_id)
+
+    def _edit_row(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        is_post = request.method == "POST"
+        texts = {
+            "args_text": "args",
+            "kwargs_text": "kwargs",
+            "message_text": "message_payload",
+        }
+        rows = self.get_queryset(request).defer(*texts.values(), "declared")
+        row = self.row_to_edit(rows, object_id, is_locked=is_post, **texts)
+        if row is None:
+            return self.elsewhere(request, object_id)
+        if not is_plain(row):
+            text = _(
+                "Its arguments cannot be shown in a form: they are too long, or of "
+                "both kinds, or none that Python can read."
+            )
+            messages.warning(request, text)
+            return self.to_row(row.pk)
+        form = ScheduleForm(row, request.POST if is_post else None)
+        context = self._form_context(request, form, row)
+        if is_post and SAVE in request.POST and form.is_valid():
+            return self._change(request, row, form)
+        context |= {
+            "title": _("Edit %(row)s") % {"row": row}
+            if row.source == "user"
+            else _("Change %(row)s here") % {"row": row},
+            "told": ""
+            if row.source == "user"
+            else _(
+                "Code declares this schedule. What is saved here holds instead, also "
+                "after the next deploy, until it is reset to code."
+            ),
+            "original": row,
+            "hint": None if row.message_name else signature_of(row.task) or None,
+        }
+        return self.form_page(request, form, FORM, **context)
+
+    def _change(
+        self, request: HttpRequest, row: Any, form: ScheduleForm
+    ) -> HttpResponse:
+        assert form.definition is not None
+        self._check(request, form.definition)
+        # The row is locked, and its revision that of the form.
+        changed = operate.change(
+            form.definition, revision=row.revision, by=who(request)
+        )
+        if changed:
+            # Names and no values: a history is shown without view_payload.
+            log(request, [row], _("Edited: %s") % ", ".join(changed))
+            messages.success(request, _("The schedule was stored."))
+        else:
+            messages.warning(request, _("Nothing was stored: nothing was changed."))
+        return self.to_row(row.pk)
+
+    # Both --------------------------------------------------------------------------
+
+    def _check(self, request: HttpRequest, definition: Definition) -> None:
+        """Refuse a pipeline job that takes out what the user may not view."""
+        given = definition.args, definition.kwargs
+        self.require(request, may_call(request, definition.task, *given))
+
+    def _form_context(
+        self, request: HttpRequest, form: ScheduleForm, row: Any = None
+    ) -> dict[str, Any]:
+        """Return what the form's page shows; a form that was sent has been read."""
+        with database.cursor() as cursor:
+            now = database_now(cursor)
+        shown = None
+        if form.is_bound:
+            if form.is_valid():
+                shown = form.preview(now)
+        elif row is not None:
+            shown = preview(row, now)
+        return {
+            "submits": SUBMITS,
+            "preview": shown,
+            "task_names": declared_names(),
+            "zone_names": zone_names(),
+            "policies": POLICIES,
+        }
+
 
 PAGES: dict[str, type[Model]] = {
     **dict.fromkeys(("succeeded", "cancelled", "expired"), ArchivedJob),
     "dead": DeadLetter,
 }
 
-OVERLAPS = {
-    "skip": gettext_lazy("skip a tick while a job of an earlier one is not done"),
-    "queue": gettext_lazy("queue a job at each tick, whatever runs"),
-}
 
-
-def _subject(row: Any) -> list[Fact]:
-    """Return what a schedule does: which task it enqueues, or what it publishes."""
-    if row.message_name is not None:
-        return [(_("Publishes"), row.message_name)]
-    return [
-        (_("Task"), row.task),
-        (_("Queue"), row.queue or _("the task's")),
-        (
-            _("Priority"),
-            _("the task's") if row.priority is None else str(row.priority),
-        ),
-    ]
-
-
-def _badges(row: Any) -> SafeString:
-    """Return the state of a schedule, who made it, and whether it was changed here."""
-    said = [
-        badge(row.shown_state, LABELS[row.shown_state]),
-        badge(f"of-{row.source}", dict(SOURCES)[row.source]),
-    ]
-    if row.overridden_at is not None:
-        said.append(badge("changed", _("changed here")))
-    return format_html_join(" ", "{}", ((each,) for each in said))
-
-
-def _catch_up(policy: str) -> str:
+def _catch_up(policy: str) -> Any:
     if policy == "skip":
         return _("skip missed ticks")
     if policy == "one":
@@ -497,16 +635,6 @@ def _catch_up(policy: str) -> str:
     return _("%(policy)s: make up for so many of the latest missed ticks") % {
         "policy": policy
     }
-
-
-def _missed(count: int) -> str:
-    if not count:
-        return ""
-    return human.count(count, is_more=count >= MISSED_MAX)
-
-
-def _code(text: str | None) -> SafeString | None:
-    return None if text is None else format_html("<code>{}</code>", text)
 
 
 def _latest(keys: list[int], limit: int) -> list[TickRow]:

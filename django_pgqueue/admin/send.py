@@ -6,11 +6,10 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.acts import Act, Outcome, Work
-from django_pgqueue.admin.edit import read_json
+from django_pgqueue.admin.edit import JsonField
 from django_pgqueue.exceptions import (
     InvalidArgument,
     InvalidOption,
@@ -31,33 +30,26 @@ DELAY_CHARACTERS_MAX = 30
 class PayloadForm(forms.Form):
     """What a message says."""
 
-    payload = forms.CharField(
-        label=gettext_lazy("Payload"),
-        help_text=gettext_lazy('A JSON value, such as {"path": "a.jpg"}.'),
+    payload = JsonField(
+        label=_("Payload"),
+        help_text=_('A JSON value, such as {"path": "a.jpg"}.'),
         widget=forms.Textarea({"spellcheck": "false", "rows": "6"}),
     )
-
-    def clean_payload(self) -> Any:
-        """Return the value."""
-        try:
-            return read_json(self.cleaned_data["payload"])
-        except ValueError as error:
-            raise ValidationError("%(error)s", params={"error": error}) from None
 
 
 class MessageForm(PayloadForm):
     """One message for a pull queue."""
 
     group = forms.CharField(
-        label=gettext_lazy("Group"),
+        label=_("Group"),
         required=False,
-        help_text=gettext_lazy("Received one at a time and in order with its others."),
+        help_text=_("Received one at a time and in order with its others."),
     )
     delay = forms.CharField(
-        label=gettext_lazy("Delay"),
+        label=_("Delay"),
         max_length=DELAY_CHARACTERS_MAX,
         required=False,
-        help_text=gettext_lazy("Nobody receives it for so long, such as 90s or 2h."),
+        help_text=_("Nobody receives it for so long, such as 90s or 2h."),
     )
 
     def clean_delay(self) -> Any:
@@ -73,16 +65,14 @@ class PublicationForm(PayloadForm):
     """One message for a topic."""
 
     rest = forms.CharField(
-        label=gettext_lazy("Name, after that of the topic"),
+        label=_("Name, after that of the topic"),
         required=False,
-        help_text=gettext_lazy(
-            "Such as created, of orders.created; none: the topic's."
-        ),
+        help_text=_("Such as created, of orders.created; none: the topic's."),
     )
     key = forms.CharField(
-        label=gettext_lazy("Key"),
+        label=_("Key"),
         required=False,
-        help_text=gettext_lazy("Messages of one key keep their order."),
+        help_text=_("Messages of one key keep their order."),
     )
 
 
@@ -130,23 +120,20 @@ def _publish(work: Work) -> list[dict[Any, list[int]]]:
 SEND = Act(
     name="send",
     permissions=(PERMISSION,),
-    label=gettext_lazy("Send a message"),
-    help=gettext_lazy("Its receivers get it as any other."),
+    label=_("Send a message"),
+    help=_("Its receivers get it as any other."),
     run=_send,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d message was sent: %(names)s.",
-                "%(count)d messages were sent: %(names)s.",
-                "count",
-            ),
-            gettext_lazy("Sent message %(names)s."),
+            _("%(count)d message was sent: %(names)s."),
+            _("%(count)d messages were sent: %(names)s."),
+            _("Sent message %(names)s."),
         ),
     ],
     form=MessageForm,
     offered=lambda row: row.kind == "pull",
     order="name",
-    warning=gettext_lazy(
+    warning=_(
         "Whoever receives from the queue gets it, and does what the payload says."
     ),
 )
@@ -154,22 +141,19 @@ SEND = Act(
 PUBLISH = Act(
     name="publish",
     permissions=(PERMISSION,),
-    label=gettext_lazy("Publish a message"),
-    help=gettext_lazy("Those who listen to the topic get it as any other."),
+    label=_("Publish a message"),
+    help=_("Those who listen to the topic get it as any other."),
     run=_publish,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d message was published: %(names)s.",
-                "%(count)d messages were published: %(names)s.",
-                "count",
-            ),
-            gettext_lazy("Published message %(names)s."),
+            _("%(count)d message was published: %(names)s."),
+            _("%(count)d messages were published: %(names)s."),
+            _("Published message %(names)s."),
         ),
     ],
     form=PublicationForm,
     order="name",
-    warning=gettext_lazy(
+    warning=_(
         "Subscribers and groups get it, and do what the payload says. It stays in the "
         "log for as long as its other messages."
     ),

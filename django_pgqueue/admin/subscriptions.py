@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import DELETION
-from django.db.models import Model, Q
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acting import ActingAdmin, column
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, on_each, pausing
-from django_pgqueue.admin.cells import Note, name
+from django_pgqueue.admin.cells import Note, narrowed
 from django_pgqueue.admin.keyset_list import (
     FilterForm,
     choice_field,
@@ -30,15 +27,15 @@ from django_pgqueue.admin.listeners import (
     resting,
     subscription_badge,
     where_of,
+    where_shown,
 )
-from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.names import MESSAGE_NAME_CHARACTERS_MAX
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.operators import human
-from django_pgqueue.operators.filters import Meaning, equal, part_of
+from django_pgqueue.operators.filters import equal, part_of
 from django_pgqueue.operators.lanes import kind
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import SUBSCRIPTION
@@ -46,18 +43,18 @@ from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_subscriptions as operate
 
 STATES = [
-    ("enabled", gettext_lazy("enabled")),
-    ("disabled", gettext_lazy("disabled")),
-    ("stale", gettext_lazy("stale")),
-    ("full", gettext_lazy("held or full")),
-    ("backfill", gettext_lazy("back-filling")),
+    ("enabled", _("enabled")),
+    ("disabled", _("disabled")),
+    ("stale", _("stale")),
+    ("full", _("held or full")),
+    ("backfill", _("back-filling")),
 ]
 
 
 class SubscriptionFilters(FilterForm):
     """A part of the pattern, a queue, a part of the task's name, and a state."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         "q": part_of("pattern"),
         "queue": equal("queue"),
         "task": part_of("task"),
@@ -70,10 +67,10 @@ class SubscriptionFilters(FilterForm):
         }.__getitem__,
     }
 
-    q = text_field(gettext_lazy("Pattern"), characters=MESSAGE_NAME_CHARACTERS_MAX)
+    q = text_field(_("Pattern"), characters=MESSAGE_NAME_CHARACTERS_MAX)
     queue = queue_field()
-    task = text_field(gettext_lazy("Task"), gettext_lazy("part of its name"))
-    state = choice_field(gettext_lazy("State"), STATES)
+    task = text_field(_("Task"), _("part of its name"))
+    state = choice_field(_("State"), STATES)
 
 
 def lane_told(row: Any) -> str | None:
@@ -88,9 +85,9 @@ def lane_told(row: Any) -> str | None:
 
 
 POLICIES = {
-    "pause": gettext_lazy("then messages stay in the log"),
-    "drop_oldest": gettext_lazy("then the oldest are cancelled"),
-    "refuse": gettext_lazy("then messages are refused"),
+    "pause": _("then messages stay in the log"),
+    "drop_oldest": _("then the oldest are cancelled"),
+    "refuse": _("then messages are refused"),
 }
 
 
@@ -106,27 +103,23 @@ def backlog_told(row: Any) -> str | None:
 DELETE = Act(
     name="remove",
     permissions=("purge",),
-    label=gettext_lazy("Delete"),
-    help=gettext_lazy("For good. What code declares stays."),
+    label=_("Delete"),
+    help=_("For good. What code declares stays."),
     run=on_each(lambda row, work: operate.delete(row.pk)),
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d subscription was deleted.",
-                "%(count)d subscriptions were deleted.",
-                "count",
-            ),
-            gettext_lazy("Deleted."),
+            _("%(count)d subscription was deleted."),
+            _("%(count)d subscriptions were deleted."),
+            _("Deleted."),
             DELETION,
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d stays: code has declared it lately. Disable it instead.",
-        "%(count)d stay: code has declared them lately. Disable them instead.",
-        "count",
+    left=(
+        _("%(count)d stays: code has declared it lately. Disable it instead."),
+        _("%(count)d stay: code has declared them lately. Disable them instead."),
     ),
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "It is deleted for good. Jobs that it has made go on. What code has declared "
         "within a week stays."
     ),
@@ -144,21 +137,25 @@ class SubscriptionAdmin(ActingAdmin):
     keyset = Keyset(("pattern", "id"), is_by_time=False)
     list_per_page = 100
     filter_form = SubscriptionFilters
-    computed: ClassVar[Mapping[str, Any]] = {"is_stale": is_stale()}
+    computed = {"is_stale": is_stale()}
     acts = (*pausing(SUBSCRIPTION), DELETE)
     named_by = ("pattern", "queue", "task", "disabled_by", "disabled_reason")
-    list_display = ("title", "state", "queue_name", "task_name", "where", "declared")
+    list_display = ("pattern", "state", "queue_name", "task", "where", "declared")
     list_reads = (
         *("pattern", "source", "queue", "task", "payload_filter", "last_declared_at"),
         *("disabled_at", "disabled_by", "disabled_reason", "backfill_position"),
         *("held_at", "full_at"),
     )
+    fields = (
+        *("pattern", "topic_link", "payload_filter_shown", "task", "queue_jobs"),
+        *("priority", "max_attempts", "lane", "backlog_share", "full_at", "held_at"),
+        *("start", "back_fill", "lost_told", "disabled_at", "disabled_by"),
+        *("disabled_reason", "source_shown", "last_declared_at", "created_at"),
+    )
 
     # The list --------------------------------------------------------------------
 
-    title = column(gettext_lazy("pattern"), lambda row: name(row.pattern))
-
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def state(self, row: Any) -> SafeString:
         """Show the state; who disabled it, when and why; how far the back-fill is."""
         shown = resting(subscription_badge(row), row, SUBSCRIPTION)
@@ -167,24 +164,16 @@ class SubscriptionAdmin(ActingAdmin):
         place = _("up to id %(id)s") % {"id": row.backfill_position}
         return format_html('{}<br><span class="quiet">{}</span>', shown, place)
 
-    queue_name = column(
-        gettext_lazy("queue"),
-        lambda row: format_html(
-            '<a class="pgqueue-name" href="?{}">{}</a>',
-            urlencode({"queue": row.queue}),
-            row.queue,
-        ),
-    )
-    task_name = column(gettext_lazy("task"), lambda row: name(row.task))
+    queue_name = column(_("queue"), lambda row: narrowed(row.queue, queue=row.queue))
 
-    @admin.display(description=gettext_lazy("where"))
-    def where(self, row: Any) -> SafeString | str:
+    @admin.display(description=_("where"))
+    def where(self, row: Any) -> str:
         """Show what a payload must contain."""
         text = where_of(row)
         return format_html('<code class="pgqueue-text">{}</code>', text) if text else ""
 
-    @admin.display(description=gettext_lazy("last declared"))
-    def declared(self, row: Any) -> SafeString | str:
+    @admin.display(description=_("last declared"))
+    def declared(self, row: Any) -> Any:
         """Show when code declared it last."""
         if row.source != "code":
             return _("by a user")
@@ -192,36 +181,52 @@ class SubscriptionAdmin(ActingAdmin):
 
     # The page of one -------------------------------------------------------------
 
-    def heading(self, row: Any) -> SafeString:
-        """Show the state beside the title."""
-        return subscription_badge(row)
+    heading = column(None, subscription_badge)
+    payload_filter_shown = column(_("where"), where_shown)
+    lane = column(_("lane"), lane_told)
+    backlog_share = column(_("backlog"), backlog_told)
+    lost_told = column(_("lost"), lambda row: row.lost and row.lost["message"])
+    source_shown = column(_("source"), lambda row: row.get_source_display())
 
-    def facts(self, row: Any) -> list[Fact]:
-        """Say what it selects, what comes of it, and who did what to it."""
-        clock = row.clock
-        where = where_of(row)
-        return [
-            (_("Pattern"), row.pattern),
-            (_("Topic"), self._topic(row)),
-            (_("Where"), format_html("<code>{}</code>", where) if where else None),
-            (_("Task"), row.task),
-            (_("Queue"), self._of_queue(row)),
-            (_("Priority"), str(row.priority)),
-            (_("Maximum attempts"), str(row.max_attempts)),
-            (_("Lane"), lane_told(row)),
-            (_("Backlog"), backlog_told(row)),
-            (_("Full"), moments.full(row.full_at, clock)),
-            (_("Held"), moments.full(row.held_at, clock)),
-            (_("Began with"), row.start),
-            (_("Back-fill"), self._back_fill(row)),
-            (_("Lost"), row.lost["message"] if row.lost else None),
-            (_("Disabled"), moments.full(row.disabled_at, clock)),
-            (_("Disabled by"), row.disabled_by),
-            (_("Reason"), row.disabled_reason),
-            (_("Source"), row.get_source_display()),
-            (_("Declared last"), moments.full(row.last_declared_at, clock)),
-            (_("Made"), moments.full(row.created_at, clock)),
-        ]
+    @admin.display(description=_("topic"))
+    def topic_link(self, row: Any) -> Any:
+        """Lead to the topic, if it is known; to all messages without its page."""
+        if row.topic is None:
+            return _("any")
+        if not self.has_page(Message) or not self.has_page(Topic):
+            return self.link(Message, row.topic)
+        topics = Topic.objects.using(get_settings().database)
+        topic = topics.filter(name=row.topic).values_list("pk", flat=True).first()
+        if topic is None:
+            return _("%(topic)s, not known yet") % {"topic": row.topic}
+        return self.link(Topic, row.topic, topic)
+
+    @admin.display(description=_("queue"))
+    def queue_jobs(self, row: Any) -> str:
+        """Show the queue, and lead to the jobs in it."""
+        if not self.has_page(Job):
+            return str(row.queue)
+        jobs = self.link(Job, _("its jobs"), queue=row.queue, q=row.task)
+        return format_html("{} ({})", row.queue, jobs)
+
+    @admin.display(description=_("back-fill"))
+    def back_fill(self, row: Any) -> str | None:
+        """Show how far it is."""
+        if row.backfill_position is None:
+            return None
+        with database.cursor() as cursor:
+            highest = horizons(cursor).highest
+        told = _(
+            "messages of before it began have their jobs up to id %(id)s of %(end)s"
+        )
+        if row.missed is not None:
+            told = _(
+                "messages that it missed have their jobs up to id %(id)s of %(end)s"
+            )
+        return told % {
+            "id": f"{row.backfill_position:,}",
+            "end": f"{highest:,}",
+        }
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Say what is to be known first."""
@@ -247,44 +252,3 @@ class SubscriptionAdmin(ActingAdmin):
             )
             notes.append(Note(text))
         return {"notes": notes}
-
-    def _back_fill(self, row: Any) -> str | None:
-        if row.backfill_position is None:
-            return None
-        with database.cursor() as cursor:
-            highest = horizons(cursor).highest
-        told = _(
-            "messages of before it began have their jobs up to id %(id)s of %(end)s"
-        )
-        if row.missed is not None:
-            told = _(
-                "messages that it missed have their jobs up to id %(id)s of %(end)s"
-            )
-        return told % {
-            "id": f"{row.backfill_position:,}",
-            "end": f"{highest:,}",
-        }
-
-    def _topic(self, row: Any) -> SafeString | str:
-        if row.topic is None:
-            return _("any")
-        if not self.has_page(Message):
-            return str(row.topic)
-        url = self._url(Message, "changelist")
-        if self.has_page(Topic):
-            topics = Topic.objects.using(get_settings().database)
-            topic = topics.filter(name=row.topic).values_list("pk", flat=True).first()
-            if topic is None:
-                return _("%(topic)s, not known yet") % {"topic": row.topic}
-            url = self._url(Topic, "change", topic)
-        return format_html('<a href="{}">{}</a>', url, row.topic)
-
-    def _of_queue(self, row: Any) -> SafeString | str:
-        model: type[Model] = Job
-        if not self.has_page(model):
-            return str(row.queue)
-        asked = urlencode({"queue": row.queue, "q": row.task})
-        url = self._url(model, "changelist")
-        return format_html(
-            '{} (<a href="{}?{}">{}</a>)', row.queue, url, asked, _("its jobs")
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from django.contrib import admin
 from django.contrib.admin import AdminSite
@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import column
 from django_pgqueue.admin.cells import badge, name, url_on
 from django_pgqueue.admin.keyset_list import (
     FilterForm,
@@ -27,13 +28,11 @@ from django_pgqueue.admin.keyset_list import (
     choice_field,
     text_field,
 )
-from django_pgqueue.admin.read_only import column
 from django_pgqueue.admin.workflow_graph import STEPS_DRAWN_MAX, TABLE, graph
 from django_pgqueue.conf import get_settings
 from django_pgqueue.live_states import UNNEEDED, state_of_step
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step
 from django_pgqueue.models.workflow import StepState
-from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.workflows import (
@@ -76,7 +75,7 @@ class StepFilters(FilterForm):
     """An id or part of a name, and a state."""
 
     has_ids = True
-    meanings: ClassVar[Mapping[str, Meaning]] = STEPS
+    meanings = STEPS
 
     q = text_field(_("Id or name"), _("4711, or part of a name"))
     state = choice_field(_("State"), StepState.choices)

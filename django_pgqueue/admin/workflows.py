@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from django import forms
 from django.contrib import admin
@@ -17,23 +17,19 @@ from django.db.models import (
 )
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
-from django.utils.http import urlencode
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acting import ActingAdmin, column
 from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, ReasonForm, Work
-from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.cells import badge, narrowed
 from django_pgqueue.admin.chart import Progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
-from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.exceptions import WorkflowNotFound
 from django_pgqueue.live_states import LIVE_WORKFLOWS
 from django_pgqueue.models import Step, Workflow
 from django_pgqueue.models.workflow import StepState, WorkflowKind, WorkflowState
-from django_pgqueue.operators.filters import Meaning
 from django_pgqueue.operators.workflows import (
     ID_MAX,
     WORKFLOW_COLUMNS,
@@ -52,11 +48,11 @@ class RestartForm(Confirm):
     """From which step on."""
 
     step = forms.IntegerField(
-        label=gettext_lazy("From the step"),
+        label=_("From the step"),
         required=False,
         min_value=1,
         max_value=ID_MAX,
-        help_text=gettext_lazy(
+        help_text=_(
             "The id of its job. It runs again, with all that comes after it. Empty: "
             "only what has not succeeded runs."
         ),
@@ -132,36 +128,33 @@ def _has_dead(row: Any) -> bool:
 CANCEL = Act(
     name="cancel",
     permissions=("cancel",),
-    label=gettext_lazy("Cancel"),
-    help=gettext_lazy("What has not started never runs; what runs is asked to stop."),
+    label=_("Cancel"),
+    help=_("What has not started never runs; what runs is asked to stop."),
     run=_cancel,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d workflow was cancelled.",
-                "%(count)d workflows were cancelled.",
-                "count",
-            ),
-            gettext_lazy("Cancelled."),
+            _("%(count)d workflow was cancelled."),
+            _("%(count)d workflows were cancelled."),
+            _("Cancelled."),
         ),
         Outcome(
-            ngettext_lazy(
+            _(
                 "%(count)d goes on until its jobs that run have stopped, or what a "
-                "saga has done is undone.",
-                "%(count)d go on until their jobs that run have stopped, or what a "
-                "saga has done is undone.",
-                "count",
+                "saga has done is undone."
             ),
-            gettext_lazy("Asked to stop."),
+            _(
+                "%(count)d go on until their jobs that run have stopped, or what a "
+                "saga has done is undone."
+            ),
+            _("Asked to stop."),
         ),
     ],
-    left=ngettext_lazy(
-        "%(count)d had ended, or was asked to stop before.",
-        "%(count)d had ended, or were asked to stop before.",
-        "count",
+    left=(
+        _("%(count)d had ended, or was asked to stop before."),
+        _("%(count)d had ended, or were asked to stop before."),
     ),
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "Steps that have not started never run, and their jobs go to the archive as "
         "cancelled. A job that runs is asked to stop: its task ends by itself where it "
         "looks at context.cancelled, or at its next await. Nothing comes after it but, "
@@ -174,37 +167,34 @@ CANCEL = Act(
 RETRY = Act(
     name="retry-dead",
     permissions=("retry",),
-    label=gettext_lazy("Retry the dead steps"),
-    help=gettext_lazy("Redrives their dead letters; the workflow goes on from there."),
+    label=_("Retry the dead steps"),
+    help=_("Redrives their dead letters; the workflow goes on from there."),
     run=_retry,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d dead step went back to its queue.",
-                "%(count)d dead steps went back to their queues.",
-                "count",
-            ),
-            gettext_lazy("Dead steps that went back to their queues: %(names)s."),
+            _("%(count)d dead step went back to its queue."),
+            _("%(count)d dead steps went back to their queues."),
+            _("Dead steps that went back to their queues: %(names)s."),
             names=lambda steps: f"{len({*steps}):,}",
         ),
         Outcome(
-            ngettext_lazy(
+            _(
                 "%(count)d was left for another time: so many steps are retried at "
-                "once.",
+                "once."
+            ),
+            _(
                 "%(count)d were left for another time: so many steps are retried at "
-                "once.",
-                "count",
+                "once."
             ),
             is_left=True,
         ),
     ],
-    left=ngettext_lazy(
-        "%(count)d workflow has no dead step that can go back to its queue.",
-        "%(count)d workflows have no dead step that can go back to its queue.",
-        "count",
+    left=(
+        _("%(count)d workflow has no dead step that can go back to its queue."),
+        _("%(count)d workflows have no dead step that can go back to its queue."),
     ),
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "The dead letters of its steps go back to their queues, with the same ids, "
         "from attempt 1 on; at most 5,000 at a time. What waits for them runs once "
         "they have succeeded. What was called by on_error is not called back. "
@@ -216,27 +206,23 @@ RETRY = Act(
 RESTART = Act(
     name="restart",
     permissions=("retry",),
-    label=gettext_lazy("Start anew"),
-    help=gettext_lazy("A new workflow runs what has not succeeded in this one."),
+    label=_("Start anew"),
+    help=_("A new workflow runs what has not succeeded in this one."),
     run=_restart,
     outcomes=[
         Outcome(
-            ngettext_lazy(
-                "%(count)d workflow was started anew.",
-                "%(count)d workflows were started anew.",
-                "count",
-            ),
-            gettext_lazy("Started anew, as another workflow."),
+            _("%(count)d workflow was started anew."),
+            _("%(count)d workflows were started anew."),
+            _("Started anew, as another workflow."),
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d goes on, or is a saga or a batch.",
-        "%(count)d go on, or are sagas or batches.",
-        "count",
+    left=(
+        _("%(count)d goes on, or is a saga or a batch."),
+        _("%(count)d go on, or are sagas or batches."),
     ),
     form=RestartForm,
     from_url=("step",),
-    warning=gettext_lazy(
+    warning=_(
         "A new workflow begins with the results that this one has, and runs all else. "
         "It takes over the key. This one stays as it is, with its dead letters: where "
         "the cause of these is gone, retry them instead."
@@ -250,20 +236,19 @@ RESTART = Act(
 RESOLVE = Act(
     name="resolve",
     permissions=("cancel",),
-    label=gettext_lazy("Done by hand"),
-    help=gettext_lazy("Sets the dead compensation aside; the saga goes on undoing."),
+    label=_("Done by hand"),
+    help=_("Sets the dead compensation aside; the saga goes on undoing."),
     run=_resolve,
     outcomes=[
         Outcome(
-            ngettext_lazy("%(count)d saga goes on.", "%(count)d sagas go on.", "count"),
-            gettext_lazy("A compensation was done by hand: %(reason)s"),
+            _("%(count)d saga goes on."),
+            _("%(count)d sagas go on."),
+            _("A compensation was done by hand: %(reason)s"),
         )
     ],
-    left=ngettext_lazy(
-        "%(count)d waits for nobody.", "%(count)d wait for nobody.", "count"
-    ),
+    left=(_("%(count)d waits for nobody."), _("%(count)d wait for nobody.")),
     form=ReasonForm,
-    warning=gettext_lazy(
+    warning=_(
         "Say so once you have undone by hand what the dead compensation was to undo. "
         "It is set aside, to the archive, with your name and the reason, and the one "
         "before it starts."
@@ -296,7 +281,7 @@ def needs_human() -> ExpressionWrapper[Any]:
 class PlainWorkflowFilters(FilterForm):
     """An id, a part of a name, and a state."""
 
-    meanings: ClassVar[Mapping[str, Meaning]] = {
+    meanings = {
         **WORKFLOWS,
         # few_rows() has found all of them.
         "q": lambda text: Q(),
@@ -319,21 +304,22 @@ class WorkflowAdmin(ActingAdmin):
 
     filter_form = WorkflowFilters
     change_form_template = "admin/pgqueue/workflow.html"
-    computed: ClassVar[Mapping[str, Any]] = {"needs_human": needs_human()}
+    computed = {"needs_human": needs_human()}
     acts = (RETRY, RESTART, RESOLVE, CANCEL)
     named_by = ("name",)
     key_columns = ("key",)
     hidden_columns = ("ends",)
     list_display = (
-        *("number", "title", "state_badge", "progress_bar", "key_shown", "took"),
-        "begun",
+        *("id", "title", "state_badge", "progress_bar", "key", "took", "created_at"),
     )
+    fields = (
+        *("id", "name", "kind_shown", "key", "open", "created_at", "ended_at", "took"),
+        *("deadline_at", "cancel_requested_at", "overdue", "before", "part_of"),
+        *("batches", "its_version"),
+    )
+    payload_display = ("key",)
+    is_live = True
     list_reads = WORKFLOW_COLUMNS
-
-    @property
-    def media(self) -> forms.Media:
-        """Add what renews the page of one that runs."""
-        return super().media + forms.Media(js=["pgqueue/live.js"])
 
     # The list --------------------------------------------------------------------
 
@@ -351,24 +337,10 @@ class WorkflowAdmin(ActingAdmin):
             return of_id_or_key(text)
         return of_id(text)
 
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        """Show keys to those who may see payloads: arguments make them."""
-        return tuple(
-            each
-            for each in self.list_display
-            if each != "key_shown" or payload.may_see(request)
-        )
-
-    number = column(_("id"), lambda row: str(row.pk))
-
     @admin.display(description=_("name"))
     def title(self, row: Any) -> SafeString:
         """Show its name, and whether it began with other steps than are declared."""
-        shown = format_html(
-            '<a class="pgqueue-name" href="?{}">{}</a>',
-            urlencode({"name": row.name}),
-            row.name,
-        )
+        shown = narrowed(row.name, name=row.name)
         if not is_of_other_steps(row):
             return shown
         other = _("began with other steps")
@@ -386,7 +358,7 @@ class WorkflowAdmin(ActingAdmin):
         return badge(row.state, label, f"workflow-{row.state}")
 
     @admin.display(description=_("progress"))
-    def progress_bar(self, row: Any) -> SafeString | str:
+    def progress_bar(self, row: Any) -> str:
         """Show how many of its steps have ended."""
         text = format_html('<span class="pgqueue-text">{}</span>', progress(row))
         if not is_live(row) or not row.steps:
@@ -398,47 +370,40 @@ class WorkflowAdmin(ActingAdmin):
             text,
         )
 
-    key_shown = column(_("key"), lambda row: name(row.key))
-
     @admin.display(description=_("took"))
-    def took(self, row: Any) -> SafeString | str:
+    def took(self, row: Any) -> str:
         """Show how long it took, or for how long it has run."""
         if is_live(row):
             return moments.since(row.created_at, row.clock)
         return moments.length(row.created_at, row.finished_at)
 
-    begun = column(_("started"), lambda row: moments.short(row.created_at, row.clock))
-
     # The page of one workflow ----------------------------------------------------
 
-    def heading(self, row: Any) -> SafeString:
-        """Show the state beside the title."""
-        return self.state_badge(row)
+    heading = state_badge
+    kind_shown = column(_("kind"), lambda row: row.get_kind_display())
+    open = column(
+        _("open"), lambda row: _("yes: steps may be added") if row.is_open else None
+    )
+    ended_at = column(
+        _("ended"),
+        lambda row: None if is_live(row) else moments.full(row.finished_at, row.clock),
+    )
+    overdue = column(
+        _("by its deadline"), lambda row: _("yes") if row.is_overdue else None
+    )
 
-    def facts(self, row: Any) -> list[Fact]:
-        """Say what it is, and when."""
-        return [
-            (_("Id"), str(row.pk)),
-            (_("Name"), row.name),
-            (_("Kind"), row.get_kind_display()),
-            (_("Key"), row.key),
-            (_("Open"), _("yes: steps may be added") if row.is_open else None),
-            (_("Started"), moments.full(row.created_at, row.clock)),
-            (
-                _("Ended"),
-                None if is_live(row) else moments.full(row.finished_at, row.clock),
-            ),
-            (_("Runs for") if is_live(row) else _("Took"), self.took(row)),
-            (_("Deadline"), moments.full(row.deadline_at, row.clock)),
-            (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
-            (_("By its deadline"), _("yes") if row.is_overdue else None),
-            (_("Restarted from"), self.link_to(Workflow, row.restarted_from)),
-            (_("Part of"), self.link_to(Workflow, row.parent_id)),
-            (_("Batches in it"), self._batches(row)),
-            (_("Version"), self._version(row)),
-        ]
+    @admin.display(description=_("restarted from"))
+    def before(self, row: Any) -> str | None:
+        """Lead to the workflow whose results it began with."""
+        return self.link_to(Workflow, row.restarted_from)
 
-    def _batches(self, row: Any) -> SafeString | None:
+    @admin.display(description=_("part of"))
+    def part_of(self, row: Any) -> str | None:
+        """Lead to the batch that it is in."""
+        return self.link_to(Workflow, row.parent_id)
+
+    @admin.display(description=_("batches in it"))
+    def batches(self, row: Any) -> str | None:
         """Link to the first batches that are in a batch."""
         if row.kind != WorkflowKind.BATCH:
             return None
@@ -447,10 +412,11 @@ class WorkflowAdmin(ActingAdmin):
         more = " …" if len(found) > BATCHES_MAX else ""
         return format_html("{}{}", format_html_join(" ", "{}", links), more)
 
-    def _version(self, row: Any) -> SafeString | str | None:
+    @admin.display(description=_("version"))
+    def its_version(self, row: Any) -> Any:
         """Say by which steps a saga began."""
         if not is_of_other_steps(row):
-            return row.version  # type: ignore[no-any-return]
+            return row.version
         return format_html("{} · {}", row.version, OTHER_STEPS)
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
@@ -468,7 +434,6 @@ class WorkflowAdmin(ActingAdmin):
         )
         return {
             **shown,
-            "media": self.media,
             "progress": Progress(ended(row), row.steps, progress(row))
             if row.steps
             else None,

@@ -44,8 +44,8 @@ def test_shapes_stay_within_their_picture(values):
     axis = scale(max([v or 0 for v in values], default=0))
 
     for bar in [*stacked(series, axis), *sparkline(values)]:
-        left, width = float(bar.x[:-1]), float(bar.width[:-1])
+        left, width = float(bar["x"][:-1]), float(bar["width"][:-1])
         assert left >= 0
         assert left + width <= 100
-        assert float(bar.y) >= 0
+        assert float(bar["y"]) >= 0
     assert len(lines(series, axis)) <= len(values)

@@ -15,7 +15,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.admin.read_only import limited
+from django_pgqueue.admin.acting import limited
 from django_pgqueue.postgres.limits import Plans
 from tests.scale.shapes import ROWS
 

@@ -41,12 +41,12 @@ def test_a_kind_has_its_trend_tasks_and_times(admin_client):
 
     html, (line,) = shown(admin_client)
 
-    assert 3 == len(line.bars)
-    assert "Highest: 8; now 2. All: 0, 0, " in line.trend
+    assert 3 == len(line["bars"])
+    assert "Highest: 8; now 2. All: 0, 0, " in line["trend"]
     assert "a, b, c and 2 more" in html
     assert "shop/pay.py in charge" in html
     assert "code <n>, api_key=[redacted], customer <text>" in html
-    assert f'href="{line.letters_url}">4</a>' in html
+    assert f'href="{line["letters_url"]}">4</a>' in html
 
 
 def test_messages_need_view_payload(staff):
@@ -57,7 +57,7 @@ def test_messages_need_view_payload(staff):
     html, (line,) = shown(client)
 
     assert "shop.CardDeclined" in html
-    assert "" == line.message
+    assert "" == line["message"]
     assert [] == shown(client, "?q=customer")[1]
     for look in ("", f"{failure.pk}/change/", f"{failure.pk}/history/"):
         text = client.get(URL + look).content.decode()

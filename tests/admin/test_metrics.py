@@ -26,7 +26,7 @@ def chart(context, key):
 
 def spoken(chart):
     """Return what is told about the spans that have anything to tell."""
-    told = [spot.text.split("\n") for spot in chart.spots]
+    told = [spot["text"].split("\n") for spot in chart.spots]
     return {lines[0]: lines[1:] for lines in told if len(lines) > 1}
 
 

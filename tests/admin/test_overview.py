@@ -11,8 +11,8 @@ from html import unescape
 import pytest
 from django.core.management import call_command
 
+from django_pgqueue.admin import acting
 from django_pgqueue.admin import overview as page
-from django_pgqueue.admin import read_only
 from django_pgqueue.models import ConsumerGroup, Worker
 from tests.admin.rows import make_each
 from tests.harness.factories import (
@@ -172,7 +172,7 @@ def test_the_index_of_the_admin_leads_to_it(admin_client, sidebar, place):
 @pytest.mark.django_db(transaction=True)
 def test_a_database_that_takes_too_long_is_told(admin_client, monkeypatch, cursor):
     """And the pages stay within reach, with numbers that are asked for again later."""
-    monkeypatch.setattr(read_only, "STATEMENT_SECONDS_MAX", 1)
+    monkeypatch.setattr(acting, "STATEMENT_SECONDS_MAX", 1)
     monkeypatch.setattr(page, "STATEMENT_SECONDS_MAX", 1)
 
     with cursor.connection.transaction():

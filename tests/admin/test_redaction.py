@@ -10,7 +10,7 @@ from django.contrib.admin.models import LogEntry
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.admin.redaction import redact_json
+from django_pgqueue.admin.payload import redact_json
 from django_pgqueue.conf import Settings
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.declare import task

@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.admin import read_only
-from django_pgqueue.admin.read_only import limited
+from django_pgqueue.admin import acting
+from django_pgqueue.admin.acting import limited
 from django_pgqueue.postgres.limits import Plans
 from tests.harness.factories import (
     make_job,
@@ -36,7 +36,7 @@ def current():
 @pytest.mark.django_db(transaction=True)
 def test_a_page_that_takes_too_long_says_so(admin_client, monkeypatch, cursor, path):
     """503 and what to do, while somebody keeps the tables locked."""
-    monkeypatch.setattr(read_only, "STATEMENT_SECONDS_MAX", 1)
+    monkeypatch.setattr(acting, "STATEMENT_SECONDS_MAX", 1)
     make_job(id=1)
 
     with cursor.connection.transaction():

@@ -200,7 +200,7 @@ def _pages_of(statements: list[str]) -> tuple[int, int]:
             if not statement.lstrip().startswith(("SELECT", "WITH")):
                 continue
             with raw.transaction(force_rollback=True):
-                # As the admin asks; see admin/read_only.py.
+                # As the admin asks; see admin/acting.py.
                 plans = Plans.BY_INDEX if "WITH tagged" in statement else Plans.IN_ORDER
                 for name, value in zip(
                     ("enable_seqscan", "enable_bitmapscan"), plans.value, strict=True
