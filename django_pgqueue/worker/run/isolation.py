@@ -151,7 +151,7 @@ def _replace_if_changed(connection: Any) -> None:
     own = _own_attributes(connection)
     if all(own.get(name) == value for name, value in pristine.items()):
         return
-    logger.debug("wrapper    alias=%s replaced", connection.alias)
+    logger.debug("session    alias=%s replaced after: a new tenant", connection.alias)
     connection.close()
     opened.connections.remove(connection)
     del opened.pristine[id(connection)]
