@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
-from django_pgqueue.models import ArchivedJob, Job, Lane
+from django_pgqueue.models import Job, Lane
 from django_pgqueue.tasks import operate_queues as operate
 from tests.app.tasks import echo, noop
 from tests.harness.waiting import wait_for
@@ -69,17 +67,6 @@ def test_jobs_of_a_paused_task_wait_and_others_go_on(start_worker):
     found = wait_until_final(waiting, timeout=5)
     assert {("succeeded", 1)} == {(p.state, p.deliveries) for p in found.values()}
     assert not Lane.objects.exists()
-
-
-def test_a_pause_of_a_task_ends_by_itself(start_worker):
-    """Nobody says so, and the poll is far away."""
-    operate.pause(ECHO, until=timedelta(seconds=2))
-    job = echo.delay(1)
-    start_worker(pgqueue={"POLL_INTERVAL_SECONDS": 600})
-    wait_for(lambda: 1 == parked().count(), what="it parked")
-
-    wait_until_final([job.id])
-    assert Lane.objects.get().paused_until <= ArchivedJob.objects.get().started_at
 
 
 @pytest.fixture

@@ -62,21 +62,6 @@ def excess(times, rate, burst):
     return worst
 
 
-@pytest.mark.parametrize(
-    "times, expected",
-    [
-        ([0.0, 0.0], 1),
-        ([0.0, 0.5, 1.0, 1.1], 1.9),
-        ([0.0, 1.0, 2.0, 3.0], 0),
-        ([0.0, 9.0, 9.2], 0.8),
-    ],
-    ids=str,
-)
-def test_the_worst_window_is_found(times, expected):
-    """Of a rate of one a second, and a burst of one."""
-    assert excess(times, 1, 1) == pytest.approx(expected, abs=0.01)
-
-
 def test_no_window_has_more_starts_than_rate_and_burst(
     start_worker, the_ledger, claims
 ):
