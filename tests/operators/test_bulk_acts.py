@@ -138,23 +138,6 @@ def test_retry_means_what_has_failed_and_waits():
     assert {retrying.pk, scheduled.pk} == {*due.values_list("pk", flat=True)}
 
 
-def test_a_retried_row_that_fails_again_is_counted_once(monkeypatch):
-    """The act is past its id, and leaves its new retry alone."""
-    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
-    waiting = {"attempt": 1, "deliveries": 1, "visible_at": LATER}
-    first, last = make_job(**waiting), make_job(**waiting)
-    act = begin("retry")
-    bulk_acts.step()
-    Job.objects.filter(pk=first.pk).update(visible_at=last.visible_at)
-
-    assert 1 == finish()
-
-    act.refresh_from_db()
-    assert ("done", 2, 0) == (act.state, act.done, act.passed)
-    first.refresh_from_db()
-    assert first.visible_at == last.visible_at
-
-
 def test_cancel_takes_what_waits_and_asks_what_runs():
     """Who did it stands in the errors of each; other queues go on."""
     waiting = make_job(queue="loop")

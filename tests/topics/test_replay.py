@@ -69,6 +69,7 @@ def test_a_subscription_gets_a_job_for_each_message_in_their_order(cursor):
     assert {"tags": ["mail"], "pgqueue.replay": asked.id} == job.headers
     told = asked.progress()
     assert ("done", 3, 3, "") == (told.state, told.done, told.counted, told.error)
+    assert not asked.stop()
     assert ("ann", "replay") == BulkAct.objects.values_list("asked_by", "verb").get()
 
 
@@ -185,19 +186,3 @@ def test_what_is_published_after_the_request_is_not_replayed(cursor, other_curso
     finish()
 
     assert old == replayed()
-
-
-def test_a_replay_goes_at_its_rate_and_is_stopped_between_two_chunks(cursor):
-    """What is done stays done; the next chunk is due when its time has come."""
-    put(cursor, *range(30))
-    listen()
-
-    asked = topic("clicks").replay(to=INTO, since="earliest", rate=10)
-    assert 1 == finish()
-    assert 10 == len(replayed())
-    row = BulkAct.objects.get()
-    assert 0.9 < (row.next_at - row.started_at).total_seconds() < 60
-    assert (True, False) == (asked.stop(by="ann"), asked.stop())
-    BulkAct.objects.update(next_at="2020-01-01T00:00Z")
-    assert 0 == finish()
-    assert ("stopped", 10) == (asked.progress().state, asked.progress().done)

@@ -181,11 +181,6 @@ class Control:
         self._acked = performed
         return performed.progress, performed.emitted
 
-    @property
-    def may_be_acked(self) -> bool:
-        """Whether an atomic ack was begun and nobody has said what became of it."""
-        return self._acked is not None and self.is_settled is None
-
     def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
         self.acking(performed)

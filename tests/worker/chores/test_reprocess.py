@@ -10,13 +10,11 @@ import pytest
 from django_pgqueue.conf import parse
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.postgres.wake import channel, listen
-from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.settle import Ended, dead_letter
 from django_pgqueue.worker.chores.reprocess import (
     REST_SECONDS,
     chores,
 )
-from tests.harness.factories import LEASE, make_dead_letter
+from tests.harness.factories import make_dead_letter
 from tests.harness.notices import heard_until_now
 
 HOUR = timedelta(hours=1)
@@ -49,21 +47,6 @@ def test_letters_go_back_and_their_queues_are_woken(link, other_cursor, log):
     assert made == [*Job.objects.order_by("pk").values_list("pk", flat=True)]
     assert ["mail"] == heard_until_now(other_cursor.connection, name)
     assert ["redriven   jobs=2 by PGQUEUE['REPROCESS'][0]"] == log()
-
-
-def test_what_gives_up_again_stays(link, cursor):
-    """Whichever rule has sent it back."""
-    dead = letter()
-    chore = rule(after=0)
-    chore(link)
-    (job,) = claim(cursor, queues=["default"], worker="w", limit=1, lease=LEASE)
-    ended = Ended(job.id, job.delivery, error="{}", reason="exhausted")
-    assert {dead.pk} == dead_letter(cursor, worker="w", ended=[ended])
-
-    for again in (chore, rule(after=0)):
-        assert REST_SECONDS == again(link)
-    assert 0 == Job.objects.count()
-    assert "pgqueue.reprocessed_at" in DeadLetter.objects.get().headers
 
 
 def test_no_more_go_back_in_a_time_than_the_rate_says(link):
