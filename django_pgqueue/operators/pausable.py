@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 from django_pgqueue.operators.human import age
@@ -42,26 +41,29 @@ class Turn:
 
     Attributes:
         name: The verb.
-        label: The same on a button.
         run: Does it to a row; into a pause with by and reason, and until where it can
             end by itself. False: it was so before.
+        effect: What a command says of a row that it was done to.
         done: Says of how many rows it is so now.
         left: Says of how many rows it was so before.
         entry: For a log, with %(reason)s; out of a pause with %(by)s too.
         help: Beside the button.
         warning: Above the form.
-        line: What a command says behind kind and name; {poll} is the setting.
     """
 
     name: str
-    label: str
     run: Callable[..., bool]
+    effect: str
     done: Plural
     left: Plural
     entry: str
     help: str
     warning: str = ""
-    line: str = ""
+
+    @property
+    def label(self) -> str:
+        """The verb on a button."""
+        return self.name.capitalize()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,12 @@ class Pausable:
 
     Attributes:
         kind: In commands.
-        begin: Into the pause.
-        end: Out of it.
+        pause: Pauses a row; see Turn.run.
+        resume: Ends its pause.
+        while_paused: What goes on meanwhile.
+        warning: What does not.
+        resumed: What goes on afterwards.
+        words: The verbs, each with what it makes of a row.
         columns: When, by whom and why.
         order: The attribute by which several rows are taken: one order, so that two
             who act on several do not deadlock.
@@ -80,11 +86,58 @@ class Pausable:
     """
 
     kind: str
-    begin: Turn
-    end: Turn
+    pause: Callable[..., bool]
+    resume: Callable[..., bool]
+    while_paused: str
+    warning: str
+    resumed: str
+    words: tuple[tuple[str, str], tuple[str, str]] = (
+        ("pause", "paused"),
+        ("resume", "resumed"),
+    )
     columns: tuple[str, str, str] = ("paused_at", "paused_by", "pause_reason")
     order: str = "pk"
     can_end: bool = False
+
+    @property
+    def begin(self) -> Turn:
+        """Into the pause."""
+        (name, word), _ = self.words
+        return Turn(
+            name=name,
+            run=self.pause,
+            effect=f"is {word}; {self.while_paused}.",
+            done=self._done(word, self.while_paused),
+            left=Plural(
+                f"%(count)d was {word} already; its reason stays.",
+                f"%(count)d were {word} already; their reasons stay.",
+            ),
+            entry=f"{word.capitalize()}: %(reason)s",
+            help=self.warning,
+            warning=self.warning,
+        )
+
+    @property
+    def end(self) -> Turn:
+        """Out of it."""
+        (_, before), (name, word) = self.words
+        return Turn(
+            name=name,
+            run=self.resume,
+            effect=f"is {word}; {self.resumed}.",
+            done=self._done(word, self.resumed),
+            left=Plural(
+                f"%(count)d was not {before}.", f"%(count)d were not {before}."
+            ),
+            entry=f"{word.capitalize()}; it was {before} by %(by)s: %(reason)s",
+            help=f"{self.resumed.capitalize()}.",
+        )
+
+    def _done(self, word: str, effect: str) -> Plural:
+        return Plural(
+            f"%(count)d {self.kind} is {word}; {effect}.",
+            f"%(count)d {self.kind}s are {word}; {effect}.",
+        )
 
 
 class Paused(Protocol):
@@ -122,74 +175,25 @@ def paused_for(seconds: float | None, by: str | None, reason: str | None) -> str
     return f"{text}: {reason}" if reason else text
 
 
-_pause = partial(
-    Turn,
-    name="pause",
-    label="Pause",
-    entry="Paused: %(reason)s",
-    left=Plural(
-        "%(count)d was paused already; its reason stays.",
-        "%(count)d were paused already; their reasons stay.",
-    ),
-)
-_resume = partial(
-    Turn,
-    name="resume",
-    label="Resume",
-    entry="Resumed; it was paused by %(by)s: %(reason)s",
-    left=Plural("%(count)d was not paused.", "%(count)d were not paused."),
-)
-
 QUEUE = Pausable(
     kind="queue",
-    begin=_pause(
-        run=lambda row, **why: queues.pause(row.name, **why),
-        done=Plural(
-            "%(count)d queue is paused; running jobs go on.",
-            "%(count)d queues are paused; running jobs go on.",
-        ),
-        help="Workers take no jobs from it; those that run go on.",
-        warning=(
-            "Workers take no more jobs from it until it is resumed, or the pause ends. "
-            "What runs goes on, and jobs can still be enqueued."
-        ),
-        line="is paused; workers notice within {poll}.",
-    ),
-    end=_resume(
-        run=lambda row: queues.resume(row.name),
-        done=Plural(
-            "%(count)d queue is open again.", "%(count)d queues are open again."
-        ),
-        help="Workers take jobs from it again, at once.",
-        line="goes on.",
-    ),
+    pause=lambda row, **why: queues.pause(row.name, **why),
+    resume=lambda row: queues.resume(row.name),
+    while_paused="running jobs go on",
+    warning="Workers take no more jobs from it until it is resumed, or the pause ends. "
+    "What runs goes on, and jobs can still be enqueued.",
+    resumed="workers take jobs again",
     can_end=True,
 )
 
 LANE = Pausable(
     kind="lane",
-    begin=_pause(
-        run=lambda row, **why: lanes.pause(row.name, **why),
-        done=Plural(
-            "%(count)d lane is paused; what it has let through goes on.",
-            "%(count)d lanes are paused; what they have let through goes on.",
-        ),
-        help="It lets no job through; what it has let through goes on.",
-        warning=(
-            "It lets no job through until it is resumed, or the pause ends. What it "
-            "has let through goes on, and jobs can still be enqueued."
-        ),
-        line="is paused; what it has let through goes on.",
-    ),
-    end=_resume(
-        run=lambda row: lanes.resume(row.name),
-        done=Plural(
-            "%(count)d lane lets jobs through again.",
-            "%(count)d lanes let jobs through again.",
-        ),
-        help="It lets jobs through again, at once.",
-        line="lets jobs through again.",
-    ),
+    pause=lambda row, **why: lanes.pause(row.name, **why),
+    resume=lambda row: lanes.resume(row.name),
+    while_paused="what was let through goes on",
+    warning="It lets no job through until it is resumed, or the pause ends. What it "
+    "has let through goes on, and jobs can still be enqueued.",
+    resumed="jobs are let through again",
     order="name",
     can_end=True,
 )
@@ -198,97 +202,39 @@ LANE = Pausable(
 TASK = replace(
     LANE,
     kind="task",
-    begin=replace(
-        LANE.begin, line="is paused: no job of it begins; what runs, runs on."
-    ),
-    end=replace(LANE.end, line="goes on."),
+    while_paused="no job of it begins, and what runs, runs on",
+    resumed="its jobs begin again",
 )
 
 SCHEDULE = Pausable(
     kind="schedule",
-    begin=_pause(
-        run=lambda row, **why: schedules.pause(row.name, **why),
-        done=Plural(
-            "%(count)d schedule is paused; jobs that it has enqueued go on.",
-            "%(count)d schedules are paused; jobs that they have enqueued go on.",
-        ),
-        help="It has no ticks until it is resumed.",
-        warning=(
-            "It has no ticks until it is resumed, and those that are left out are not "
-            "made up for. Jobs that it has enqueued go on."
-        ),
-        line="is paused: it has no ticks.",
-    ),
-    end=_resume(
-        run=lambda row: schedules.resume(row.name),
-        done=Plural(
-            "%(count)d schedule has ticks again, from now on.",
-            "%(count)d schedules have ticks again, from now on.",
-        ),
-        help="It has ticks again, from now on.",
-        line="goes on, from now.",
-    ),
+    pause=lambda row, **why: schedules.pause(row.name, **why),
+    resume=lambda row: schedules.resume(row.name),
+    while_paused="jobs that were enqueued go on",
+    warning="It has no ticks until it is resumed, and those that are left out are not "
+    "made up for. Jobs that it has enqueued go on.",
+    resumed="it has ticks again, from now on",
     order="name",
 )
 
 GROUP = Pausable(
     kind="group",
-    begin=_pause(
-        run=groups.pause,
-        done=Plural(
-            "%(count)d group is paused; what is being read is finished.",
-            "%(count)d groups are paused; what is being read is finished.",
-        ),
-        help="Nobody reads for it until it is resumed.",
-        warning=(
-            "Nobody reads for it until it is resumed; what is being read is finished. "
-            "It reads on from where it was, as long as retention has not removed that."
-        ),
-        line="is paused; what is being read is finished.",
-    ),
-    end=_resume(
-        run=groups.resume,
-        done=Plural(
-            "%(count)d group reads on, from where it was.",
-            "%(count)d groups read on, from where they were.",
-        ),
-        help="It reads on, at once, from where it was.",
-        line="reads on, from where it was.",
-    ),
+    pause=groups.pause,
+    resume=groups.resume,
+    while_paused="what is being read is finished",
+    warning="Nobody reads for it until it is resumed; what is being read is finished. "
+    "It reads on from where it was, as long as retention has not removed that.",
+    resumed="it reads on, from where it was",
 )
 
 SUBSCRIPTION = Pausable(
     kind="subscription",
+    pause=lambda row, **why: subscriptions.disable(row.pk, **why),
+    resume=lambda row: subscriptions.enable(row.pk),
+    while_paused="jobs that are there stay",
+    warning="Messages that are published from now on make no job of it, and none is "
+    "made up for when it is enabled again. Jobs that are there go on.",
+    resumed="what is published from now on makes jobs again",
+    words=(("disable", "disabled"), ("enable", "enabled")),
     columns=("disabled_at", "disabled_by", "disabled_reason"),
-    begin=Turn(
-        name="disable",
-        label="Disable",
-        entry="Disabled: %(reason)s",
-        left=Plural(
-            "%(count)d was disabled already; its reason stays.",
-            "%(count)d were disabled already; their reasons stay.",
-        ),
-        run=lambda row, **why: subscriptions.disable(row.pk, **why),
-        done=Plural(
-            "%(count)d subscription makes no more jobs; those that are there stay.",
-            "%(count)d subscriptions make no more jobs; those that are there stay.",
-        ),
-        help="Messages make no jobs of it until it is enabled.",
-        warning=(
-            "Messages that are published from now on make no job of it, and none is "
-            "made up for when it is enabled again. Jobs that are there go on."
-        ),
-    ),
-    end=Turn(
-        name="enable",
-        label="Enable",
-        entry="Enabled; it was disabled by %(by)s: %(reason)s",
-        left=Plural("%(count)d was not disabled.", "%(count)d were not disabled."),
-        run=lambda row: subscriptions.enable(row.pk),
-        done=Plural(
-            "%(count)d subscription makes jobs again, of what is published now.",
-            "%(count)d subscriptions make jobs again, of what is published now.",
-        ),
-        help="What is published from now on makes jobs again.",
-    ),
 )

@@ -72,7 +72,7 @@ def test_a_lane_is_paused_until_a_time_and_resumed(admin_client, new_cursor):
     row = Lane.objects.get()
     assert ("admin", "down") == (row.paused_by, row.pause_reason)
     assert HOUR < row.paused_until - row.paused_at <= 2 * HOUR
-    assert ["1 lane is paused; what it has let through goes on."] == told(done)
+    assert ["1 lane is paused; what was let through goes on."] == told(done)
     html = admin_client.get(URL).content.decode()
     assert "down" in html
     assert "in 1 h 59 min" in html or "in 1 h 58 min" in html

@@ -103,7 +103,7 @@ def test_a_queue_is_resumed(staff, mail):
     response = client.post(f"{URL}mail/resume/")
     again = client.post(f"{URL}mail/resume/")
 
-    assert "1 queue is open again." == texts(response)[-1]
+    assert "1 queue is resumed; workers take jobs again." == texts(response)[-1]
     assert "1 was not paused." == texts(again)[-1]
     assert Queue.objects.get().paused_at is None
     logged = LogEntry.objects.order_by("pk").last().get_change_message()

@@ -121,9 +121,7 @@ def test_a_subscription_is_disabled_and_enabled(admin_client, admin_user):
         disabled.disabled_reason,
     )
     assert "too many" == kept.disabled_reason
-    assert ["1 subscription makes no more jobs; those that are there stay."] == texts(
-        first
-    )
+    assert ["1 subscription is disabled; jobs that are there stay."] == texts(first)
     assert ["1 was disabled already; its reason stays."] == texts(again)[-1:]
     assert "makes jobs again" in texts(back)[-1]
     after = Subscription.objects.get()

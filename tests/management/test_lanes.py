@@ -72,7 +72,7 @@ def test_a_lane_is_paused_and_resumed():
         "lanes", "pause", "shop.sync:3", "--reason", "key expired", "--until", "2h"
     )
     assert (DONE, "") == (status, err)
-    assert "Lane shop.sync:3 is paused; what it has let through goes on.\n" == out
+    assert "Lane shop.sync:3 is paused; what was let through goes on.\n" == out
 
     why = r"paused for another 1 h 59 min by \S+ \(command line\): key expired"
     status, out, _ = run("lanes", "pause", "shop.sync:3")

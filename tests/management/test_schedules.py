@@ -102,9 +102,10 @@ def test_pause_and_resume():
     """Status 1 where nothing was changed."""
     make_schedule(next_tick=HOUR)
 
-    assert (DONE, "Schedule nightly is paused: it has no ticks.\n") == run(
-        "schedules", "pause", "nightly", "--reason", "night off"
-    )[:2]
+    assert (
+        DONE,
+        "Schedule nightly is paused; jobs that were enqueued go on.\n",
+    ) == run("schedules", "pause", "nightly", "--reason", "night off")[:2]
     row = Schedule.objects.get()
     assert "night off" == row.pause_reason
     assert row.paused_by.endswith("(command line)")

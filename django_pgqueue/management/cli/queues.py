@@ -137,13 +137,16 @@ def pause(
     was_new = kind.begin.run(row, **why)
     if kind in (QUEUE, TASK):  # It need not have been there.
         row.refresh_from_db(using=get_settings().database)
-    # A worker reads the list of queues as often as it polls.
-    poll = duration(get_settings().poll_interval_seconds)
+    notice = ""
+    if kind is QUEUE:
+        # A worker reads the list of queues as often as it polls.
+        poll = duration(get_settings().poll_interval_seconds)
+        notice = f" Workers notice within {poll}."
     called = f"{kind.kind.capitalize()} {shown(name)}"
     return out.answer(
         {kind.kind: name, "paused": was_new},
         was_new,
-        f"{called} {kind.begin.line.format(poll=poll)}",
+        f"{called} {kind.begin.effect}{notice}",
         f"{called} was paused already{by_whom(row)}; that stays.",
     )
 
@@ -155,7 +158,7 @@ def resume(kind: Pausable, row: Any, name: str, out: Output) -> int:
     return out.answer(
         {kind.kind: name, "resumed": was_paused},
         was_paused,
-        f"{called} {kind.end.line}",
+        f"{called} {kind.end.effect}",
         f"{called} was not paused.",
     )
 
