@@ -7,13 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import (
-    ArchivedJob,
-    DeadLetter,
-    Export,
-    MailFile,
-    Worker,
-)
+from django_pgqueue.models import ArchivedJob, DeadLetter, Export, MailFile, Worker
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import ARCHIVE, DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
