@@ -16,7 +16,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.pull import Answer, Row
-from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.database import in_thread, twin
 from django_pgqueue.tasks.payload import decode_value
 
 
@@ -105,21 +105,13 @@ class PullMessage:
         """Keep it for *visibility* from now on; as PullQueue.extend()."""
         return self._is_written(self.queue.extend(self, visibility))
 
-    async def aack(self) -> bool:
-        """End it from async code; as ack()."""
-        return await in_thread(self.ack)
+    aack = twin(ack)
 
-    async def anack(self, delay: Duration = 0, *, error: str | None = None) -> bool:
-        """Give it back from async code; as nack()."""
-        return await in_thread(lambda: self.nack(delay, error=error))
+    anack = twin(nack)
 
-    async def areject(self, reason: str | None = None) -> bool:
-        """Make it a dead letter from async code; as reject()."""
-        return await in_thread(self.reject, reason)
+    areject = twin(reject)
 
-    async def aextend(self, visibility: Duration) -> bool:
-        """Keep it from async code; as extend()."""
-        return await in_thread(self.extend, visibility)
+    aextend = twin(extend)
 
     @contextmanager
     def atomic(self) -> Iterator[Self]:

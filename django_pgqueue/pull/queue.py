@@ -13,6 +13,7 @@ Every call is one statement, that of any other client (docs/reference/pull-queue
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,6 +73,15 @@ WAYS = (
 # Of redrive(), unless it is told otherwise; and of each statement of it and purge().
 REDRIVE_MAX = 100_000
 CHUNK = 1_000
+
+
+async def _patiently(call: functools.partial[T]) -> T:
+    """Call in the thread of Django's connections what a queue sends, given room."""
+    if get_settings().depth_limit(call.args[0].name) is None:
+        return await database.in_thread(call)
+    from django_pgqueue.tasks import depth
+
+    return await depth.patiently(call)
 
 
 class PullQueue:
@@ -145,9 +155,7 @@ class PullQueue:
         self._wake(connection)
         return message_id
 
-    async def asend(self, value: Any, **options: Any) -> int:
-        """Send one message from async code; as send()."""
-        return await self._patiently(lambda: self.send(value, **options))
+    asend = database.twin(send, run=_patiently)
 
     def send_many(
         self,
@@ -209,9 +217,7 @@ class PullQueue:
             raise
         return ids
 
-    async def asend_many(self, values: Iterable[Any], **options: Any) -> list[int]:
-        """Send many messages from async code; as send_many()."""
-        return await self._patiently(lambda: self.send_many(values, **options))
+    asend_many = database.twin(send_many, run=_patiently)
 
     def receive(
         self,
@@ -288,9 +294,7 @@ class PullQueue:
         """
         return self._settle(storage.ACK, messages)
 
-    async def aack(self, messages: Receipts) -> Answer:
-        """End messages from async code; as ack()."""
-        return await database.in_thread(self.ack, messages)
+    aack = database.twin(ack)
 
     def nack(
         self, messages: Receipts, delay: Duration = 0, *, error: str | None = None
@@ -311,11 +315,7 @@ class PullQueue:
             storage.NACK, messages, wakes=True, delay=_delay(delay), error=error
         )
 
-    async def anack(
-        self, messages: Receipts, delay: Duration = 0, *, error: str | None = None
-    ) -> Answer:
-        """Give messages back from async code; as nack()."""
-        return await database.in_thread(lambda: self.nack(messages, delay, error=error))
+    anack = database.twin(nack)
 
     def reject(self, messages: Receipts, reason: str | None = None) -> Answer:
         """
@@ -330,9 +330,7 @@ class PullQueue:
         """
         return self._settle(storage.REJECT, messages, reason=reason)
 
-    async def areject(self, messages: Receipts, reason: str | None = None) -> Answer:
-        """Make messages dead letters from async code; as reject()."""
-        return await database.in_thread(self.reject, messages, reason)
+    areject = database.twin(reject)
 
     def extend(self, messages: Receipts, visibility: Duration) -> Answer:
         """
@@ -344,9 +342,7 @@ class PullQueue:
         seconds = _visibility(visibility)
         return self._settle(storage.EXTEND, messages, visibility=seconds)
 
-    async def aextend(self, messages: Receipts, visibility: Duration) -> Answer:
-        """Keep messages from async code; as extend()."""
-        return await database.in_thread(self.extend, messages, visibility)
+    aextend = database.twin(extend)
 
     def redrive(self, limit: int = REDRIVE_MAX) -> int:
         """
@@ -373,9 +369,7 @@ class PullQueue:
                 self._wake(connection)
         return done
 
-    async def aredrive(self, limit: int = REDRIVE_MAX) -> int:
-        """Send dead letters back from async code; as redrive()."""
-        return await database.in_thread(self.redrive, limit)
+    aredrive = database.twin(redrive)
 
     def purge(self) -> int:
         """
@@ -393,9 +387,7 @@ class PullQueue:
             if not cancelled:
                 return done
 
-    async def apurge(self) -> int:
-        """End all messages that wait from async code; as purge()."""
-        return await database.in_thread(self.purge)
+    apurge = database.twin(purge)
 
     def __repr__(self) -> str:
         return f"queue({self.name!r})"
@@ -408,14 +400,6 @@ class PullQueue:
 
             ways = depth.Ways(*WAYS)
             depth.admit(self, connection, self.name, limit, messages, ways)
-
-    async def _patiently(self, function: Callable[[], T]) -> T:
-        """Run what sends, from async code: a thread does not wait for room."""
-        if get_settings().depth_limit(self.name) is None:
-            return await database.in_thread(function)
-        from django_pgqueue.tasks import depth
-
-        return await depth.patiently(function)
 
     def _sending(
         self,

@@ -28,7 +28,7 @@ from django_pgqueue.queues import workflows
 from django_pgqueue.tasks import start_workflow
 from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.database import in_thread, twin
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.workflow_result import WorkflowResult
@@ -156,11 +156,7 @@ class Batch:
             ]
         )
 
-    async def aadd(
-        self, call: Enqueuer[Any, Any] | Part, /, *args: Any, **kwargs: Any
-    ) -> None:
-        """Add a job from async code; as add()."""
-        await in_thread(functools.partial(self.add, call, *args, **kwargs))
+    aadd = twin(add)
 
     def start(self) -> Self:
         """

@@ -14,7 +14,6 @@ is enqueued in the transaction that ends what it waits for.
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
+from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import NAME_LENGTH_MAX, Ends, Plan, Planned
@@ -129,15 +129,7 @@ class Composed(Part):
             name_way_out(error, "delay()", "….adelay()")
             raise
 
-    async def adelay(
-        self, *, key: str | None = None, deadline: Duration | None = None
-    ) -> WorkflowResult:
-        """Store the workflow from async code; as delay()."""
-        from django_pgqueue.tasks.database import in_thread
-
-        return await in_thread(
-            functools.partial(self.delay, key=key, deadline=deadline)
-        )
+    adelay = twin(delay)
 
     def planned(self) -> tuple[Plan, Ends]:
         """Return its steps, checked, and those that it ends with."""

@@ -13,7 +13,7 @@ from uuid import uuid4
 from django_pgqueue.exceptions import WrongState
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.database import in_thread, twin
 from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 if TYPE_CHECKING:
@@ -290,9 +290,7 @@ class JobContext:
         """
         self._durable_of().sleep(duration)
 
-    async def asleep(self, duration: Duration) -> None:
-        """Go on later, from async code; as sleep()."""
-        await in_thread(self.sleep, duration)
+    asleep = twin(sleep)
 
     def wait_for(
         self, name: str, *, key: object = "", timeout: Duration | None = None
@@ -314,15 +312,7 @@ class JobContext:
         """
         return self._durable_of().wait_for(name, key, timeout)
 
-    async def await_for(
-        self,
-        name: str,
-        *,
-        key: object = "",
-        timeout: Duration | None = None,  # noqa: ASYNC109 - As wait_for().
-    ) -> Any:
-        """Wait for a signal, from async code; as wait_for()."""
-        return await in_thread(lambda: self.wait_for(name, key=key, timeout=timeout))
+    await_for = twin(wait_for)
 
     def _durable_of(self) -> Durable:
         if self._durable is None:
@@ -353,9 +343,7 @@ class JobContext:
         """
         self.control.extend(_checked_extension(duration))
 
-    async def aextend(self, duration: Duration | None = None) -> None:
-        """As extend(), from async code."""
-        await asyncio.to_thread(self.extend, duration)
+    aextend = twin(extend, run=asyncio.to_thread)
 
     def progress(
         self, done: float, total: float | None = None, note: str | None = None
@@ -483,17 +471,11 @@ class JobContext:
         """
         self._say("retry", AskedAgain() if delay is None else RetryLater(delay))
 
-    async def aack(self) -> None:
-        """As ack(), from async code."""
-        await asyncio.to_thread(self.ack)
+    aack = twin(ack, run=asyncio.to_thread)
 
-    async def areject(self, why: str = "rejected by the task") -> None:
-        """As reject(), from async code."""
-        await asyncio.to_thread(self.reject, why)
+    areject = twin(reject, run=asyncio.to_thread)
 
-    async def aretry(self, delay: Duration | None = None) -> None:
-        """As retry(), from async code."""
-        await asyncio.to_thread(self.retry, delay)
+    aretry = twin(retry, run=asyncio.to_thread)
 
     def _say(self, word: str, error: BaseException | None) -> None:
         if self.ack_policy not in (None, "manual"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import connections
@@ -13,6 +14,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import WrongDatabase
 from django_pgqueue.postgres.cursor import Cursor
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -38,6 +40,32 @@ def transaction() -> Iterator[tuple[Any, Cursor]]:
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Run *function* where Django's connections are; context variables are kept."""
     return await sync_to_async(function)(*args)
+
+
+def twin(
+    function: Callable[P, T], *, run: Callable[..., Awaitable[Any]] = in_thread
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """
+    Return what async code calls in place of a function or method: aget of get.
+
+    Type checkers see the parameters and the result of *function*.
+
+    Args:
+        function: Which may wait for the database.
+        run: Calls it in a thread; by default in that of Django's connections, with
+            the context variables of the caller.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    async def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await run(functools.partial(function, *args, **kwargs))
+        return result
+
+    called.__name__ = f"a{name}"
+    called.__qualname__ = function.__qualname__.removesuffix(name) + f"a{name}"
+    called.__doc__ = f"Await {name}(), from async code."
+    return called
 
 
 # Open transaction ---------------------------------------------------------------------

@@ -31,7 +31,12 @@ from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import dead_letters, durable
 from django_pgqueue.queues.durable import Done
-from django_pgqueue.tasks.database import has_transaction, in_thread, queue_connection
+from django_pgqueue.tasks.database import (
+    has_transaction,
+    in_thread,
+    queue_connection,
+    twin,
+)
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import decode_value, encode_at, encode_value
 from django_pgqueue.tasks.raised import Reject, Snooze
@@ -316,9 +321,7 @@ def _wake(connection: Any, name: str, key: str) -> None:
         wake_after_commit(connection, hint)
 
 
-async def asignal(name: str, payload: Any = None, *, key: object = "") -> None:
-    """Say that something has happened, from async code; as signal()."""
-    await in_thread(lambda: signal(name, payload, key=key))
+asignal = twin(signal)
 
 
 def checked_name(name: object) -> str:

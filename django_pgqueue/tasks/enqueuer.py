@@ -42,7 +42,7 @@ from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
-from django_pgqueue.tasks.database import in_thread, open_alias, queue_connection
+from django_pgqueue.tasks.database import in_thread, open_alias, queue_connection, twin
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
 from django_pgqueue.tasks.result import JobResult
@@ -107,6 +107,15 @@ def _in_span(
         return found
 
     return stored
+
+
+async def _patiently(call: functools.partial[T]) -> T:
+    """Call in the thread of Django's connections what an enqueuer does, given room."""
+    if call.args[0]._queue not in get_settings().queues:
+        return await in_thread(call)
+    from django_pgqueue.tasks import depth
+
+    return await depth.patiently(call)
 
 
 class Enqueuer(Generic[P, R]):
@@ -217,14 +226,7 @@ class Enqueuer(Generic[P, R]):
 
     enqueue = delay
 
-    async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
-        """
-        Store one job from async code; as delay().
-
-        It runs in the thread that runs all of Django's database code for this
-        context, so it joins a transaction that is open there.
-        """
-        return await self._patiently(self._delay, args, kwargs)
+    adelay = twin(delay, run=_patiently)
 
     aenqueue = adelay
 
@@ -258,7 +260,7 @@ class Enqueuer(Generic[P, R]):
 
     async def abulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """Store one job per item from async code; as bulk()."""
-        return await self._patiently(self._bulk, items, [])
+        return await _patiently(functools.partial(Enqueuer._bulk, self, items, []))
 
     def _bulk(
         self,
@@ -310,13 +312,7 @@ class Enqueuer(Generic[P, R]):
             name_way_out(error, "from_queryset()", "task.afrom_queryset(…)")
             raise
 
-    async def afrom_queryset(
-        self, queryset: QuerySet[Any, Any], /, **fields: Any
-    ) -> int:
-        """Store one job per row of a queryset from async code; as from_queryset()."""
-        return await self._patiently(
-            functools.partial(self.from_queryset, queryset, **fields)
-        )
+    afrom_queryset = twin(from_queryset, run=_patiently)
 
     def s(self, /, *args: Any, **kwargs: Any) -> Signature[R]:
         """
@@ -381,14 +377,6 @@ class Enqueuer(Generic[P, R]):
             bytes_max=settings.payload_bytes_max,
         )
         return step, why_without_result(self._task, placement.queue, settings)
-
-    async def _patiently(self, function: Callable[..., T], *args: Any) -> T:
-        """Run *function* in the thread of Django's connections, until there is room."""
-        if self._queue not in get_settings().queues:
-            return await in_thread(function, *args)
-        from django_pgqueue.tasks import depth
-
-        return await depth.patiently(function, *args)
 
     def _checked(
         self,
@@ -705,9 +693,7 @@ class Deferred(Generic[P, R]):
 
     enqueue = delay
 
-    async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Store the job after the commit, from async code; as delay()."""
-        await in_thread(functools.partial(self.delay, *args, **kwargs))
+    adelay = twin(delay)
 
     aenqueue = adelay
 
@@ -716,9 +702,7 @@ class Deferred(Generic[P, R]):
         checked = self._enqueuer._checked_many(items, get_settings())
         self._after_commit(self._enqueuer._store_many, *checked)
 
-    async def abulk(self, items: Iterable[Item]) -> None:
-        """Store one job per item after the commit, from async code; as bulk()."""
-        await in_thread(self.bulk, items)
+    abulk = twin(bulk)
 
     def _after_commit(self, store: Callable[..., object], *checked: Any) -> None:
         alias = self._using or open_alias() or get_settings().database

@@ -17,7 +17,12 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.find import Found, find
-from django_pgqueue.tasks.database import has_test_case, has_transaction, in_thread
+from django_pgqueue.tasks.database import (
+    has_test_case,
+    has_transaction,
+    in_thread,
+    twin,
+)
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.raised import Reject
 
@@ -76,9 +81,7 @@ class JobResult(Generic[R]):
         self._found, self._is_fresh = found[self.id], False
         return self
 
-    async def arefresh(self) -> JobResult[R]:
-        """Read the job's state again, from async code; as refresh()."""
-        return await in_thread(self.refresh)
+    arefresh = twin(refresh)
 
     def get(self, timeout: Duration | None = None) -> R:
         """
@@ -176,9 +179,7 @@ class JobResult(Generic[R]):
             )
         return bool(answer.cancelled or answer.requested)
 
-    async def acancel(self) -> bool:
-        """Cancel the job from async code; as cancel()."""
-        return await in_thread(self.cancel)
+    acancel = twin(cancel)
 
     def retry(self) -> bool:
         """
@@ -206,9 +207,7 @@ class JobResult(Generic[R]):
                 )
         return bool(moved)
 
-    async def aretry(self) -> bool:
-        """Make the job due now from async code; as retry()."""
-        return await in_thread(self.retry)
+    aretry = twin(retry)
 
     def edit(
         self,
@@ -236,14 +235,7 @@ class JobResult(Generic[R]):
         operate.edit(self.id, args=args, kwargs=kwargs)
         return self.refresh()
 
-    async def aedit(
-        self,
-        *,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> JobResult[R]:
-        """Give the job other arguments from async code; as edit()."""
-        return await in_thread(lambda: self.edit(args=args, kwargs=kwargs))
+    aedit = twin(edit)
 
     @property
     def status(self) -> str:

@@ -23,7 +23,7 @@ from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues import workflows
 from django_pgqueue.queues.workflows import Row, StepRow
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.database import in_thread, twin
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.pending import Pending
 from django_pgqueue.tasks.raised import Reject
@@ -72,9 +72,7 @@ class WorkflowResult:
         self._row = found[self.id]
         return self
 
-    async def arefresh(self) -> WorkflowResult:
-        """Read the workflow's state again, from async code; as refresh()."""
-        return await in_thread(self.refresh)
+    arefresh = twin(refresh)
 
     @property
     def name(self) -> str:
@@ -176,9 +174,7 @@ class WorkflowResult:
         self.refresh()
         return started is not None
 
-    async def acancel(self, *, compensate: bool = True, by: str = "") -> bool:
-        """Cancel it from async code; as cancel()."""
-        return await in_thread(lambda: self.cancel(compensate=compensate, by=by))
+    acancel = twin(cancel)
 
     def resolve(self, *, again: bool, by: str = "", reason: str = "") -> list[int]:
         """
@@ -210,11 +206,7 @@ class WorkflowResult:
         self.refresh()
         return stuck
 
-    async def aresolve(
-        self, *, again: bool, by: str = "", reason: str = ""
-    ) -> list[int]:
-        """Let a saga go on from async code; as resolve()."""
-        return await in_thread(lambda: self.resolve(again=again, by=by, reason=reason))
+    aresolve = twin(resolve)
 
     def restart(self, step: int | None = None) -> WorkflowResult:
         """
@@ -246,9 +238,7 @@ class WorkflowResult:
             )
         return WorkflowResult(anew)
 
-    async def arestart(self, step: int | None = None) -> WorkflowResult:
-        """Start the workflow anew from async code; as restart()."""
-        return await in_thread(self.restart, step)
+    arestart = twin(restart)
 
     def _awaited(self) -> list[int]:
         """Return the jobs of which one is probably the last to end."""

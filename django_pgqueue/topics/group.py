@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
-
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import groups
@@ -30,6 +28,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limited import limited
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import database
+from django_pgqueue.tasks.database import twin
 from django_pgqueue.topics import operate_groups
 
 if TYPE_CHECKING:
@@ -71,9 +70,7 @@ class Group:
             row = self._row(cursor)
             return lag(cursor, row.id, limit=limit)
 
-    async def alag(self, *, limit: int = COUNTED_MESSAGES_MAX) -> list[PartitionLag]:
-        """As lag(), from async code."""
-        return await sync_to_async(self.lag)(limit=limit)
+    alag = twin(lag)
 
     def seek(
         self, to: int | str | datetime, *, partition: int | None = None
@@ -99,11 +96,7 @@ class Group:
         """
         return operate_groups.seek(self.row(), to, partition=partition)
 
-    async def aseek(
-        self, to: int | str | datetime, *, partition: int | None = None
-    ) -> list[Sought]:
-        """As seek(), from async code."""
-        return await sync_to_async(self.seek)(to, partition=partition)
+    aseek = twin(seek)
 
     def replay(
         self,
@@ -128,9 +121,7 @@ class Group:
         meant = replay.plan(self.topic, to, since=since, until=until, where=where)
         return replay.begin(meant, by=by, reason=reason, per_second=rate)
 
-    async def areplay(self, **said: Any) -> Replay:
-        """As replay(), from async code."""
-        return await sync_to_async(self.replay)(**said)
+    areplay = twin(replay)
 
     def pause(self, *, by: str = "", reason: str = "") -> bool:
         """
@@ -205,9 +196,7 @@ class Group:
             max_attempts=max_attempts,
         )
 
-    async def acreate(self, **options: Any) -> bool:
-        """As create(), from async code."""
-        return await sync_to_async(self.create)(**options)
+    acreate = twin(create)
 
     def receive(
         self, n: int = MESSAGES_DEFAULT, *, wait: Duration | None = None

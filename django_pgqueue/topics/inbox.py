@@ -19,7 +19,7 @@ from django_pgqueue.bounds import EXTERNAL_ID_CHARACTERS_MAX, SOURCE_CHARACTERS_
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, WrongDatabase, shown
 from django_pgqueue.queues import inbox as storage
-from django_pgqueue.tasks.database import has_transaction, in_thread, open_alias
+from django_pgqueue.tasks.database import has_transaction, open_alias, twin
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 
 
@@ -75,9 +75,7 @@ def inbox(source: str, external_id: str | int | UUID) -> bool:
         raise
 
 
-async def ainbox(source: str, external_id: str | int | UUID) -> bool:
-    """Return whether a message is new, from async code; as inbox()."""
-    return await in_thread(inbox, source, external_id)
+ainbox = twin(inbox)
 
 
 def _checked(path: str, value: object, characters_max: int) -> str:

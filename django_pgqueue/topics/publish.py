@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from django_pgqueue import signals, telemetry
@@ -34,7 +33,7 @@ from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.lanes import freed_hints
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.database import cursor, in_thread, queue_connection
+from django_pgqueue.tasks.database import cursor, queue_connection, twin
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.topics.registry import check_types, find, to_payload
 from django_pgqueue.topics.write_after import Publication, publication, see_to_days
@@ -153,23 +152,10 @@ def _batches(
     }
 
 
-async def apublish(
-    name: str,
-    payload: Any,
-    *,
-    key: str | int | None = None,
-    headers: Mapping[str, Any] | None = None,
-    run_after: When | None = None,
-) -> int:
-    """Publish one message from async code; as publish(), in an open transaction too."""
-    return await sync_to_async(publish)(
-        name, payload, key=key, headers=headers, run_after=run_after
-    )
+apublish = twin(publish)
 
 
-async def apublish_many(publications: Iterable[Publication]) -> list[int]:
-    """Publish messages from async code; as publish_many()."""
-    return await sync_to_async(publish_many)(publications)
+apublish_many = twin(publish_many)
 
 
 def message(
@@ -408,9 +394,7 @@ def cancel_message(message_id: int) -> bool:
         raise
 
 
-async def acancel_message(message_id: int) -> bool:
-    """Cancel a message from async code; as cancel_message()."""
-    return await in_thread(cancel_message, message_id)
+acancel_message = twin(cancel_message)
 
 
 def check_id(message_id: object) -> int:

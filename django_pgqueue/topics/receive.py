@@ -35,7 +35,7 @@ from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.database import has_transaction, in_thread
+from django_pgqueue.tasks.database import has_transaction, in_thread, twin
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.raised import RetryLater
 from django_pgqueue.tasks.waiting import await_until, wait_until
@@ -176,23 +176,13 @@ class Received(Sequence[Message]):
         if not _failed(self._held(), left, why, policy):
             raise self._lost()
 
-    async def acommit(self, up_to: int | Message | None = None) -> None:
-        """As commit(), from async code; never in a transaction."""
-        await in_thread(self.commit, up_to)
+    acommit = twin(commit)
 
-    async def aextend(self, lease: Duration | None = None) -> None:
-        """As extend(), from async code."""
-        await in_thread(self.extend, lease)
+    aextend = twin(extend)
 
-    async def arelease(self) -> bool:
-        """As release(), from async code."""
-        return await in_thread(self.release)
+    arelease = twin(release)
 
-    async def anack(
-        self, delay: Duration | None = None, *, error: BaseException | None = None
-    ) -> None:
-        """As nack(), from async code."""
-        await in_thread(lambda: self.nack(delay, error=error))
+    anack = twin(nack)
 
     @overload
     def __getitem__(self, place: int) -> Message: ...

@@ -12,8 +12,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
-from asgiref.sync import sync_to_async
-
 from django_pgqueue.bounds import LOG_BYTES_MAX, LOG_BYTES_MIN
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidOption, TopicError, shown
@@ -29,6 +27,7 @@ from django_pgqueue.log.names import (
 from django_pgqueue.options.checks import When, check_check_types
 from django_pgqueue.options.durations import Duration, as_bytes_within, as_timedelta
 from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.payload import encode_plain
 from django_pgqueue.topics import operate_groups
 from django_pgqueue.topics import publish as publishing
@@ -117,17 +116,7 @@ class Topic:
         made = self.message(*content, key=key, headers=headers, run_after=run_after)
         return publishing.publish_one(made)
 
-    async def apublish(
-        self,
-        *content: Any,
-        key: str | int | None = None,
-        headers: Mapping[str, Any] | None = None,
-        run_after: When | None = None,
-    ) -> int:
-        """Publish one message from async code; as publish()."""
-        return await sync_to_async(self.publish)(
-            *content, key=key, headers=headers, run_after=run_after
-        )
+    apublish = twin(publish)
 
     def publish_many(
         self,
@@ -192,20 +181,7 @@ class Topic:
             )
         ]
 
-    async def apublish_many(
-        self,
-        items: Iterable[Any],
-        *,
-        name: str | None = None,
-        key: str | Callable[[Any], object] | None = None,
-        headers: Mapping[str, Any] | None = None,
-        run_after: When | None = None,
-    ) -> list[int]:
-        """Publish many messages from async code; as publish_many()."""
-        call = sync_to_async(self.publish_many)
-        return await call(
-            items, name=name, key=key, headers=headers, run_after=run_after
-        )
+    apublish_many = twin(publish_many)
 
     def message(
         self,
@@ -296,9 +272,7 @@ class Topic:
         meant = replay.plan(self.name, to, since=since, until=until, where=where)
         return replay.begin(meant, by=by, reason=reason, per_second=rate)
 
-    async def areplay(self, **said: Any) -> Replay:
-        """As replay(), from async code."""
-        return await sync_to_async(self.replay)(**said)
+    areplay = twin(replay)
 
     def repartition(self, partitions: int) -> bool:
         """
@@ -320,9 +294,7 @@ class Topic:
         """
         return operate_groups.repartition(self.name, partitions)
 
-    async def arepartition(self, partitions: int) -> bool:
-        """As repartition(), from async code."""
-        return await sync_to_async(self.repartition)(partitions)
+    arepartition = twin(repartition)
 
     def read(self, message: Message) -> Any:
         """

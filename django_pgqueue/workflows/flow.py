@@ -14,7 +14,6 @@ later.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import Comparison
 from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
-from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.payload import encode_at
@@ -229,13 +228,7 @@ class Flow:
             name_way_out(error, "start()", "flow.astart()")
             raise
 
-    async def astart(
-        self, *, key: str | None = None, deadline: Duration | None = None
-    ) -> WorkflowResult:
-        """Store the flow from async code; as start()."""
-        return await in_thread(
-            functools.partial(self.start, key=key, deadline=deadline)
-        )
+    astart = twin(start)
 
     def _planned(self) -> tuple[Plan, Ends]:
         self._check()

@@ -44,7 +44,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.tasks.canvas import Signature, checked_name
-from django_pgqueue.tasks.database import in_thread
+from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.declare import Declares, DeclaresWithContext
 from django_pgqueue.tasks.declare import task as declare_task
 from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
@@ -265,18 +265,7 @@ class Saga:
             name_way_out(error, "start()", "saga.astart(…)")
             raise
 
-    async def astart(
-        self,
-        /,
-        *,
-        key: str | None = None,
-        deadline: Duration | None = None,
-        **arguments: Any,
-    ) -> WorkflowResult:
-        """Store the saga from async code; as start()."""
-        return await in_thread(
-            functools.partial(self.start, key=key, deadline=deadline, **arguments)
-        )
+    astart = twin(start)
 
     def _planned(self, arguments: Mapping[str, Any]) -> tuple[Plan, Ends]:
         if not self._steps:

@@ -89,7 +89,12 @@ async def calls() -> None:
     reveal_type(bare_async.delay(1).get(timeout=1))  # N: "str"
     reveal_type(await bare_async.delay(1).aget())  # N: "str"
     reveal_type(bare.delay(1).edit(args=[2]).retry())  # N: "bool"
-    await bare.adelay("1")  # E: Argument 1 to "adelay" of "Enqueuer"
+    reveal_type(bare.adelay)  # N: "def (order_id: int, lang: str =) -> typing.Corouti
+    reveal_type(bare.delay(1).arefresh)  # N: "def () -> typing.Coroutine[Any, Any, dj
+    reveal_type(await bare.delay(1).arefresh())  # N: JobResult[str]"
+    reveal_type(await bare.delay(1).aedit(args=[2]))  # N: JobResult[str]"
+    reveal_type(await bare.on_commit().abulk([]))  # N: "None"
+    await bare.adelay("1")  # E: Argument 1 has incompatible type "str"
     await bare.using().aenqueue()  # E: Too few arguments
 
 # Steps: what comes before one is known to the run alone.
