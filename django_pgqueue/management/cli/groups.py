@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost
@@ -174,7 +173,7 @@ def _add_lag(parser: Any) -> None:
     )
     parser.add_argument(
         "--max",
-        type=partial(whole_number, least=0, most=999_999_999),
+        type=whole_number(999_999_999, least=0),
         metavar="N",
         help="End with status 1 if a group has more unread messages than that.",
     )

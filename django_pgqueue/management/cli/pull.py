@@ -191,7 +191,7 @@ def _add_receive(parser: Any) -> None:
     parser.add_argument(
         "-n",
         dest="limit",
-        type=partial(whole_number, most=RECEIVE_MAX),
+        type=whole_number(RECEIVE_MAX),
         default=1,
         metavar="N",
         help=f"At most so many, 1 to {RECEIVE_MAX:,} (default 1).",

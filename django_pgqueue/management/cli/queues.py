@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -60,7 +59,7 @@ def _add_stats(parser: Any) -> None:
         "--watch",
         nargs="?",
         const=WATCH_SECONDS,
-        type=partial(whole_number, most=WATCH_SECONDS_MAX),
+        type=whole_number(WATCH_SECONDS_MAX),
         metavar="SECONDS",
         help=f"Print them again every so many seconds (default {WATCH_SECONDS}), "
         f"until Ctrl+C.",
@@ -239,7 +238,7 @@ def _add_limit(parser: Any) -> None:
     )
     parser.add_argument(
         "--burst",
-        type=burst,
+        type=whole_number(LANE_BURST_MAX),
         metavar="JOBS",
         help="Of --rate, how many may start at once (default 1).",
     )
@@ -253,11 +252,6 @@ def rate_text(text: str) -> str | None:
         return None
     Rate(text)
     return text
-
-
-def burst(text: str) -> int:
-    """Read how many may start at once."""
-    return whole_number(text, LANE_BURST_MAX)
 
 
 def _limit(options: dict[str, Any], out: Output) -> int:

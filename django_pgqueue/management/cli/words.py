@@ -67,27 +67,32 @@ queue_name = reading(check_queue)
 topic_name = reading(check_topic)
 
 
-def whole_number(text: str, most: int, *, least: int = 1, others: str = "") -> int:
-    """Read a number up to *most*; the error names what *others* there are."""
-    is_number = text.isascii() and text.isdecimal() and len(text) <= 9
-    if not is_number or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not {others}a whole number from {least} to {most:,}"
-        )
-    return int(text)
+def whole_number(
+    most: int, *, least: int = 1, others: str = ""
+) -> Callable[[str], int]:
+    """Return a reader of numbers up to *most*; its error names *others* there are."""
+
+    def read(text: str) -> int:
+        is_number = text.isascii() and text.isdecimal() and len(text) <= 19
+        if not is_number or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not {others}a whole number from {least} to {most:,}"
+            )
+        return int(text)
+
+    return read
 
 
-def number_or_default(text: str, most: int) -> int | None:
-    """Read a number; None: what the jobs or the settings say."""
-    if text == DEFAULT:
-        return None
-    return whole_number(text, most, others=f"{DEFAULT}, nor ")
+def number_or_default(most: int) -> Callable[[str], int | None]:
+    """Return a reader of numbers; None: what the jobs or the settings say."""
+    read = whole_number(most, others=f"{DEFAULT}, nor ")
+    return lambda text: None if text == DEFAULT else read(text)
 
 
-capacity = partial(number_or_default, most=LANE_CAPACITY_MAX)
-weight = partial(number_or_default, most=LANE_WEIGHT_MAX)
-rows_count = partial(whole_number, most=ROWS_MAX)
-partition = partial(whole_number, least=0, most=PARTITION_MAX, others="a partition, ")
+capacity = number_or_default(LANE_CAPACITY_MAX)
+weight = number_or_default(LANE_WEIGHT_MAX)
+rows_count = whole_number(ROWS_MAX)
+partition = whole_number(PARTITION_MAX, least=0, others="a partition, ")
 
 
 def state(text: str) -> str:

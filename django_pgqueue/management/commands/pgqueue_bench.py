@@ -20,7 +20,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import bench
 from django_pgqueue.management.bench import Connection
-from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.management.cli.words import whole_number
 from django_pgqueue.tasks.declare import task
 
 RUNS_DEFAULT, RUNS_MAX = 5, 1_000
@@ -166,14 +166,14 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--runs",
-            type=whole_number("--runs", 1, RUNS_MAX),
+            type=whole_number(RUNS_MAX),
             default=RUNS_DEFAULT,
             metavar="N",
             help=f"Pairs of runs for each measure (default {RUNS_DEFAULT}).",
         )
         parser.add_argument(
             "--jobs",
-            type=whole_number("--jobs", JOBS_MIN, JOBS_MAX),
+            type=whole_number(JOBS_MAX, least=JOBS_MIN),
             metavar="N",
             help="Jobs in each run (default: depends on the measure).",
         )

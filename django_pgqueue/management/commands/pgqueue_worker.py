@@ -17,12 +17,13 @@ from django.core.management.base import BaseCommand, CommandError
 from django_pgqueue import __version__
 from django_pgqueue.apps import MAIL_TASK
 from django_pgqueue.conf import READERS, Settings, get_settings
-from django_pgqueue.exceptions import MissingExtra, PgQueueError, SettingsError
+from django_pgqueue.exceptions import MissingExtra, PgQueueError
 from django_pgqueue.findings.server import (
     Readiness,
     check_readiness,
     close_connections,
 )
+from django_pgqueue.management.cli.words import reading, whole_number
 from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.durations import as_timedelta
@@ -105,14 +106,14 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--processes",
-            type=whole_number("--processes", 1, PROCESSES_MAX),
+            type=whole_number(PROCESSES_MAX),
             default=1,
             metavar="N",
             help="Worker processes (default 1): about one per core for CPU work.",
         )
         parser.add_argument(
             "--threads",
-            type=whole_number("--threads", 1, THREADS_MAX),
+            type=whole_number(THREADS_MAX),
             metavar="M",
             default=8,
             help="Jobs that each process runs at once (default 8; 1 for tasks that "
@@ -150,7 +151,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--async-slots",
-            type=whole_number("--async-slots", 1, ASYNC_SLOTS_MAX),
+            type=whole_number(ASYNC_SLOTS_MAX),
             default=100,
             metavar="N",
             help="Jobs of async tasks that each process runs at once, besides those of "
@@ -170,7 +171,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--health-port",
-            type=whole_number("--health-port", 0, PORT_MAX),
+            type=whole_number(PORT_MAX, least=0),
             metavar="PORT",
             help="Answer /livez and /readyz there (default: nowhere; 0: any port).",
         )
@@ -370,49 +371,30 @@ def entries(options: dict[str, Any]) -> tuple[str, ...]:
     return found
 
 
+@reading
 def queue_entries(text: str) -> list[str]:
     """Read "a,b=2,c.*:4" for --queues."""
     entries = [entry.strip() for entry in text.split(",")]
-    try:
-        for entry in entries:
-            read_entry(entry)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    for entry in entries:
+        read_entry(entry)
     return entries
 
 
 def limit(option: str, name: str) -> Any:
     """Return a reader of *option*, which stands for the setting *name*."""
 
+    @reading
     def read(text: str) -> Any:
         value: Any = text
         if text.replace(".", "", 1).isdecimal():
             value = int(text) if text.isdecimal() else float(text)
-        try:
-            return READERS[name](option, value)
-        except SettingsError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+        return READERS[name](option, value)
 
     return read
 
 
-def whole_number(name: str, low: int, high: int) -> Any:
-    """Return a reader of whole numbers from *low* to *high*."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number from {low} to {high:,}"
-            )
-        return int(text)
-
-    return read
-
-
+@reading
 def grace_seconds(text: str) -> float:
     """Read seconds, or a duration such as "5m", for --grace."""
     value: Any = float(text) if text.replace(".", "", 1).isdecimal() else text
-    try:
-        return as_timedelta(value, name="grace").total_seconds()
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return as_timedelta(value, name="grace").total_seconds()

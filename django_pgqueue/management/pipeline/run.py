@@ -18,7 +18,7 @@ from django.core.management import CommandError
 
 from django_pgqueue.exceptions import PipelineBusy
 from django_pgqueue.management.cli.output import EXIT_USAGE, Output
-from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.management.cli.words import whole_number
 from django_pgqueue.management.pipeline.plan import plan_of, this_account
 from django_pgqueue.management.pipeline.supervise import (
     RESTARTS_MAX,
@@ -51,7 +51,7 @@ def add_arguments(parser: Any) -> None:
     add_option(parser)
     parser.add_argument(
         "--max-rows-per-second",
-        type=whole_number("--max-rows-per-second", 1, ROWS_PER_SECOND_MAX),
+        type=whole_number(ROWS_PER_SECOND_MAX),
         metavar="N",
         help="Of each table that is read, to spare the database.",
     )
@@ -65,13 +65,13 @@ def add_arguments(parser: Any) -> None:
     )
     parser.add_argument(
         "--restarts",
-        type=whole_number("--restarts", 1, RESTARTS_MAX),
+        type=whole_number(RESTARTS_MAX),
         metavar="N",
         help="Begin it again when it dies or hangs; not after N failures in a row.",
     )
     parser.add_argument(
         "--stuck-seconds",
-        type=whole_number("--stuck-seconds", STUCK_SECONDS_MIN, STUCK_SECONDS_MAX),
+        type=whole_number(STUCK_SECONDS_MAX, least=STUCK_SECONDS_MIN),
         metavar="N",
         help="With --restarts: how long a run may stand still before it is ended "
         f"(default {STUCK_SECONDS}).",

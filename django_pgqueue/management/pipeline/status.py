@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
-from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.management.cli.words import whole_number
 from django_pgqueue.operators.human import duration
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.tasks import database
@@ -20,7 +20,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="Of this job alone.")
     parser.add_argument(
         "--limit",
-        type=whole_number("--limit", 1, RUNS_MAX),
+        type=whole_number(RUNS_MAX),
         default=RUNS_DEFAULT,
         metavar="N",
         help=f"Runs of each job (default {RUNS_DEFAULT}).",

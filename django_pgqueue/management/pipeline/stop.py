@@ -13,7 +13,7 @@ from django_pgqueue.management.cli.output import (
     EXIT_USAGE,
     Output,
 )
-from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.management.cli.words import whole_number
 from django_pgqueue.management.pipeline.plan import this_account
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.tasks import database
@@ -30,7 +30,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("job", metavar="JOB", help="A pipeline job.")
     parser.add_argument(
         "--run",
-        type=whole_number("--run", 1, 2**63 - 1),
+        type=whole_number(2**63 - 1),
         metavar="ID",
         help="This one, where several are live.",
     )
