@@ -18,7 +18,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # Publishers believe for so long that a subscription is full; sql/store_message.sql and
 # store_messages.sql have this number, too. So nobody is refused when no worker leads.
@@ -226,8 +226,7 @@ def oldest(cursor: Cursor, each: Bounded, jobs: int) -> list[int]:
         jobs: How many.
     """
     params = {"queue": each.queue, "task": each.task, "jobs": jobs}
-    cursor.execute(OLDEST, params)
-    return [job_id for (job_id,) in cursor.fetchall()]
+    return column(cursor, OLDEST, **params)
 
 
 def hold(cursor: Cursor, subscription_id: int) -> bool:

@@ -25,7 +25,7 @@ from django_pgqueue.log.closed_days import unread_since
 from django_pgqueue.log.horizon import has_older, horizons
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.log.names import PARTITION_MAX
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # Locks: a row lock on the topic until the caller's transaction ends: those who declare
 # groups, seek, or remove old messages wait for it. Nobody who publishes does.
@@ -216,14 +216,12 @@ def generations(cursor: Cursor, topic_id: int) -> list[Generation]:
 
 def numbers_of(cursor: Cursor, topic_id: int) -> list[int]:
     """Return every partition of a topic that may have messages, in their order."""
-    cursor.execute(NUMBERS, {"topic_id": topic_id})
-    return [number for (number,) in cursor.fetchall()]
+    return column(cursor, NUMBERS, topic_id=topic_id)
 
 
 def former_numbers(cursor: Cursor, topic_id: int) -> list[int]:
     """Return the partitions that groups of a topic read besides those it has now."""
-    cursor.execute(FORMER, {"topic_id": topic_id})
-    return [number for (number,) in cursor.fetchall()]
+    return column(cursor, FORMER, topic_id=topic_id)
 
 
 def repartition(cursor: Cursor, topic: str, partitions: int) -> int | None:
@@ -311,8 +309,7 @@ def close(cursor: Cursor) -> int:
 
 def closed(cursor: Cursor) -> list[int]:
     """Return the topics that have generations that are closed."""
-    cursor.execute(CLOSED)
-    return [topic_id for (topic_id,) in cursor.fetchall()]
+    return column(cursor, CLOSED)
 
 
 def is_changing(cursor: Cursor) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.exceptions import MessagesLost, SchemaError
 from django_pgqueue.log import generations
 from django_pgqueue.log.in_partition import RISING, within
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
 ERRORS_MAX = 100
@@ -671,8 +671,7 @@ def resume(cursor: Cursor, group_id: int, partition: int | None = None) -> list[
         MessagesLost: One is halted since retention has removed what it had not read.
     """
     params = {"group": group_id, "partition": partition}
-    cursor.execute(LOST, params)
-    lost = [str(each) for (each,) in cursor.fetchall()]
+    lost = list(map(str, column(cursor, LOST, **params)))
     if lost:
         raise MessagesLost(
             f"Retention has removed messages that the group had not read, in "

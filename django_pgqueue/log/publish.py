@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from django_pgqueue.bounds import PUBLISH_TASK
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # The header that has the id by which a message for later could be cancelled; that of
 # its moment is written by sql/schedule_messages.sql.
@@ -252,5 +252,4 @@ def _check(queues: Sequence[str]) -> None:
 
 def jobs_of(cursor: Cursor, ids: Sequence[int]) -> list[int]:
     """Return the ids of the live jobs that these messages have."""
-    cursor.execute(JOBS, {"ids": list(ids)})
-    return [job_id for (job_id,) in cursor.fetchall()]
+    return column(cursor, JOBS, ids=list(ids))

@@ -36,7 +36,7 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.log.sizes import Sizes, first_within, latest
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 from django_pgqueue.postgres.day_tables import DAY, LOG, first_kept
 from django_pgqueue.postgres.limits import Plans, planned
 
@@ -496,8 +496,7 @@ def _announce(cursor: Cursor, going: Going) -> list[Loss]:
         return []
     # Before positions are looked at: from here on, none moves back unseen.
     cursor.execute(REMOVE_TO, {"topic": going.topic_id, "highest": highest})
-    cursor.execute(BEHIND, topic)
-    ids = [position for (position,) in cursor.fetchall()]
+    ids = column(cursor, BEHIND, **topic)
     if not ids:
         return []
     cursor.execute(TAKE_POSITIONS, {"ids": ids})

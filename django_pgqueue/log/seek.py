@@ -14,7 +14,7 @@ from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import generations
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import RISING, within
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 from django_pgqueue.postgres.limits import Plans, planned
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -252,8 +252,7 @@ def _group(
     if row is None:
         raise TopicError(f"There is no consumer group with the id {group_id}.")
     topic_id, topic, removed_to, name, is_merging, isolation = row
-    cursor.execute(PARTITIONS, {"group": group_id})
-    every = [number for (number,) in cursor.fetchall()]
+    every = column(cursor, PARTITIONS, group=group_id)
     if partition is not None and partition not in every:
         raise TopicError(
             f"The group {topic}/{name} has no partition {partition}; it has "

@@ -15,7 +15,7 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # Rows that one statement looks at.
 PAGE_ROWS = 5_000
@@ -182,8 +182,7 @@ class Page:
 
 def day_tables(cursor: Cursor, parent: str) -> list[str]:
     """Return the tables of the days of the archive, or of the log."""
-    cursor.execute(DAY_TABLES, {"parent": parent})
-    return [str(row[0]) for row in cursor.fetchall()]
+    return list(map(str, column(cursor, DAY_TABLES, parent=parent)))
 
 
 def count_page(
@@ -294,8 +293,7 @@ def finish(cursor: Cursor, erasure: int) -> None:
 
 def targets(cursor: Cursor) -> list[str]:
     """Return each place that days were exported to."""
-    cursor.execute(TARGETS)
-    return [str(row[0]) for row in cursor.fetchall()]
+    return list(map(str, column(cursor, TARGETS)))
 
 
 def _page(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from django_pgqueue.pipeline import runs
 from django_pgqueue.pipeline.exports import IS_FREE
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, column
 
 # Locks: none.
 LATEST = """
@@ -97,8 +97,7 @@ class Decided:
 
 def targets(cursor: Cursor) -> list[str]:
     """Return each place that messages were ingested to."""
-    cursor.execute(TARGETS)
-    return [str(row[0]) for row in cursor.fetchall()]
+    return list(map(str, column(cursor, TARGETS)))
 
 
 def live_ingest(cursor: Cursor, target: str) -> int | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 from django_pgqueue.postgres.keys import PIPELINE_RUNS
 
 # The database is asked so often whether the run was told to stop, and a process that
@@ -391,8 +391,7 @@ def latest_success(cursor: Cursor, job: str, option: str) -> datetime | None:
 
 def live_runs(cursor: Cursor, job: str | None = None) -> list[int]:
     """Return the runs of *job*, or of all, whose lease is not over; oldest first."""
-    cursor.execute(LIVE_RUNS, {"job": job})
-    return [int(row[0]) for row in cursor.fetchall()]
+    return column(cursor, LIVE_RUNS, job=job)
 
 
 def of_queue_job(

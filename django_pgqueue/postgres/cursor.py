@@ -51,6 +51,12 @@ def one_row(cursor: Cursor) -> tuple[Any, ...]:
     return row
 
 
+def column(cursor: Cursor, statement: Query, /, **params: Any) -> list[Any]:
+    """Run a statement, and return the first value of each of its rows."""
+    cursor.execute(statement, params or None)
+    return [row[0] for row in cursor.fetchall()]
+
+
 def records(cursor: Cursor, statement: Query, /, **params: Any) -> list[Any]:
     """Run a statement, and return its rows, whose attributes are its columns."""
     cursor.execute(statement, params)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # The hot path is wrong (no unique dedup key) or slow (a scan per claim) without these.
 HOT_INDEXES = ("pgqueue_job_pkey", "pgqueue_job_claim", "pgqueue_job_dedup_key")
@@ -52,8 +52,7 @@ def facts(cursor: Cursor) -> Facts:
 
 def missing_indexes(cursor: Cursor) -> list[str]:
     """Return the hot indexes of pgqueue_job that are absent or invalid."""
-    cursor.execute(MISSING_INDEXES, {"names": list(HOT_INDEXES)})
-    return [name for (name,) in cursor.fetchall()]
+    return column(cursor, MISSING_INDEXES, names=list(HOT_INDEXES))
 
 
 def installation(cursor: Cursor) -> str:

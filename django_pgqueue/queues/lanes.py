@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # Lanes that a promotion takes at once; it holds the lock of each.
 PROMOTE_LANES_MAX = 100
@@ -277,8 +277,7 @@ def promote_lanes_of(cursor: Cursor, ids: Sequence[int]) -> int:
 
     For those who run jobs without a worker.
     """
-    cursor.execute(LANES_OF, {"ids": list(ids)})
-    names = [name for (name,) in cursor.fetchall()]
+    names = column(cursor, LANES_OF, ids=list(ids))
     return sum(promote(cursor, chunk, paced=False).jobs for chunk in in_chunks(names))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 # Rows of uses, and of files, that one purge looks at.
 LOOKED_ROWS_MAX = 1_000
@@ -177,8 +177,7 @@ def purge(cursor: Cursor, *, archive_keep: timedelta) -> Purged:
     params = {"limit": LOOKED_ROWS_MAX, "keep": archive_keep, "again": LOOK_AGAIN}
     cursor.execute(PURGE_USES, params)
     (uses,) = one_row(cursor)
-    cursor.execute(DUE, {"limit": LOOKED_ROWS_MAX})
-    digests = [digest for (digest,) in cursor.fetchall()]
+    digests = column(cursor, DUE, limit=LOOKED_ROWS_MAX)
     gone = 0
     if digests:
         cursor.execute(PURGE, {"digests": digests, "again": LOOK_AGAIN})

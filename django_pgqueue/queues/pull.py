@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django_pgqueue.bounds import PULL_TASK
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES
 
 # What is notified of a pull queue, before its name: no worker looks for it then.
@@ -260,14 +260,12 @@ def due_in(cursor: Cursor, queue: str) -> float | None:
 
 def waiting(cursor: Cursor, queue: str, *, limit: int) -> list[int]:
     """Return the ids of up to *limit* messages that nobody has received."""
-    cursor.execute(WAITING, {"queues": [queue], "limit": limit})
-    return [message_id for (message_id,) in cursor.fetchall()]
+    return column(cursor, WAITING, queues=[queue], limit=limit)
 
 
 def letters(cursor: Cursor, queue: str, *, after: int, limit: int) -> list[int]:
     """Return the ids of dead letters of *queue* above *after*, the smallest first."""
-    cursor.execute(LETTERS, {"queue": queue, "after": after, "limit": limit})
-    return [letter_id for (letter_id,) in cursor.fetchall()]
+    return column(cursor, LETTERS, queue=queue, after=after, limit=limit)
 
 
 def settle(

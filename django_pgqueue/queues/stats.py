@@ -14,7 +14,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, column
 from django_pgqueue.queues import depth, suspects
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, LIVE_QUEUES
 from django_pgqueue.queues.claim import IS_PAUSED
@@ -223,8 +223,7 @@ def queue_stats(
 
 def all_names(cursor: Cursor) -> list[str]:
     """Return the queues that have a job, a dead letter or a row."""
-    cursor.execute(NAMES)
-    return [name for (name,) in cursor.fetchall()]
+    return column(cursor, NAMES)
 
 
 def _counts(cursor: Cursor, names: list[str], limit: int) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.live_states import UNNEEDED, state_of_step
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 from django_pgqueue.queues.enqueue import OF_LANE, Placement
 
 # Locks: those of the function.
@@ -598,8 +598,7 @@ def cancel(
     if any(asked.values()):
         counts = {"workflows": list(asked), "counts": list(asked.values())}
         cursor.execute(LEFT_OUT, counts)
-    cursor.execute(STARTED, {"workflows": list(asked)})
-    started = [step for (step,) in cursor.fetchall()]
+    started = column(cursor, STARTED, workflows=list(asked))
     if not started or len(asked) > 1:
         # An open batch: no end of a job will end it.
         cursor.execute(ADVANCE, {"workflows": list(asked)})
@@ -608,14 +607,12 @@ def cancel(
 
 def stuck(cursor: Cursor, workflow: int) -> list[int]:
     """Return the compensations of a saga that are dead, and hold it up."""
-    cursor.execute(STUCK, {"workflow": workflow})
-    return [step for (step,) in cursor.fetchall()]
+    return column(cursor, STUCK, workflow=workflow)
 
 
 def last_to_end(cursor: Cursor, workflow: int, limit: int) -> list[int]:
     """Return the steps of a workflow that have not ended, those said last first."""
-    cursor.execute(LAST_TO_END, {"workflow": workflow, "limit": limit})
-    return [step for (step,) in cursor.fetchall()]
+    return column(cursor, LAST_TO_END, workflow=workflow, limit=limit)
 
 
 def resolve(cursor: Cursor, workflow: int, *, again: bool) -> list[int]:
@@ -630,8 +627,7 @@ def resolve(cursor: Cursor, workflow: int, *, again: bool) -> list[int]:
     Returns:
         The ids of these compensations.
     """
-    cursor.execute(RESOLVE, {"workflow": workflow, "again": again})
-    found = [step for (step,) in cursor.fetchall()]
+    found = column(cursor, RESOLVE, workflow=workflow, again=again)
     if found:
         cursor.execute(COMPENSATE, {"workflow": workflow})
     return found
@@ -639,8 +635,7 @@ def resolve(cursor: Cursor, workflow: int, *, again: bool) -> list[int]:
 
 def overdue(cursor: Cursor, limit: int) -> list[int]:
     """Return workflows whose deadline has passed, the most overdue first."""
-    cursor.execute(OVERDUE, {"limit": limit})
-    return [workflow for (workflow,) in cursor.fetchall()]
+    return column(cursor, OVERDUE, limit=limit)
 
 
 def unasked(cursor: Cursor, *, workflows: int, limit: int) -> list[int]:
@@ -652,8 +647,7 @@ def unasked(cursor: Cursor, *, workflows: int, limit: int) -> list[int]:
         workflows: So many are looked at, the most overdue first.
         limit: So many jobs of each, and in all.
     """
-    cursor.execute(UNASKED, {"workflows": workflows, "limit": limit})
-    return [job for (job,) in cursor.fetchall()]
+    return column(cursor, UNASKED, workflows=workflows, limit=limit)
 
 
 def restart(cursor: Cursor, workflow: int, step: int | None) -> int | None:
@@ -676,32 +670,27 @@ def restart(cursor: Cursor, workflow: int, step: int | None) -> int | None:
 
 def started_beside(cursor: Cursor, ids: Sequence[int]) -> list[int]:
     """Return the jobs of what has started in the workflows of steps, and above."""
-    cursor.execute(STARTED_BESIDE, {"ids": list(ids)})
-    return [step for (step,) in cursor.fetchall()]
+    return column(cursor, STARTED_BESIDE, ids=list(ids))
 
 
 def dead(cursor: Cursor, workflow: int, *, limit: int) -> list[int]:
     """Return the dead steps of a workflow that it could go on from; see DEAD."""
-    cursor.execute(DEAD, {"workflow": workflow, "limit": limit})
-    return [step for (step,) in cursor.fetchall()]
+    return column(cursor, DEAD, workflow=workflow, limit=limit)
 
 
 def of_key(cursor: Cursor, key: str, *, names: int = 1_000) -> list[int]:
     """Return the workflows with this *key*, one for each of so many *names* at most."""
-    cursor.execute(OF_KEY, {"key": key, "names": names})
-    return [workflow for (workflow,) in cursor.fetchall()]
+    return column(cursor, OF_KEY, key=key, names=names)
 
 
 def members(cursor: Cursor, workflow: int) -> list[int]:
     """Return the steps whose results are a workflow's; of a batch all of its jobs."""
-    cursor.execute(MEMBERS, {"workflow": workflow})
-    return [step for (step,) in cursor.fetchall()]
+    return column(cursor, MEMBERS, workflow=workflow)
 
 
 def ended(cursor: Cursor, ids: Sequence[int], *, every: bool) -> list[int]:
     """Return which steps of *ids* have ended, in that order; or *every* one."""
-    cursor.execute(ENDED, {"ids": list(ids), "every": every})
-    return [step for (step,) in cursor.fetchall()]
+    return column(cursor, ENDED, ids=list(ids), every=every)
 
 
 def outcomes(

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from django_pgqueue.models import Job
-    from django_pgqueue.testing import Captured, Clock, Drained
+    from django_pgqueue.testing import Captured, Clock
 
 MODES = ("normal", "immediate")
 
@@ -43,52 +42,26 @@ class PgQueue:
         from django_pgqueue import testing
 
         self._stack = stack
-        self._captured: Captured = stack.enter_context(testing.capture())
+        self._testing = testing
+        captured = stack.enter_context(testing.capture())
+        self._captured: Captured = captured
+        # Of the jobs since the test began.
+        self.assert_enqueued = captured.assert_enqueued
+        self.assert_not_enqueued = captured.assert_not_enqueued
         self.capture = testing.capture
         self.crash_once = testing.crash_once
+        self.drain = testing.drain
+        self.immediate = testing.immediate
         self.redeliver = testing.redeliver
-        self._testing = testing
 
     @property
     def enqueued(self) -> Captured:
         """The jobs that were enqueued since the test began, as they were then."""
         return self._captured.refresh()
 
-    def assert_enqueued(
-        self, task: Any, /, *args: Any, count: int | None = None, **expected: Any
-    ) -> list[Job]:
-        """As testing.assert_enqueued, of the jobs since the test began."""
-        __tracebackhide__ = True
-        return self._captured.assert_enqueued(task, *args, count=count, **expected)
-
-    def assert_not_enqueued(
-        self, task: Any = None, /, *args: Any, **expected: Any
-    ) -> None:
-        """As testing.assert_not_enqueued, of the jobs since the test began."""
-        __tracebackhide__ = True
-        self._captured.assert_not_enqueued(task, *args, **expected)
-
-    def drain(
-        self,
-        queue: str | None = None,
-        *,
-        retries: bool = False,
-        raise_errors: bool = False,
-        max_jobs: int | None = None,
-    ) -> Drained:
-        """As testing.drain."""
-        __tracebackhide__ = True
-        return self._testing.drain(
-            queue, retries=retries, raise_errors=raise_errors, max_jobs=max_jobs
-        )
-
     def freeze(self, at: datetime | str | None = None) -> Clock:
         """As testing.freeze, until the end of the test; returns the clock."""
         return self._stack.enter_context(self._testing.freeze(at))
-
-    def immediate(self, *, raise_errors: bool = False) -> AbstractContextManager[None]:
-        """As testing.immediate."""
-        return self._testing.immediate(raise_errors=raise_errors)
 
 
 def pytest_configure(config: pytest.Config) -> None:
