@@ -108,7 +108,7 @@ MOVED = (
 )
 
 HEADERS = """
-headers - 'pgqueue.unknown_since'
+headers - 'pgqueue.unknown_since' - 'pgqueue.planned'
     || jsonb_build_object('pgqueue.deliveries_before', deliveries)
     || CASE WHEN %(once)s::boolean
             THEN jsonb_build_object('pgqueue.reprocessed_at', statement_timestamp())

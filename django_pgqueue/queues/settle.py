@@ -136,6 +136,15 @@ TAKES_TURNS = f"""
             AND CASE j.lane_policy WHEN 'fair' THEN false WHEN 'skip' THEN true
                      ELSE j.lane_capacity IS NOT NULL END)
 """
+# A delivery that ended in a snooze, or held, is none too many: from the tenth on each is
+# noted, and DELIVERIES_MAX does not count it.
+PLANNED = """
+CASE WHEN ended.attempts_back = 0 OR j.deliveries < 10 THEN '{}'
+     ELSE jsonb_build_object('pgqueue.planned',
+         CASE WHEN jsonb_typeof(j.headers->'pgqueue.planned') = 'number'
+              THEN least((j.headers->>'pgqueue.planned')::numeric, j.deliveries - 1)
+              ELSE 0 END + 1) END
+"""
 RETRY = f"""
 UPDATE pgqueue_job AS j
    SET visible_at = CASE WHEN {TAKES_TURNS} THEN NULL ELSE {DUE_AGAIN} END,
@@ -146,7 +155,8 @@ UPDATE pgqueue_job AS j
                       THEN j.headers || jsonb_build_object(
                           'pgqueue.unknown_since', statement_timestamp())
                       WHEN j.headers ? 'pgqueue.signalled'
-                      THEN j.headers - 'pgqueue.signalled' ELSE j.headers END,
+                      THEN j.headers - 'pgqueue.signalled' ELSE j.headers END
+                 || {PLANNED},
        errors = {APPENDED}
   FROM unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[],
               %(delays)s::float8[], %(attempts_back)s::int[], %(errors)s::text[],

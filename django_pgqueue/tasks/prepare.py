@@ -36,6 +36,7 @@ from django_pgqueue.tasks.outcome import (
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import unknown
 
+PLANNED = "pgqueue.planned"
 UNKNOWN_SINCE = "pgqueue.unknown_since"
 DELIVERIES_BEFORE = "pgqueue.deliveries_before"
 
@@ -76,8 +77,8 @@ class Prepared:
 def refuse(job: Claimed, settings: Settings) -> Performed | None:
     """Ask the policy before the attempt; None: the job may run."""
     before = 0
-    if job.delivery > settings.deliveries_max and DELIVERIES_BEFORE in job.headers:
-        before = _deliveries_before(job)
+    if job.delivery > settings.deliveries_max:
+        before = sum(_noted(job, name) for name in (DELIVERIES_BEFORE, PLANNED))
     refused = decide_before(
         job,
         deliveries_max=settings.deliveries_max,
@@ -98,9 +99,10 @@ def decide_before(
 
     Args:
         job: As it was claimed.
-        deliveries_max: Deliveries that are no attempts (snoozes, crashes, returns).
+        deliveries_max: Deliveries that are no attempts (crashes, lapsed leases).
         crashes_max: Deliveries that ended without a settle.
-        deliveries_before: Those before the latest redrive, which do not count.
+        deliveries_before: Those that do not count: before the latest redrive, and
+            those that ended as planned (snoozes, returns).
     """
     if job.cancel_requested:
         return Cancelled()
@@ -186,10 +188,10 @@ def context_of(
     )
 
 
-def _deliveries_before(job: Claimed) -> int:
-    """Return the deliveries that were before the latest redrive."""
+def _noted(job: Claimed, name: str) -> int:
+    """Return how many deliveries a header says not to count."""
     try:
-        noted = json.loads(job.headers)[DELIVERIES_BEFORE]
+        noted = json.loads(job.headers)[name]
     except (KeyError, TypeError, ValueError, RecursionError):
         return 0
     return noted if isinstance(noted, int) and 0 <= noted < job.delivery else 0
