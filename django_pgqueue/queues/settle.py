@@ -136,7 +136,7 @@ TAKES_TURNS = f"""
             AND CASE j.lane_policy WHEN 'fair' THEN false WHEN 'skip' THEN true
                      ELSE j.lane_capacity IS NOT NULL END)
 """
-# A delivery that ended in a snooze, or held, is none too many: from the tenth on each is
+# A delivery that ended in a snooze, or held, is none too many: from the tenth on it is
 # noted, and DELIVERIES_MAX does not count it.
 PLANNED = """
 CASE WHEN ended.attempts_back = 0 OR j.deliveries < 10 THEN '{}'

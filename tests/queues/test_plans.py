@@ -359,6 +359,8 @@ BOUNDS = {
     "settle.AWAY": ten("archived"),
     "settle.DEAD_LETTER": ten("leased"),
     "settle.FORGET": ten("leased"),
+    "settle.HELD_UP": ten("leased"),
+    "settle.HOLDERS": ten("leased"),
     "settle.NOTE": ten("archived"),
     "settle.RETRY": ten("leased"),
     "stats.BANDS": batch(3 * 3 * STATS_LIMIT, 1, limit=STATS_LIMIT),
