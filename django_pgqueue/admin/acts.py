@@ -32,8 +32,6 @@ from django_pgqueue.operators.pausable import PERMISSION, Pausable, Turn
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
 
 Text = str | Promise
-# A text with %(count)d; of one row and of several, where these differ.
-Counted = Text | tuple[Text, Text]
 
 # What came of rows: their keys, or by these the names of what was made of each.
 Came = Collection[Any] | Mapping[Any, Sequence[object]]
@@ -121,9 +119,8 @@ class Outcome:
     What can become of rows.
 
     Attributes:
-        one: Says that it did of one row, with %(count)d, %(names)s, and the form's
+        text: Says so of one row or several, with %(count)d, %(names)s, and the form's
             fields.
-        several: Says the same of several.
         entry: For the log, with %(names)s and the form's fields; or what makes that of
             the row and these. None: it leaves no entry.
         flag: ADDITION, CHANGE or DELETION of Django's log.
@@ -131,8 +128,7 @@ class Outcome:
         names: Makes %(names)s.
     """
 
-    one: Text
-    several: Text
+    text: Text
     entry: Text | Callable[[Any, dict[str, Any]], str] | None = None
     flag: int = CHANGE
     is_left: bool = False
@@ -177,7 +173,7 @@ class Act:
     run: Callable[[Work], Sequence[Came]] = lambda work: []
     outcomes: Sequence[Outcome] = ()
     view: str | None = None
-    left: Counted | None = None
+    left: Text | None = None
     form: type[forms.Form] | None = None
     warning: Text = ""
     said: Callable[[Any], dict[str, Any]] | None = None
@@ -227,15 +223,13 @@ class Part:
     """So many rows, and what is said of them."""
 
     count: int
-    text: Counted
+    text: Text
     values: dict[str, Any] = field(default_factory=dict)
     is_left: bool = False
 
     def told(self) -> str:
         """Return the text, with the count."""
-        one, several = self.text if isinstance(self.text, tuple) else [self.text] * 2
-        text = str(one if self.count == 1 else several)
-        return text % {**self.values, "count": self.count}
+        return str(self.text) % {**self.values, "count": self.count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +298,8 @@ def pausing(kind: Pausable) -> tuple[Act, Act]:
             label=turn.label,
             help=turn.help,
             run=on_each(run),
-            outcomes=[Outcome(turn.done.one, turn.done.several, entry)],
-            left=(turn.left.one, turn.left.several),
+            outcomes=[Outcome(turn.done, entry)],
+            left=turn.left,
             form=form if is_begin else None,
             warning=turn.warning,
             offered=lambda row: (getattr(row, at) is None) == is_begin,
@@ -334,7 +328,7 @@ def _note(work: Work, outcome: Outcome, came: Came) -> Part:
     every = [name for made in names.values() for name in made]
     return Part(
         len(every) or len(names),
-        (outcome.one, outcome.several),
+        outcome.text,
         {**work.data, "names": outcome.names(every)},
         outcome.is_left,
     )

@@ -75,8 +75,7 @@ STOP = Act(
     run=_stop,
     outcomes=[
         Outcome(
-            gettext_lazy("%(count)d bulk act was stopped."),
-            gettext_lazy("%(count)d bulk acts were stopped."),
+            gettext_lazy("%(count)d stopped."),
             gettext_lazy("Stopped."),
         )
     ],

@@ -90,12 +90,11 @@ READ_ON = Act(
     run=_read_on,
     outcomes=[
         Outcome(
-            _("%(count)d halted partition is read on, with all attempts."),
-            _("%(count)d halted partitions are read on, with all attempts."),
+            _("Halted partitions that are read on: %(count)d."),
             _("Halted partitions read on: %(names)s"),
         )
     ],
-    left=(_("%(count)d group had none."), _("%(count)d groups had none.")),
+    left=_("%(count)d had none."),
     form=Confirm,
     warning=_(
         "Its halted partitions are read again, from the message that they were halted "

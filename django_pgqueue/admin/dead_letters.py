@@ -107,8 +107,7 @@ def _numbered(jobs: Iterable[Any]) -> str:
 
 
 HELD = Outcome(
-    _("%(count)d stays a dead letter, since a live job has its dedup key: %(names)s."),
-    _("%(count)d stay dead letters, since live jobs have their dedup keys: %(names)s."),
+    _("%(count)d left, since a live job has the dedup key: %(names)s."),
     is_left=True,
     names=_numbered,
 )
@@ -121,8 +120,7 @@ REDRIVE = Act(
     run=_redrive,
     outcomes=[
         Outcome(
-            _("%(count)d dead letter went back to its queue."),
-            _("%(count)d dead letters went back to their queues."),
+            _("%(count)d redriven."),
             _redriven,
         ),
         HELD,
@@ -137,8 +135,7 @@ REDRIVE_TO = replace(
     help=_("As redrive, to a queue that you name."),
     outcomes=[
         Outcome(
-            _("%(count)d dead letter went to queue %(queue)s."),
-            _("%(count)d dead letters went to queue %(queue)s."),
+            _("%(count)d redriven to queue %(queue)s."),
             _redriven,
         ),
         HELD,
@@ -160,8 +157,7 @@ SET_ASIDE = Act(
     ],
     outcomes=[
         Outcome(
-            _("%(count)d dead letter was set aside, to the archive."),
-            _("%(count)d dead letters were set aside, to the archive."),
+            _("%(count)d set aside, to the archive."),
             _("Set aside, to the archive: %(reason)s"),
         )
     ],
@@ -178,8 +174,7 @@ DELETE = Act(
     run=lambda work: [operate.delete_dead_letters(work.rows)],
     outcomes=[
         Outcome(
-            _("%(count)d dead letter was deleted."),
-            _("%(count)d dead letters were deleted."),
+            _("%(count)d deleted."),
             _("Deleted."),
             DELETION,
         )

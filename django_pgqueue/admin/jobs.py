@@ -100,15 +100,11 @@ RETRY = Act(
     run=lambda work: [operate.retry(work.rows)],
     outcomes=[
         Outcome(
-            _("%(count)d job is due now."),
-            _("%(count)d jobs are due now."),
+            _("%(count)d due now."),
             _("Made due at once."),
         )
     ],
-    left=(
-        _("%(count)d was not waiting for a time: due, running, parked or ended."),
-        _("%(count)d were not waiting for a time: due, running, parked or ended."),
-    ),
+    left=_("%(count)d not waiting for a time: due, running, parked or ended."),
     offered=lambda row: row.state in WAITING,
 )
 
@@ -120,20 +116,15 @@ CANCEL = Act(
     run=_cancel,
     outcomes=[
         Outcome(
-            _("%(count)d job was cancelled."),
-            _("%(count)d jobs were cancelled."),
+            _("%(count)d cancelled."),
             _("Cancelled."),
         ),
         Outcome(
-            _("%(count)d is running and was asked to stop."),
-            _("%(count)d are running and were asked to stop."),
+            _("%(count)d running, asked to stop."),
             _("Asked to stop."),
         ),
     ],
-    left=(
-        _("%(count)d had ended, or is being moved just now."),
-        _("%(count)d had ended, or are being moved just now."),
-    ),
+    left=_("%(count)d left: ended, or being moved just now."),
     form=Confirm,
     warning=VERBS[BulkVerb.CANCEL].warning,
     offered=lambda row: row.cancel_requested_at is None,

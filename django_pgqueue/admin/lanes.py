@@ -97,13 +97,11 @@ CAPACITY = Act(
     run=_set(operate.set_capacity),
     outcomes=[
         Outcome(
-            _("%(count)d lane takes %(jobs)s at a time."),
-            _("%(count)d lanes take %(jobs)s at a time."),
+            _("%(count)d changed to %(jobs)s at a time."),
             _("Capacity: %(jobs)s at a time."),
         ),
         Outcome(
-            _("%(count)d lane takes what its jobs say."),
-            _("%(count)d lanes take what their jobs say."),
+            _("%(count)d changed to what the jobs say."),
             _("Capacity: what its jobs say."),
         ),
     ],
@@ -129,13 +127,11 @@ WEIGHT = Act(
     run=_set(operate.set_weight),
     outcomes=[
         Outcome(
-            _("%(count)d lane has %(jobs)s in a turn."),
-            _("%(count)d lanes have %(jobs)s in a turn."),
+            _("%(count)d changed to %(jobs)s in a turn."),
             _("Weight: %(jobs)s in a turn."),
         ),
         Outcome(
-            _("%(count)d lane has one in a turn, as others have."),
-            _("%(count)d lanes have one in a turn, as others have."),
+            _("%(count)d changed to one in a turn, as others have."),
             _("Weight: one in a turn, as others."),
         ),
     ],
@@ -160,19 +156,11 @@ RELEASE = Act(
     run=_held(_release),
     outcomes=[
         Outcome(
-            _("%(count)d job was let through: %(names)s."),
-            _("%(count)d jobs were let through: %(names)s."),
+            _("%(count)d let through: %(names)s."),
             _("Released: job %(names)s."),
         ),
         Outcome(
-            _(
-                "%(count)d waits for its next attempt, and is let through after that: "
-                "%(names)s."
-            ),
-            _(
-                "%(count)d wait for their next attempts, and are let through after "
-                "those: %(names)s."
-            ),
+            _("%(count)d let through after the next attempt: %(names)s."),
             _("Passed by: job %(names)s."),
         ),
     ],

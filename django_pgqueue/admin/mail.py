@@ -299,15 +299,11 @@ RESEND = Act(
     run=_resend,
     outcomes=[
         Outcome(
-            _("%(count)d mail is sent again, as a new one: job %(names)s."),
-            _("%(count)d mails are sent again, as new ones: jobs %(names)s."),
+            _("%(count)d sent again as a new mail, by job %(names)s."),
             _("Sent again as a new mail, by job %(names)s."),
         )
     ],
-    left=(
-        _("%(count)d is no mail that was sent."),
-        _("%(count)d are no mails that were sent."),
-    ),
+    left=_("%(count)d left: no mail that was sent."),
     form=Confirm,
     warning=_(
         "It was sent already: who has had it gets it twice. It goes to the same "

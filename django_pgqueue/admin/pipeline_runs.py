@@ -199,8 +199,7 @@ RUN_AGAIN = Act(
     run=_run_again,
     outcomes=[
         Outcome(
-            gettext_lazy("%(count)d run was asked for: job %(names)s."),
-            gettext_lazy("%(count)d runs were asked for: jobs %(names)s."),
+            gettext_lazy("%(count)d started, by job %(names)s."),
             gettext_lazy("Run again, by job %(names)s."),
         )
     ],
@@ -220,23 +219,16 @@ STOP = Act(
     run=_stop,
     outcomes=[
         Outcome(
-            gettext_lazy("%(count)d run was asked to stop; it does so within seconds."),
-            gettext_lazy(
-                "%(count)d runs were asked to stop; they do so within seconds."
-            ),
+            gettext_lazy("%(count)d asked to stop, within seconds."),
             gettext_lazy("Asked to stop."),
         ),
         Outcome(
-            gettext_lazy("%(count)d is lost: its process has died."),
-            gettext_lazy("%(count)d are lost: their processes have died."),
+            gettext_lazy("%(count)d lost: the process has died."),
             gettext_lazy("Asked to stop."),
             is_left=True,
         ),
     ],
-    left=(
-        gettext_lazy("%(count)d has ended, or was asked already."),
-        gettext_lazy("%(count)d have ended, or were asked already."),
-    ),
+    left=gettext_lazy("%(count)d left: ended, or asked already."),
     form=Confirm,
     warning=gettext_lazy(
         "It ends within seconds, as cancelled, and writes no more results. Files that "

@@ -165,8 +165,7 @@ LIMIT = Act(
     run=_set_limit,
     outcomes=[
         Outcome(
-            _("%(count)d queue has another limit."),
-            _("%(count)d queues have another limit."),
+            _("%(count)d changed."),
             _("Limit: at a time %(jobs)s, rate %(rate)s."),
         ),
     ],

@@ -84,22 +84,19 @@ RUN_NOW = Act(
     run=_run_now,
     outcomes=[
         Outcome(
-            _("%(count)d job was enqueued: %(names)s."),
-            _("%(count)d jobs were enqueued: %(names)s."),
+            _("%(count)d enqueued: job %(names)s."),
             _("Run now: job %(names)s."),
         ),
         Outcome(
-            _("%(count)d message was published: %(names)s."),
-            _("%(count)d messages were published: %(names)s."),
+            _("%(count)d published: message %(names)s."),
             _("Run now: message %(names)s."),
         ),
         Outcome(
-            _("%(count)d was not: another job has the dedup key of its task."),
-            _("%(count)d were not: other jobs have the dedup keys of their tasks."),
+            _("%(count)d not: another job has the dedup key of the task."),
             is_left=True,
         ),
     ],
-    left=(_("%(count)d has gone."), _("%(count)d have gone.")),
+    left=_("%(count)d gone."),
     form=Confirm,
     warning=_(
         "Its job is enqueued, or its message published, now, also while it is paused "
@@ -115,12 +112,11 @@ RESET = Act(
     run=on_each(lambda row, work: operate.reset(row.name)),
     outcomes=[
         Outcome(
-            _("%(count)d schedule is as code declares it."),
-            _("%(count)d schedules are as code declares them."),
+            _("%(count)d reset to code."),
             _("Reset to code."),
         )
     ],
-    left=(_("%(count)d was not changed here."), _("%(count)d were not changed here.")),
+    left=_("%(count)d not changed here."),
     order="name",
     form=Confirm,
     warning=_(
@@ -155,16 +151,12 @@ DELETE = Act(
     run=on_each(lambda row, work: operate.delete(row.name)),
     outcomes=[
         Outcome(
-            _("%(count)d schedule was deleted."),
-            _("%(count)d schedules were deleted."),
+            _("%(count)d deleted."),
             _("Deleted."),
             DELETION,
         )
     ],
-    left=(
-        _("%(count)d stays: code declares it. Pause it instead."),
-        _("%(count)d stay: code declares them. Pause them instead."),
-    ),
+    left=_("%(count)d left, declared by code: pause instead."),
     order="name",
     form=Confirm,
     warning=_(

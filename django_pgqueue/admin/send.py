@@ -125,8 +125,7 @@ SEND = Act(
     run=_send,
     outcomes=[
         Outcome(
-            _("%(count)d message was sent: %(names)s."),
-            _("%(count)d messages were sent: %(names)s."),
+            _("%(count)d sent: message %(names)s."),
             _("Sent message %(names)s."),
         ),
     ],
@@ -146,8 +145,7 @@ PUBLISH = Act(
     run=_publish,
     outcomes=[
         Outcome(
-            _("%(count)d message was published: %(names)s."),
-            _("%(count)d messages were published: %(names)s."),
+            _("%(count)d published: message %(names)s."),
             _("Published message %(names)s."),
         ),
     ],

@@ -108,16 +108,12 @@ DELETE = Act(
     run=on_each(lambda row, work: operate.delete(row.pk)),
     outcomes=[
         Outcome(
-            _("%(count)d subscription was deleted."),
-            _("%(count)d subscriptions were deleted."),
+            _("%(count)d deleted."),
             _("Deleted."),
             DELETION,
         )
     ],
-    left=(
-        _("%(count)d stays: code has declared it lately. Disable it instead."),
-        _("%(count)d stay: code has declared them lately. Disable them instead."),
-    ),
+    left=_("%(count)d left, declared by code lately: disable instead."),
     form=Confirm,
     warning=_(
         "It is deleted for good. Jobs that it has made go on. What code has declared "

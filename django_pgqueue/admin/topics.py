@@ -73,8 +73,7 @@ REPARTITION = Act(
     run=_repartition,
     outcomes=[
         Outcome(
-            _("%(count)d topic has %(partitions)d partitions now."),
-            _("%(count)d topics have %(partitions)d partitions now."),
+            _("%(count)d changed to %(partitions)d partitions."),
             _("Repartitioned: %(partitions)d partitions."),
         ),
     ],

@@ -133,26 +133,15 @@ CANCEL = Act(
     run=_cancel,
     outcomes=[
         Outcome(
-            _("%(count)d workflow was cancelled."),
-            _("%(count)d workflows were cancelled."),
+            _("%(count)d cancelled."),
             _("Cancelled."),
         ),
         Outcome(
-            _(
-                "%(count)d goes on until its jobs that run have stopped, or what a "
-                "saga has done is undone."
-            ),
-            _(
-                "%(count)d go on until their jobs that run have stopped, or what a "
-                "saga has done is undone."
-            ),
+            _("%(count)d asked to stop, once running jobs end or a saga is undone."),
             _("Asked to stop."),
         ),
     ],
-    left=(
-        _("%(count)d had ended, or was asked to stop before."),
-        _("%(count)d had ended, or were asked to stop before."),
-    ),
+    left=_("%(count)d left: ended, or asked to stop before."),
     form=Confirm,
     warning=_(
         "Steps that have not started never run, and their jobs go to the archive as "
@@ -172,27 +161,16 @@ RETRY = Act(
     run=_retry,
     outcomes=[
         Outcome(
-            _("%(count)d dead step went back to its queue."),
-            _("%(count)d dead steps went back to their queues."),
+            _("Redriven dead steps: %(count)d."),
             _("Dead steps that went back to their queues: %(names)s."),
             names=lambda steps: f"{len({*steps}):,}",
         ),
         Outcome(
-            _(
-                "%(count)d was left for another time: so many steps are retried at "
-                "once."
-            ),
-            _(
-                "%(count)d were left for another time: so many steps are retried at "
-                "once."
-            ),
+            _("%(count)d left for another time: 5,000 steps are retried at once."),
             is_left=True,
         ),
     ],
-    left=(
-        _("%(count)d workflow has no dead step that can go back to its queue."),
-        _("%(count)d workflows have no dead step that can go back to its queue."),
-    ),
+    left=_("%(count)d left, without a dead step that can be redriven."),
     form=Confirm,
     warning=_(
         "The dead letters of its steps go back to their queues, with the same ids, "
@@ -211,15 +189,11 @@ RESTART = Act(
     run=_restart,
     outcomes=[
         Outcome(
-            _("%(count)d workflow was started anew."),
-            _("%(count)d workflows were started anew."),
+            _("%(count)d started anew."),
             _("Started anew, as another workflow."),
         )
     ],
-    left=(
-        _("%(count)d goes on, or is a saga or a batch."),
-        _("%(count)d go on, or are sagas or batches."),
-    ),
+    left=_("%(count)d left: not ended, or a saga or a batch."),
     form=RestartForm,
     from_url=("step",),
     warning=_(
@@ -241,12 +215,11 @@ RESOLVE = Act(
     run=_resolve,
     outcomes=[
         Outcome(
-            _("%(count)d saga goes on."),
-            _("%(count)d sagas go on."),
+            _("%(count)d resumed."),
             _("A compensation was done by hand: %(reason)s"),
         )
     ],
-    left=(_("%(count)d waits for nobody."), _("%(count)d wait for nobody.")),
+    left=_("%(count)d left: not waiting for anyone."),
     form=ReasonForm,
     warning=_(
         "Say so once you have undone by hand what the dead compensation was to undo. "

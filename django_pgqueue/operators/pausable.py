@@ -7,9 +7,9 @@ and *enabled*. The acts of the admin and the commands are made of these rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from django_pgqueue.operators.human import age
 from django_pgqueue.schedules import operate as schedules
@@ -17,18 +17,6 @@ from django_pgqueue.tasks import operate as queues
 from django_pgqueue.tasks import operate_queues as lanes
 from django_pgqueue.topics import operate_groups as groups
 from django_pgqueue.topics import operate_subscriptions as subscriptions
-
-
-@dataclass(frozen=True, slots=True)
-class Plural:
-    """A text with %(count)d, for one row and for several."""
-
-    one: str
-    several: str
-
-    def __mod__(self, values: Mapping[str, Any]) -> str:
-        return (self.one if values["count"] == 1 else self.several) % values
-
 
 # Who may do either.
 PERMISSION = "pause"
@@ -54,8 +42,8 @@ class Turn:
     name: str
     run: Callable[..., bool]
     effect: str
-    done: Plural
-    left: Plural
+    done: str
+    left: str
     entry: str
     help: str
     warning: str = ""
@@ -107,11 +95,8 @@ class Pausable:
             name=name,
             run=self.pause,
             effect=f"is {word}; {self.while_paused}.",
-            done=self._done(word, self.while_paused),
-            left=Plural(
-                f"%(count)d was {word} already; its reason stays.",
-                f"%(count)d were {word} already; their reasons stay.",
-            ),
+            done=f"%(count)d {word}; {self.while_paused}.",
+            left=f"%(count)d {word} already; the reason stays.",
             entry=f"{word.capitalize()}: %(reason)s",
             help=self.warning,
             warning=self.warning,
@@ -125,18 +110,10 @@ class Pausable:
             name=name,
             run=self.resume,
             effect=f"is {word}; {self.resumed}.",
-            done=self._done(word, self.resumed),
-            left=Plural(
-                f"%(count)d was not {before}.", f"%(count)d were not {before}."
-            ),
+            done=f"%(count)d {word}; {self.resumed}.",
+            left=f"%(count)d not {before}.",
             entry=f"{word.capitalize()}; it was {before} by %(by)s: %(reason)s",
             help=f"{self.resumed.capitalize()}.",
-        )
-
-    def _done(self, word: str, effect: str) -> Plural:
-        return Plural(
-            f"%(count)d {self.kind} is {word}; {effect}.",
-            f"%(count)d {self.kind}s are {word}; {effect}.",
         )
 
 

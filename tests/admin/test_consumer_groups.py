@@ -141,10 +141,10 @@ def test_a_group_is_paused_and_resumed(admin_client):
 
     assert ("admin", "night") == (paused.paused_by, paused.pause_reason)
     assert "night" == kept.pause_reason
-    assert "1 group is paused; what is being read is finished." == texts(first)[-1]
-    assert "1 was paused already; its reason stays." == texts(again)[-1]
-    assert "1 group is resumed; it reads on, from where it was." == texts(back)[-1]
-    assert "was not paused" in texts(once)[-1]
+    assert "1 paused; what is being read is finished." == texts(first)[-1]
+    assert "1 paused already; the reason stays." == texts(again)[-1]
+    assert "1 resumed; it reads on, from where it was." == texts(back)[-1]
+    assert "not paused" in texts(once)[-1]
     assert ConsumerGroup.objects.get().paused_at is None
     said = LogEntry.objects.order_by("pk").values_list("change_message", flat=True)
     assert ["Paused: night", "it was paused by admin: night"] == [
@@ -166,7 +166,7 @@ def test_halted_partitions_are_read_on(admin_client):
     make_position(group, 2, halted_for="retention", **halted)
     lost = admin_client.post(path, {"confirmed": "1"})
 
-    assert "2 halted partitions are read on, with all attempts." == texts(done)[-1]
+    assert "Halted partitions that are read on: 2." == texts(done)[-1]
     assert (None, 0) == (after.halted_at, after.failures)
     assert "had none" in texts(none)[-1]
     assert "Retention has removed messages" in texts(lost)[-1]

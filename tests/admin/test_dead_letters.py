@@ -92,7 +92,7 @@ def test_selected_dead_letters_go_back_to_their_queues(staff):
     response = redrive(client, mail.pk, default.pk)
 
     assert URL == response.url
-    assert ["2 dead letters went back to their queues."] == texts(response)
+    assert ["2 redriven."] == texts(response)
     assert {mail.pk: ("mail", 0), default.pk: ("default", 0)} == {
         job.pk: (job.queue, job.attempt) for job in Job.objects.all()
     }
@@ -138,7 +138,7 @@ def test_dead_letters_are_redriven_to_another_queue(staff):
 
     response = act(client, "redrive-to", mail.pk, default.pk, queue="slow", is_new="on")
 
-    assert ["2 dead letters went to queue slow."] == texts(response)
+    assert ["2 redriven to queue slow."] == texts(response)
     assert {mail.pk: "slow", default.pk: "slow"} == dict(
         Job.objects.values_list("pk", "queue")
     )
@@ -155,7 +155,7 @@ def test_dead_letters_are_set_aside_with_who_and_why(staff):
 
     response = act(client, "set-aside", row.pk, reason="customer <left>")
 
-    assert ["1 dead letter was set aside, to the archive."] == texts(response)
+    assert ["1 set aside, to the archive."] == texts(response)
     archived = ArchivedJob.objects.get(pk=row.pk)
     assert "cancelled" == archived.state
     entry = archived.errors[-1]
@@ -177,7 +177,7 @@ def test_dead_letters_are_deleted_for_ever(staff):
     assert 2 == DeadLetter.objects.count()
     response = act(client, "purge", row.pk)
 
-    assert ["1 dead letter was deleted."] == texts(response)
+    assert ["1 deleted."] == texts(response)
     assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
     entry = LogEntry.objects.get()
     assert (DELETION, f"shop.send #{row.pk}") == (entry.action_flag, entry.object_repr)

@@ -100,8 +100,8 @@ def test_retry_now_makes_waiting_jobs_due_and_leaves_others_alone(staff):
     assert URL == response.url
     due = set(Job.objects.due().values_list("pk", flat=True))
     assert {jobs[name].pk for name in ("scheduled", "ready", "retrying")} == due
-    left = "4 were not waiting for a time: due, running, parked or ended."
-    assert [f"2 jobs are due now. {left}"] == texts(response)
+    left = "4 not waiting for a time: due, running, parked or ended."
+    assert [f"2 due now. {left}"] == texts(response)
 
 
 def test_a_job_that_has_moved_is_found_where_it_is(admin_client):
@@ -133,8 +133,7 @@ def test_cancel_archives_what_waits_and_asks_what_runs(staff):
 
     running = jobs.pop("running")
     assert (
-        "4 jobs were cancelled. 1 is running and was asked to stop."
-        " 1 had ended, or is being moved just now."
+        "4 cancelled. 1 running, asked to stop. 1 left: ended, or being moved just now."
     ) == texts(response)[0]
     assert [running.pk] == list(Job.objects.values_list("pk", flat=True))
     assert Job.objects.get().cancel_requested_at is not None

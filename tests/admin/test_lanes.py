@@ -72,7 +72,7 @@ def test_a_lane_is_paused_until_a_time_and_resumed(admin_client, new_cursor):
     row = Lane.objects.get()
     assert ("admin", "down") == (row.paused_by, row.pause_reason)
     assert HOUR < row.paused_until - row.paused_at <= 2 * HOUR
-    assert ["1 lane is paused; what was let through goes on."] == told(done)
+    assert ["1 paused; what was let through goes on."] == told(done)
     html = admin_client.get(URL).content.decode()
     assert "down" in html
     assert "in 1 h 59 min" in html or "in 1 h 58 min" in html
@@ -95,7 +95,7 @@ def test_a_fair_lane_is_given_a_weight(admin_client):
     make_jobs(3, lane="a", lane_policy="fair")
 
     done = act(admin_client, "weight", "a", jobs="3")
-    assert ["1 lane has 3 in a turn."] == told(done)
+    assert ["1 changed to 3 in a turn."] == told(done)
     assert ">fair, weight 3<" in admin_client.get(URL).content.decode()
     html = admin_client.get(f"{URL}a/change/").content.decode()
     assert "in turn with others, weight 3" in html

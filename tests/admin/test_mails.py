@@ -111,7 +111,7 @@ def test_a_mail_that_was_sent_is_sent_again_as_a_new_one(admin_client):
     html = resend(admin_client, row)
 
     job = Job.objects.get()
-    assert f"1 mail is sent again, as a new one: job {job.pk}." in html
+    assert f"1 sent again as a new mail, by job {job.pk}." in html
     old, new = row.kwargs["mail"], job.kwargs["mail"]
     assert "<given@example.org>" == message_id(old)
     assert message_id(new) not in ("", message_id(old))

@@ -111,7 +111,7 @@ def test_run_again_enqueues_the_same_options(admin_client):
     assert (QUEUE, "django_pgqueue.run_pipeline") == (job.queue, job.task)
     assert ["metrics"] == job.args
     assert {"lookback": "9d", "full": True, "keep": "400d"} == job.kwargs
-    assert [f"1 run was asked for: job {job.pk}."] == texts(response)
+    assert [f"1 started, by job {job.pk}."] == texts(response)
     entry = LogEntry.objects.get()
     assert (str(run.pk), f"Run again, by job {job.pk}.") == (
         entry.object_id,
@@ -131,8 +131,8 @@ def test_stop_asks_the_live_run(admin_client):
 
     row = PipelineRun.objects.get()
     assert "admin" == row.cancel_requested_by
-    assert ["1 run was asked to stop; it does so within seconds."] == texts(response)
-    assert "1 has ended, or was asked already." in texts(again)
+    assert ["1 asked to stop, within seconds."] == texts(response)
+    assert "1 left: ended, or asked already." in texts(again)
     assert ["Asked to stop."] == [e.change_message for e in LogEntry.objects.all()]
     assert "running, asked to stop" in html_of(admin_client)
 

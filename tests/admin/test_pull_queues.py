@@ -57,7 +57,7 @@ def test_a_message_is_sent(staff, thumbs):
     )
     [message] = thumbs.receive()
     assert ({"path": "a.jpg"}, "album") == (message.payload, message.group)
-    assert [f"1 message was sent: {message.id}."] == texts(response)
+    assert [f"1 sent: message {message.id}."] == texts(response)
     entry = LogEntry.objects.get()
     assert f"Sent message {message.id}." == entry.get_change_message()
 

@@ -164,7 +164,7 @@ def test_run_now_enqueues_a_job_and_names_it(admin_client):
     job, tick = Job.objects.get(), Tick.objects.get()
     assert (row.task, {"x": 1}, row.pk) == (job.task, job.kwargs, job.schedule_id)
     assert (job.pk, "admin") == (tick.job_id, tick.asked_by)
-    assert [f"1 job was enqueued: {job.pk}."] == texts(response)
+    assert [f"1 enqueued: job {job.pk}."] == texts(response)
     assert f"Run now: job {job.pk}." == LogEntry.objects.get().change_message
     after = Schedule.objects.get()
     assert (row.next_tick, row.revision) == (after.next_tick, after.revision)
@@ -182,7 +182,7 @@ def test_a_pause_has_who_when_and_why(admin_client):
 
     paused = Schedule.objects.get()
     assert ("admin", "night off") == (paused.paused_by, paused.pause_reason)
-    assert ["1 was paused already; its reason stays."] == texts(again)[-1:]
+    assert ["1 paused already; the reason stays."] == texts(again)[-1:]
     admin_client.post(f"{URL}{row.pk}/resume/")
     resumed = Schedule.objects.get()
     assert (None, None) == (resumed.paused_at, resumed.next_tick)
@@ -205,9 +205,7 @@ def test_what_code_declares_is_not_deleted(admin_client):
 
     assert ["b"] == list(Schedule.objects.values_list("name", flat=True))
     assert not Tick.objects.exists()
-    assert [
-        "2 schedules were deleted. 1 stays: code declares it. Pause it instead."
-    ] == texts(response)
+    assert ["2 deleted. 1 left, declared by code: pause instead."] == texts(response)
     assert 'remove/"' not in html_of(admin_client, f"{code.pk}/change/")
 
 

@@ -121,8 +121,8 @@ def test_a_subscription_is_disabled_and_enabled(admin_client, admin_user):
         disabled.disabled_reason,
     )
     assert "too many" == kept.disabled_reason
-    assert ["1 subscription is disabled; jobs that are there stay."] == texts(first)
-    assert ["1 was disabled already; its reason stays."] == texts(again)[-1:]
+    assert ["1 disabled; jobs that are there stay."] == texts(first)
+    assert ["1 disabled already; the reason stays."] == texts(again)[-1:]
     assert "makes jobs again" in texts(back)[-1]
     after = Subscription.objects.get()
     assert (None, None, None) == (
@@ -151,7 +151,7 @@ def test_what_code_declares_is_not_deleted(admin_client):
 
     left = Subscription.objects.order_by("pattern").values_list("pattern", flat=True)
     assert ["clicks", "mail", "orders.*.failed"] == list(left)
-    assert ["3 subscriptions were deleted. 3 stay"] == [
+    assert ["3 deleted. 3 left, declared by code lately"] == [
         text.split(":")[0] for text in texts(answer)
     ]
     assert 3 == LogEntry.objects.count()
