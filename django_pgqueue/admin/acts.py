@@ -54,7 +54,7 @@ class TypedForm(forms.Form):
     def __init__(self, row: Any, data: Any, **options: Any) -> None:
         super().__init__(data, **options)
         self.row = row
-        self.fields["typed"].label = _("To do it, type the name below")
+        self.fields["typed"].label = _("To do it, type its name")
         self.fields["typed"].help_text = str(row)
 
     def confirms(self) -> bool:
@@ -277,9 +277,30 @@ def tell(request: HttpRequest, parts: Sequence[Part]) -> None:
         messages.add_message(request, level, " ".join(texts))
 
 
-def on_each(run: Callable[[Any, Work], bool]) -> Callable[[Work], Sequence[Came]]:
-    """Return what runs *run* with each row by itself; False: nothing was done."""
-    return lambda work: [[key for key, row in work.rows.items() if run(row, work)]]
+def on_each(
+    run: Callable[[Any, Work], Any], *refused: type[Exception]
+) -> Callable[[Work], Sequence[Came]]:
+    """
+    Return what runs *run* with each row by itself.
+
+    Args:
+        run: Takes a row; returns the names of what it has made, or whether it did.
+        refused: What it raises, as reasons for the user.
+    """
+
+    def each(work: Work) -> Sequence[Came]:
+        came: dict[Any, Sequence[object]] = {}
+        for key, row in work.rows.items():
+            try:
+                made = run(row, work)
+            except refused as error:
+                work.problems.append(str(error))
+                continue
+            if made:
+                came[key] = () if made is True else made
+        return [came]
+
+    return each
 
 
 def pausing(kind: Pausable) -> tuple[Act, Act]:

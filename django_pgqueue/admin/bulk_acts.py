@@ -16,12 +16,7 @@ from django_pgqueue.admin.acting import ActingAdmin, Fact, column
 from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
 from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.chart import Progress
-from django_pgqueue.admin.keyset_list import (
-    FilterForm,
-    choice_field,
-    said,
-    text_field,
-)
+from django_pgqueue.admin.keyset_list import FilterForm, choice_field, said, text_field
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
 from django_pgqueue.operators.bulk_acts import permission_of

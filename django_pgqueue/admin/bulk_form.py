@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import log, may, who
+from django_pgqueue.admin.acts import TypedForm, log, may, who
 from django_pgqueue.admin.cells import Note
 from django_pgqueue.admin.keyset_list import said
 from django_pgqueue.admin.moments import MomentField
@@ -240,7 +240,7 @@ class ObjectField(forms.JSONField):
         return found
 
 
-class ReplayForm(ActForm):
+class ReplayForm(TypedForm, ActForm):
     """Which messages, and for whom; a replay is confirmed by the topic's name."""
 
     field_order = ("to", "since", "until", "where")
@@ -264,14 +264,11 @@ class ReplayForm(ActForm):
     )
 
     def __init__(self, row: Any, data: Any, *, receivers: list[str]) -> None:
-        super().__init__(data)
-        self.row = row
+        super().__init__(row, data)
         self.fields["to"].choices = [  # type: ignore[attr-defined]
             (each, each) for each in receivers
         ]
-        self.fields["reason"].required = self.fields["typed"].required = False
-        self.fields["typed"].label = _("To do it, type the name of the topic")
-        self.fields["typed"].help_text = row.name
+        self.fields["reason"].required = False
 
     def plan(self) -> Plan:
         """Return what is meant, counted; raise MessagesLost or TopicError."""
@@ -283,14 +280,6 @@ class ReplayForm(ActForm):
             until=None if said["until"] is None else in_utc(said["until"]),
             where=said["where"],
         )
-
-    def confirms(self) -> bool:
-        """Whether the topic's name was typed; says so at the field if not."""
-        if self.cleaned_data["typed"].strip() == self.row.name:
-            return True
-        text = _("Type %(name)s to say that you mean this topic.")
-        self.add_error("typed", ValidationError(text % {"name": self.row.name}))
-        return False
 
 
 @dataclass(frozen=True, slots=True)

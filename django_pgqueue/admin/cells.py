@@ -15,6 +15,9 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin import moments
+from django_pgqueue.operators.pausable import Pausable
+
 Text = str | Promise
 
 # What each state means, for whoever points at a badge.
@@ -157,3 +160,23 @@ class Difference:
     here: Text
     # Not for those who may not see payloads.
     is_hidden: bool = False
+
+
+def resting(shown: SafeString, row: Any, kind: Pausable) -> SafeString:
+    """Return the state of a row with when, by whom and why it is paused, if it is."""
+    at, by, reason = (getattr(row, name) for name in kind.columns)
+    if at is None:
+        return shown
+    if kind.can_end and row.paused_until is not None:
+        until = moments.short(row.paused_until, row.clock)
+        shown = format_html(
+            '{} <span class="quiet">{} {}</span>', shown, _("ends"), until
+        )
+    return format_html(
+        '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
+        shown,
+        moments.short(at, row.clock),
+        _("by"),
+        by or "?",
+        reason or "?",
+    )

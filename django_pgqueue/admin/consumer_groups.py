@@ -25,19 +25,18 @@ from django_pgqueue.admin.acts import (
     log,
     pausing,
 )
-from django_pgqueue.admin.cells import Note, name
+from django_pgqueue.admin.cells import Note, name, resting
 from django_pgqueue.admin.keyset_list import FilterForm, text_field
-from django_pgqueue.admin.listeners import (
+from django_pgqueue.admin.moments import MomentField
+from django_pgqueue.admin.subscriptions import (
     LISTED_GROUPS,
     group_badge,
     listed_behind,
     read_lags,
     read_plans,
-    resting,
     state_badge,
     where_shown,
 )
-from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag

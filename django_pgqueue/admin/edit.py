@@ -18,9 +18,7 @@ from django import forms
 from django.apps import apps
 from django.contrib.auth import get_permission_codename
 from django.core.exceptions import ValidationError
-from django.http import (
-    HttpRequest,
-)
+from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare, salted_hmac
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _

@@ -45,51 +45,6 @@ from django_pgqueue.operators.filters import JOBS
 from django_pgqueue.postgres.limits import Plans
 
 
-class BulkActing(JobAdminColumns):
-    """A list with something that can be done to all that its filter means."""
-
-    bulk_verbs: ClassVar[Sequence[str]] = ()
-
-    def bulk_asked(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return what the filters of the list ask for, in words that do not move."""
-        return given
-
-    def bulk_tools(self, request: HttpRequest, query: str) -> list[tuple[str, Any]]:
-        """Return the links to what the user may do to all that *query* means."""
-        if not self.has_page(BulkAct):
-            return []
-        return [
-            (f"{self._url(self.model, _name(verb))}?{query}", f"{VERBS[verb].title}…")
-            for verb in self.bulk_verbs
-            if may(request, VERBS[verb].permission)
-        ]
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the forms, before whatever takes any text for an id."""
-        own = [
-            self.own_url(
-                _name(verb),
-                partial(self._bulk, verb=verb),
-                (VERBS[verb].permission,),
-                of_row=False,
-            )
-            for verb in self.bulk_verbs
-        ]
-        return [*own, *super().get_urls()]
-
-    def _bulk(self, request: HttpRequest, *, verb: str) -> HttpResponse:
-        # With it comes what finds and counts rows: when the page is asked for.
-        from django_pgqueue.admin.bulk_form import BulkPage
-
-        filters = self.filters(request)
-        if not filters.is_readable:
-            raise BadRequest("A filter cannot be read")
-        given = {name: text for name, text in filters.cleaned_data.items() if text}
-        with limited():
-            page = BulkPage(self, request, verb)
-            return page.answer(lambda: self.bulk_asked(given))
-
-
 def _name(verb: str) -> str:
     return f"all-{verb.replace('_', '-')}"
 
@@ -112,9 +67,10 @@ class GroupedFilterForm(JobFilterForm):
     place = by_link()
 
 
-class GroupedAdmin(BulkActing):
-    """A page whose rows may have failed."""
+class GroupedAdmin(JobAdminColumns):
+    """A list of what may have failed, with acts on all that its filter means."""
 
+    bulk_verbs: ClassVar[Sequence[str]] = ()
     # The state in which rows of the list have failed; None: all have.
     failed_state: ClassVar[str | None] = None
     # Of the page of groups; of the link that leads to it; and of what it reads.
@@ -173,11 +129,18 @@ class GroupedAdmin(BulkActing):
     # Groups --------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page of groups, before whatever takes any text for an id."""
-        return [
-            self.own_url("groups", self._groups, of_row=False),
-            *super().get_urls(),
+        """Add groups and bulk acts, before whatever takes any text for an id."""
+        acts = [
+            self.own_url(
+                _name(verb),
+                partial(self._bulk, verb=verb),
+                (VERBS[verb].permission,),
+                of_row=False,
+            )
+            for verb in self.bulk_verbs
         ]
+        groups = self.own_url("groups", self._groups, of_row=False)
+        return [groups, *acts, *super().get_urls()]
 
     def _groups(self, request: HttpRequest) -> HttpResponse:
         with limited(Plans.IN_ORDER):
@@ -216,6 +179,34 @@ class GroupedAdmin(BulkActing):
             "sample_url": self._url(self.model, "change", group.sample),
             "url": f"{self._url(self.model, 'changelist')}?{urlencode(asked)}",
         }
+
+    # Bulk acts -----------------------------------------------------------------
+
+    def bulk_asked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return what the filters of the list ask for, in words that do not move."""
+        return given
+
+    def bulk_tools(self, request: HttpRequest, query: str) -> list[tuple[str, Any]]:
+        """Return the links to what the user may do to all that *query* means."""
+        if not self.has_page(BulkAct):
+            return []
+        return [
+            (f"{self._url(self.model, _name(verb))}?{query}", f"{VERBS[verb].title}…")
+            for verb in self.bulk_verbs
+            if may(request, VERBS[verb].permission)
+        ]
+
+    def _bulk(self, request: HttpRequest, *, verb: str) -> HttpResponse:
+        # With it comes what finds and counts rows: when the page is asked for.
+        from django_pgqueue.admin.bulk_form import BulkPage
+
+        filters = self.filters(request)
+        if not filters.is_readable:
+            raise BadRequest("A filter cannot be read")
+        given = {name: text for name, text in filters.cleaned_data.items() if text}
+        with limited():
+            page = BulkPage(self, request, verb)
+            return page.answer(lambda: self.bulk_asked(given))
 
 
 def _short(moment: datetime, clock: datetime) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
@@ -56,16 +56,13 @@ VALUES_SHOWN = 20
 CHARACTERS_MAX = 1_000
 
 
-class Attempt(NamedTuple):
-    """What one attempt has emitted, a value on a line, redacted."""
+def emitted(row: Any) -> list[tuple[str, Any, str]]:
+    """
+    Return what a job has emitted latest, in its order, by one query.
 
-    number: str
-    until: Any  # When it has emitted the last of it, as HTML.
-    text: str
-
-
-def emitted(row: Any) -> list[Attempt]:
-    """Return what a job has emitted latest, in its order, by one query."""
+    Of each attempt its number, when it has emitted the last of it, and a value on a
+    line, redacted.
+    """
     with database.cursor() as cursor:
         found = output.latest(
             cursor,
@@ -75,7 +72,7 @@ def emitted(row: Any) -> list[Attempt]:
         )
     deliveries = (list(each) for _, each in groupby(found, lambda it: it.delivery))
     return [
-        Attempt(
+        (
             str(rows[-1].attempt),
             moments.full(rows[-1].emitted_at, row.clock),
             "\n".join(_shown(each.value) for each in rows),

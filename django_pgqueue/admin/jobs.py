@@ -17,12 +17,7 @@ from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
 from django_pgqueue.admin.job_columns import EDIT, JobAdminColumns
-from django_pgqueue.admin.keyset_list import (
-    JobFilterForm,
-    age,
-    age_field,
-    choice_field,
-)
+from django_pgqueue.admin.keyset_list import JobFilterForm, age, age_field, choice_field
 from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, Job, Worker

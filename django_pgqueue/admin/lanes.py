@@ -17,9 +17,8 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, column
 from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, Work, pausing
-from django_pgqueue.admin.cells import badge
+from django_pgqueue.admin.cells import badge, resting
 from django_pgqueue.admin.keyset_list import KeysetList
-from django_pgqueue.admin.listeners import resting
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.models import Job, Lane

@@ -108,28 +108,6 @@ class File:
         return bytes(data)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A line of the list of parts; place None: it is not offered."""
-
-    name: str
-    kind: str
-    size: str
-    place: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a page shows of a mail."""
-
-    facts: list[tuple[Any, str]]
-    parts: list[Part]
-    texts: list[payload.Payload]
-    may_see_body: bool
-    is_readable: bool = True
-    view_body: str = f"pgqueue.{VIEW_BODY}"
-
-
 def is_mail(row: Any) -> bool:
     """Whether a row is the job of a mail."""
     return bool(row.task == MAIL_TASK)
@@ -140,12 +118,12 @@ def may_see_arguments(request: HttpRequest, row: Any) -> bool:
     return payload.may_see(request) and (not is_mail(row) or may(request, VIEW_BODY))
 
 
-def shown(request: HttpRequest, row: Any) -> Shown:
+def shown(request: HttpRequest, row: Any) -> dict[str, Any]:
     """Return what the page of a mail's job shows to one who may see payloads."""
     may_see_body = may(request, VIEW_BODY)
+    page = {"may_see_body": may_see_body, "view_body": f"pgqueue.{VIEW_BODY}"}
     try:
         mail = _redacted(row)
-        files = files_of(mail)
         facts = [
             (_("From"), str(mail["from_email"])),
             *((label, _listed(mail.get(name))) for label, name in ADDRESSES),
@@ -153,18 +131,20 @@ def shown(request: HttpRequest, row: Any) -> Shown:
             *((name, _header(mail, name)) for name in ("Message-ID", "Date")),
         ]
         parts = [
-            Part(
-                file.name,
-                file.kind,
-                "" if file.is_hidden else human.size(file.size),
-                place if may_see_body and not file.is_hidden else None,
-            )
-            for place, file in enumerate(files[:PARTS_MAX])
+            {
+                "name": file.name,
+                "kind": file.kind,
+                "size": "" if file.is_hidden else human.size(file.size),
+                # None: it is not offered.
+                "place": place if may_see_body and not file.is_hidden else None,
+            }
+            for place, file in enumerate(files_of(mail)[:PARTS_MAX])
         ]
         texts = _texts(mail) if may_see_body else []
     except UNREADABLE:
-        return Shown([], [], [], may_see_body, is_readable=False)
-    return Shown([fact for fact in facts if fact[1]], parts, texts, may_see_body)
+        return page
+    facts = [fact for fact in facts if fact[1]]
+    return {**page, "facts": facts, "parts": parts, "texts": texts, "is_readable": True}
 
 
 def file_response(row: Any, place: str) -> HttpResponse:

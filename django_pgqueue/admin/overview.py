@@ -25,8 +25,8 @@ from django_pgqueue.admin.acting import (
     may_view,
 )
 from django_pgqueue.admin.cells import badge, link_on, name
-from django_pgqueue.admin.listeners import group_badge
 from django_pgqueue.admin.metrics import of_workers
+from django_pgqueue.admin.subscriptions import group_badge
 from django_pgqueue.findings.look import DEAD_LETTERS_MAX
 from django_pgqueue.findings.overview import Overview
 from django_pgqueue.findings.registry import Finding
@@ -77,23 +77,8 @@ COLOURS = {"error": "failed", "warning": "stale"}
 LABELS = {"error": gettext_lazy("error"), "warning": gettext_lazy("warning")}
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A number, what it counts, and what is said of it."""
-
-    label: str
-    number: SafeString | str
-    told: SafeString | str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """A finding as the page shows it."""
-
-    severity: SafeString
-    what: str
-    way_out: str
-    link: SafeString | str
+# A label, the number that it names, and what is said of it.
+Tile = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +90,7 @@ class Card:
     heads: Sequence[str]
     lines: Sequence[Sequence[Any]]
     empty: str
-    more: SafeString | str = ""
+    more: str = ""
 
 
 def overview(request: HttpRequest) -> dict[str, Any]:
@@ -155,13 +140,12 @@ class Page:
         self.site = site
         self.now = now
 
-    def attention(self) -> list[Attention]:
-        """Return what is not as it should be, the worst first."""
+    def attention(self) -> list[tuple[str, Finding, str]]:
+        """Return the findings, the worst first: each with its badge and a link."""
         return [
-            Attention(
+            (
                 badge(COLOURS[each.severity], LABELS[each.severity]),
-                each.what,
-                each.way_out,
+                each,
                 self._list_of(each),
             )
             for each in self.now.findings
@@ -189,7 +173,7 @@ class Page:
             "parked": _("Parked"),
         }
         return [
-            Tile(
+            (
                 label,
                 self.link(Job, self._total(state), state=state),
                 self._oldest() if state == "ready" else "",
@@ -203,7 +187,7 @@ class Page:
         number = sum(getattr(each, state) for each in queues)
         return human.count(number, is_more=any(each.is_more(state) for each in queues))
 
-    def _oldest(self) -> SafeString | str:
+    def _oldest(self) -> str:
         """Say how long the oldest ready job has been due, and in which queue."""
         waits = [
             (each.oldest_ready_seconds, each.name)
@@ -225,7 +209,7 @@ class Page:
         day = human.count(of_day, is_more=is_more)
         hour = human.count(of_hour, is_more=is_more and of_hour == of_day)
         return [
-            Tile(
+            (
                 _("Dead in 24 h"),
                 self.link(DeadLetter, day, age="24h"),
                 format_html(
@@ -243,7 +227,7 @@ class Page:
         if silent:
             told = format_html(_("silent: {}"), self.link(Worker, f"{silent:,}"))
         alive = f"{len(rows) - silent:,}"
-        return [Tile(_("Workers alive"), self.link(Worker, alive), told)]
+        return [(_("Workers alive"), self.link(Worker, alive), told)]
 
     def _groups(self) -> list[Tile]:
         groups = self._lags()
@@ -258,7 +242,7 @@ class Page:
         told = ""
         if ages:
             told = _("oldest: %(age)s") % {"age": human.age(max(ages))}
-        return [Tile(_("Unread by groups"), self.link(ConsumerGroup, number), told)]
+        return [(_("Unread by groups"), self.link(ConsumerGroup, number), told)]
 
     def _lags(self) -> Sequence[tuple[GroupRow, Behind]]:
         """Return the groups, those that are furthest behind first."""
@@ -279,7 +263,7 @@ class Page:
             tasks[each.task].update(hour=each.in_hour, day=each.jobs)
         most = sorted(tasks.items(), key=lambda it: (-it[1]["day"], it[0]))
 
-        def number(task: str, count: int, age: str) -> SafeString | str:
+        def number(task: str, count: int, age: str) -> str:
             text = f"{count:,}"
             return self.link(DeadLetter, text, task=task, age=age) if count else text
 
@@ -370,17 +354,17 @@ class Page:
         key: int | str | None = None,
         /,
         **query: Any,
-    ) -> SafeString | str:
+    ) -> str:
         """Return *text* as a link, where the site has the page and the user may."""
         if not may_view(self.request, model):
             return str(text)
         return link_on(self.site, model, text, key, **query)
 
-    def _more(self, model: type[Model], count: int, **query: str) -> SafeString | str:
+    def _more(self, model: type[Model], count: int, **query: str) -> str:
         """Return a link to all of a list of which some are left out."""
         return self.link(model, _("Show all"), **query) if count > LINES_MAX else ""
 
-    def _list_of(self, finding: Finding) -> SafeString | str:
+    def _list_of(self, finding: Finding) -> str:
         """Return a link to the rows that a finding tells of."""
         model, query = LISTS[finding.check]
         if finding.about:

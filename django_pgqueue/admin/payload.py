@@ -70,22 +70,8 @@ class Payload:
     is_cut: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One entry of a job's errors: an attempt that failed, or what was done to it."""
-
-    kind: str
-    type: str
-    message: str
-    traceback: str
-    log: str
-    attempt: str
-    delivery: str
-    worker: str
-    by: str
-    at: Any  # HTML or text.
-    ran: str
-    is_hidden: bool  # There is more, for those who may see payloads.
+# One entry of a job's errors: an attempt that failed, or what was done to it.
+Failure = dict[str, Any]
 
 
 def may_see(request: HttpRequest) -> bool:
@@ -191,21 +177,19 @@ def _failure(entry: Any, clock: datetime, may_see: bool) -> Failure:
     said, traceback = _text(entry.get("message")), _text(entry.get("traceback"))
     log = "\n".join(human.log_lines(entry.get("log")))
     may_see_message = may_see or kind in BY_PEOPLE
-    return Failure(
-        kind=kind,
-        type=_text(entry.get("type")),
-        message=without_secrets(said) if may_see_message else "",
-        traceback=without_secrets(traceback) if may_see else "",
-        log=without_secrets(log) if may_see else "",
-        attempt=_text(entry.get("attempt")),
-        delivery=_text(entry.get("delivery")),
-        worker=_text(entry.get("worker")),
-        by=_text(entry.get("by")),
-        at=_moment(entry.get("at"), clock),
-        ran=human.duration(seconds) if is_length else "",
-        is_hidden=bool((traceback or log) and not may_see)
+    words = ("type", "attempt", "delivery", "worker", "by")
+    return {
+        **{each: _text(entry.get(each)) for each in words},
+        "kind": kind,
+        "message": without_secrets(said) if may_see_message else "",
+        "traceback": without_secrets(traceback) if may_see else "",
+        "log": without_secrets(log) if may_see else "",
+        "at": _moment(entry.get("at"), clock),
+        "ran": human.duration(seconds) if is_length else "",
+        # There is more, for those who may see payloads.
+        "is_hidden": bool((traceback or log) and not may_see)
         or bool(said and not may_see_message),
-    )
+    }
 
 
 def _moment(value: Any, clock: datetime) -> Any:

@@ -12,11 +12,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import BadRequest
 from django.db.models import Case, F, Q, TextField, Value, When
 from django.db.models.functions import Cast, Left, Now
-from django.http import (
-    HttpRequest,
-    HttpResponse,
-    HttpResponseRedirect,
-)
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.html import format_html
@@ -28,11 +24,7 @@ from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, Fact, column, limited
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, log, may
 from django_pgqueue.admin.cells import Note, badge, name
-from django_pgqueue.admin.chart import (
-    CHARACTERS_MAX,
-    RunProgress,
-    read_run_progress,
-)
+from django_pgqueue.admin.chart import CHARACTERS_MAX, RunProgress, read_run_progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
 from django_pgqueue.admin.run_permissions import RUN, RUN_TASK, may_run
 from django_pgqueue.conf import get_settings

@@ -16,8 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin, column, may_view
 from django_pgqueue.admin.acts import Act, Outcome, Work, pausing
-from django_pgqueue.admin.cells import badge
-from django_pgqueue.admin.listeners import resting
+from django_pgqueue.admin.cells import badge, resting
 from django_pgqueue.admin.send import SEND
 from django_pgqueue.bounds import LANE_BURST_MAX, LANE_CAPACITY_MAX
 from django_pgqueue.conf import get_settings

@@ -7,7 +7,6 @@ define() checks it, and what it refuses is shown at the field that it is about.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
 
@@ -23,10 +22,7 @@ from django_pgqueue.admin.edit import JsonField, fit_lines
 from django_pgqueue.admin.payload import redact_json
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import EnqueueError, ScheduleError, TopicError
-from django_pgqueue.log.names import (
-    KEY_CHARACTERS_MAX,
-    MESSAGE_NAME_CHARACTERS_MAX,
-)
+from django_pgqueue.log.names import KEY_CHARACTERS_MAX, MESSAGE_NAME_CHARACTERS_MAX
 from django_pgqueue.models import Schedule
 from django_pgqueue.models.schedule import Overlap
 from django_pgqueue.operators import human
@@ -344,29 +340,18 @@ def is_plain(row: Any) -> bool:
     longest = max(len(row.args_text), len(row.kwargs_text), len(row.message_text or ""))
     if longest > payload.CHARACTERS_MAX:
         return False
+    texts = [row.args_text, row.kwargs_text]
     if row.message_name is not None:
-        return _is_readable(row.message_text or "null")
-    kinds: list[tuple[str, Callable[..., Any]]] = [
-        (row.args_text, list),
-        (row.kwargs_text, dict),
-    ]
+        texts = [row.message_text or "null"]
     try:
-        values = [json.loads(text) for text, _kind in kinds]
+        values = [json.loads(text) for text in texts]
     except (ValueError, RecursionError):
         return False
-    is_right = all(
-        isinstance(value, (list, dict)) and type(value) is kind
-        for value, (_text, kind) in zip(values, kinds, strict=True)
-    )
-    return is_right and not all(values)
-
-
-def _is_readable(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    if row.message_name is not None:
+        return True
+    args, kwargs = values
+    is_right = isinstance(args, list) and isinstance(kwargs, dict)
+    return is_right and not (args and kwargs)
 
 
 def _seconds(text: str, name: str) -> int | None:

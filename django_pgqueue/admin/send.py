@@ -8,7 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.acts import Act, Outcome, Work
+from django_pgqueue.admin.acts import Act, Outcome, Work, on_each
 from django_pgqueue.admin.edit import JsonField
 from django_pgqueue.exceptions import (
     InvalidArgument,
@@ -76,45 +76,24 @@ class PublicationForm(PayloadForm):
     )
 
 
-def _send(work: Work) -> list[dict[Any, list[int]]]:
+def _send(row: Any, work: Work) -> list[int]:
     # Here: it is seldom needed, and django.setup() loads this page.
     from django_pgqueue.pull.queue import known_queue
 
-    sent = {}
-    for key, row in work.rows.items():
-        queue = known_queue(row.name)
-        if queue is None:
-            problem = _("%(queue)s is a queue of tasks: nobody would receive it there.")
-            work.problems.append(problem % {"queue": row.name})
-            continue
-        try:
-            message_id = queue.send(
-                work.data["payload"],
-                group=work.data["group"] or None,
-                delay=work.data["delay"],
-            )
-        except REFUSED as error:
-            work.problems.append(str(error))
-            continue
-        sent[key] = [message_id]
-    return [sent]
+    queue, data = known_queue(row.name), work.data
+    if queue is None:
+        problem = _("%(queue)s is a queue of tasks: nobody would receive it there.")
+        raise InvalidOption(problem % {"queue": row.name})
+    group = data["group"] or None
+    return [queue.send(data["payload"], group=group, delay=data["delay"])]
 
 
-def _publish(work: Work) -> list[dict[Any, list[int]]]:
+def _publish(row: Any, work: Work) -> list[int]:
     from django_pgqueue.topics.publish import publish
 
-    published = {}
-    for key, row in work.rows.items():
-        name = f"{row.name}.{rest}" if (rest := work.data["rest"]) else row.name
-        try:
-            message_id = publish(
-                name, work.data["payload"], key=work.data["key"] or None
-            )
-        except REFUSED as error:
-            work.problems.append(str(error))
-            continue
-        published[key] = [message_id]
-    return [published]
+    data = work.data
+    name = f"{row.name}.{data['rest']}" if data["rest"] else row.name
+    return [publish(name, data["payload"], key=data["key"] or None)]
 
 
 SEND = Act(
@@ -122,7 +101,7 @@ SEND = Act(
     permissions=(PERMISSION,),
     label=_("Send a message"),
     help=_("Its receivers get it as any other."),
-    run=_send,
+    run=on_each(_send, *REFUSED),
     outcomes=[
         Outcome(
             _("%(count)d sent: message %(names)s."),
@@ -142,7 +121,7 @@ PUBLISH = Act(
     permissions=(PERMISSION,),
     label=_("Publish a message"),
     help=_("Those who listen to the topic get it as any other."),
-    run=_publish,
+    run=on_each(_publish, *REFUSED),
     outcomes=[
         Outcome(
             _("%(count)d published: message %(names)s."),

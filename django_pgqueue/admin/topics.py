@@ -16,29 +16,18 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from django_pgqueue.admin.acting import ActingAdmin, column, limited
-from django_pgqueue.admin.acts import Act, Outcome, Work
+from django_pgqueue.admin.acts import Act, Outcome, on_each
 from django_pgqueue.admin.cells import Difference, Note, badge
-from django_pgqueue.admin.listeners import group_lines, subscription_lines
 from django_pgqueue.admin.send import PUBLISH
+from django_pgqueue.admin.subscriptions import group_lines, subscription_lines
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
-from django_pgqueue.log.browse import (
-    COUNTED_MESSAGES_MAX,
-    Day,
-    count_since,
-    days,
-    ends,
-)
+from django_pgqueue.log.browse import COUNTED_MESSAGES_MAX, Day, count_since, days, ends
 from django_pgqueue.log.generations import former_numbers, numbers_of, spans
 from django_pgqueue.log.lag import PUBLISHING_SECONDS_MAX, Holder, holders
 from django_pgqueue.log.names import PARTITIONS_MAX
 from django_pgqueue.log.start import first_id
-from django_pgqueue.models import (
-    ConsumerGroup,
-    Message,
-    Subscription,
-    Topic,
-)
+from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
 from django_pgqueue.operators import human
 from django_pgqueue.operators.bulk_acts import permission_of
 from django_pgqueue.operators.paging import Keyset
@@ -54,23 +43,15 @@ class PartitionsForm(forms.Form):
     )
 
 
-def _repartition(work: Work) -> list[Any]:
-    done = []
-    for key, row in work.rows.items():
-        try:
-            if operate.repartition(row.name, work.data["partitions"]):
-                done.append(key)
-        except TopicError as error:
-            work.problems.append(str(error))
-    return [done]
-
-
 REPARTITION = Act(
     name="repartition",
     permissions=("seek",),
     label=_("Repartition…"),
     help=_("So many readers of a group can work at a time."),
-    run=_repartition,
+    run=on_each(
+        lambda row, work: operate.repartition(row.name, work.data["partitions"]),
+        TopicError,
+    ),
     outcomes=[
         Outcome(
             _("%(count)d changed to %(partitions)d partitions."),
@@ -128,16 +109,6 @@ def drift(row: Any) -> list[Difference]:
     ]
 
 
-def kept(row: Any) -> timedelta | None:
-    """Return how long a topic's messages stay; None: for ever."""
-    return log_retention() if row.retain is None else row.retain
-
-
-def log_retention() -> timedelta | None:
-    """Return how long messages stay where their topic says nothing; None: for ever."""
-    return get_settings().retention.log
-
-
 def _who_says(row: Any) -> Any:
     if row.retain is None:
         return _("the setting RETENTION")
@@ -156,7 +127,8 @@ def _span(length: timedelta | None) -> Any:
 def _kept(row: Any) -> Any:
     """Say for how long messages stay, and how many bytes of them."""
     most = row.retain_bytes
-    return _span(kept(row)) + ("" if most is None else f", {human.size(most)}")
+    kept = get_settings().retention.log if row.retain is None else row.retain
+    return _span(kept) + ("" if most is None else f", {human.size(most)}")
 
 
 def _measured(row: Any) -> Any:

@@ -8,13 +8,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import (
-    BooleanField,
-    Exists,
-    ExpressionWrapper,
-    OuterRef,
-    Q,
-)
+from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
