@@ -26,7 +26,7 @@ from django_pgqueue.log.closed_days import Days
 from django_pgqueue.log.horizon import Horizons, has_older
 from django_pgqueue.log.seek import seek
 from django_pgqueue.log.start import EARLIEST, LATEST
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, one_row, rows, value
 
 # Of one transaction: jobs that it makes, and messages that it looks at.
 BATCH_JOBS, BATCH_MESSAGES = 1_000, 5_000
@@ -202,8 +202,7 @@ class Filled(NamedTuple):
 
 def find_open(cursor: Cursor) -> list[OpenBackfill]:
     """Return the subscriptions that wait for older messages, but for disabled ones."""
-    cursor.execute(OPEN)
-    return [OpenBackfill(*row) for row in cursor.fetchall()]
+    return rows(OpenBackfill, cursor, OPEN)
 
 
 def has_older_snapshot(cursor: Cursor, backfill: OpenBackfill) -> bool:
@@ -352,9 +351,8 @@ def made_at(cursor: Cursor, topic: str, receiver: Mapping[str, Any]) -> datetime
         topic: Whose messages.
         receiver: As receivers.find() returned it.
     """
-    cursor.execute(MADE_AT, {**receiver, "topic": topic})
-    found: datetime = one_row(cursor)[0]
-    return found
+    moment: datetime = value(cursor, MADE_AT, **receiver, topic=topic)
+    return moment
 
 
 def begin(

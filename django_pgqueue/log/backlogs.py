@@ -18,7 +18,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, has_row, one_row, rows
 
 # Publishers believe for so long that a subscription is full; sql/store_message.sql and
 # store_messages.sql have this number, too. So nobody is refused when no worker leads.
@@ -177,8 +177,7 @@ class Bounded(NamedTuple):
 
 def find_bounded(cursor: Cursor) -> list[Bounded]:
     """Return the subscriptions that are to be counted."""
-    cursor.execute(BOUNDED)
-    return [Bounded(*row) for row in cursor.fetchall()]
+    return rows(Bounded, cursor, BOUNDED)
 
 
 def count(cursor: Cursor, bounded: Sequence[Bounded], *, beyond: int) -> dict[int, int]:
@@ -264,5 +263,4 @@ def _locked(cursor: Cursor) -> bool:
 
 
 def _has_row(cursor: Cursor, statement: str, params: dict[str, int]) -> bool:
-    cursor.execute(statement, params)
-    return cursor.fetchone() is not None
+    return has_row(cursor, statement, **params)

@@ -32,7 +32,7 @@ import psycopg
 
 from django_pgqueue.log.closed_days import DAYS_REMEMBERED_SECONDS, closed_days
 from django_pgqueue.postgres.connect import is_pooled
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 from django_pgqueue.postgres.day_tables import LOG, set_patience, today
 
 # A day is closed when it has been over for so long; a clock may be set back by less.
@@ -99,14 +99,12 @@ FORGET = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
 
 def has_days(cursor: Cursor) -> bool:
     """Return whether there are partitions for today and tomorrow."""
-    cursor.execute(HAS_DAYS)
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, HAS_DAYS))
 
 
 def first_open(cursor: Cursor, margin: timedelta) -> date:
     """Return the first day that has not been over for *margin*."""
-    cursor.execute(FIRST_OPEN, {"margin": margin})
-    day: date = one_row(cursor)[0]
+    day: date = value(cursor, FIRST_OPEN, margin=margin)
     return day
 
 

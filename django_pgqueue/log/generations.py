@@ -25,7 +25,7 @@ from django_pgqueue.log.closed_days import unread_since
 from django_pgqueue.log.horizon import has_older, horizons
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.log.names import PARTITION_MAX
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, rows, value
 
 # Locks: a row lock on the topic until the caller's transaction ends: those who declare
 # groups, seek, or remove old messages wait for it. Nobody who publishes does.
@@ -210,8 +210,7 @@ class Generation(NamedTuple):
 
 def generations(cursor: Cursor, topic_id: int) -> list[Generation]:
     """Return what a topic has now, and then what it had; [] if there is no topic."""
-    cursor.execute(GENERATIONS, {"topic_id": topic_id})
-    return [Generation(*row) for row in cursor.fetchall()]
+    return rows(Generation, cursor, GENERATIONS, topic_id=topic_id)
 
 
 def numbers_of(cursor: Cursor, topic_id: int) -> list[int]:
@@ -314,8 +313,7 @@ def closed(cursor: Cursor) -> list[int]:
 
 def is_changing(cursor: Cursor) -> bool:
     """Return whether a change of some topic is not over."""
-    cursor.execute(IS_CHANGING)
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, IS_CHANGING))
 
 
 def finish(cursor: Cursor, topic_id: int) -> list[int]:
@@ -421,8 +419,12 @@ def unread(cursor: Cursor, group_id: int, topic_id: int, bound: int) -> list[Unr
             above it.
     """
     since = unread_since(cursor, [group_id])
-    cursor.execute(
+    return rows(
+        Unread,
+        cursor,
         UNREAD,
-        {"group": group_id, "topic_id": topic_id, "bound": bound, "since": since},
+        group=group_id,
+        topic_id=topic_id,
+        bound=bound,
+        since=since,
     )
-    return [Unread(*row) for row in cursor.fetchall()]

@@ -17,7 +17,7 @@ from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import generations
 from django_pgqueue.log.seek import starts_of
 from django_pgqueue.log.subscriptions import DECLARED_EVERY, STALE_AFTER
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, rows, value
 
 # Locks: a row lock on a new row; who makes the same topic waits for it.
 MAKE_TOPIC = """
@@ -321,8 +321,7 @@ def complete(cursor: Cursor, group_id: int) -> list[int]:
 
 def find_all(cursor: Cursor) -> list[GroupRow]:
     """Return every group, by topic and name."""
-    cursor.execute(ALL)
-    return [GroupRow(*row) for row in cursor.fetchall()]
+    return rows(GroupRow, cursor, ALL)
 
 
 def find(cursor: Cursor, topic: str, name: str) -> GroupRow:
@@ -358,14 +357,12 @@ def pause(cursor: Cursor, group_id: int, *, by: str = "", reason: str = "") -> b
     Returns:
         False: it was paused already, and who and why stay as they are.
     """
-    cursor.execute(PAUSE, {"group": group_id, "by": by, "reason": reason})
-    return cursor.fetchone() is not None
+    return has_row(cursor, PAUSE, group=group_id, by=by, reason=reason)
 
 
 def resume(cursor: Cursor, group_id: int) -> bool:
     """End the pause of a group; False: it was not paused."""
-    cursor.execute(RESUME, {"group": group_id})
-    return cursor.fetchone() is not None
+    return has_row(cursor, RESUME, group=group_id)
 
 
 def forget(cursor: Cursor, group_id: int) -> bool:
@@ -384,8 +381,7 @@ def forget(cursor: Cursor, group_id: int) -> bool:
 def _start(cursor: Cursor, declaration: Declaration) -> str:
     if declaration.ago is None:
         return declaration.start
-    cursor.execute(AGO, {"ago": declaration.ago})
-    return str(one_row(cursor)[0])
+    return str(value(cursor, AGO, ago=declaration.ago))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.exceptions import MessagesLost, SchemaError
 from django_pgqueue.log import generations
 from django_pgqueue.log.in_partition import RISING, within
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, has_row, one_row, rows
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
 ERRORS_MAX = 100
@@ -372,8 +372,7 @@ class Moved(NamedTuple):
 
 def look(cursor: Cursor, group_id: int) -> list[Known]:
     """Return the positions of a group, in the order in which they have their turn."""
-    cursor.execute(LOOK, {"group": group_id})
-    return [Known(*row) for row in cursor.fetchall()]
+    return rows(Known, cursor, LOOK, group=group_id)
 
 
 def claim(
@@ -585,23 +584,20 @@ def fail(
         single_to: Hand over one by one up to this id; attempts begin anew.
         counts: Whether it was a failure of what comes next.
     """
-    cursor.execute(
+    return has_row(
+        cursor,
         FAIL,
-        {
-            **_ours(claimed),
-            "delay": delay,
-            "error": error,
-            "single_to": single_to,
-            "counts": counts,
-        },
+        **_ours(claimed),
+        delay=delay,
+        error=error,
+        single_to=single_to,
+        counts=counts,
     )
-    return cursor.fetchone() is not None
 
 
 def halt(cursor: Cursor, claimed: Claimed, *, error: str | None) -> bool:
     """Let nobody read on until somebody resumes or seeks; False: it is not ours."""
-    cursor.execute(HALT, {**_ours(claimed), "error": error})
-    return cursor.fetchone() is not None
+    return has_row(cursor, HALT, **_ours(claimed), error=error)
 
 
 def skip(

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.log.positions import HELD, Claimed
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, value
 
 # Messages of one call.
 MESSAGES_DEFAULT, MESSAGES_MAX = 100, 10_000
@@ -72,14 +72,12 @@ def pull(cursor: Cursor, group: str, limit: int) -> Pulled | None:
 
 def commit(cursor: Cursor, receipt: str, up_to: int) -> bool:
     """Move the position up to an id of the batch; False: it is not ours any more."""
-    cursor.execute(COMMIT, {"receipt": receipt, "id": up_to})
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, COMMIT, receipt=receipt, id=up_to))
 
 
 def extend(cursor: Cursor, claimed: Claimed, lease: timedelta) -> bool:
     """Let a lease last for *lease* from now on; False: it is not ours any more."""
-    cursor.execute(EXTEND, {**_ours(claimed), "lease": lease})
-    return cursor.fetchone() is not None
+    return has_row(cursor, EXTEND, **_ours(claimed), lease=lease)
 
 
 def failures(cursor: Cursor, claimed: Claimed) -> tuple[int, datetime] | None:

@@ -36,7 +36,7 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.log.sizes import Sizes, first_within, latest
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, value
 from django_pgqueue.postgres.day_tables import DAY, LOG, first_kept
 from django_pgqueue.postgres.limits import Plans, planned
 
@@ -462,8 +462,7 @@ def hold_topic(cursor: Cursor, topic_id: int) -> int:
     For who sets a position, or makes a job that refers to a message: above that, all is
     there until the caller's transaction ends, and retention then sees what it wrote.
     """
-    cursor.execute(HOLD_TOPIC, {"topic": topic_id})
-    return int(one_row(cursor)[0])
+    return int(value(cursor, HOLD_TOPIC, topic=topic_id))
 
 
 def announce(cursor: Cursor, going: Going) -> list[Loss]:

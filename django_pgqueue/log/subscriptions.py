@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, has_row
 
 # Code that declares a subscription says so at least this often while a worker runs.
 DECLARED_EVERY = timedelta(hours=1)
@@ -311,20 +311,17 @@ def disable(
         by: Who, at most 150 characters; "": nobody is named.
         reason: Why, at most 2,000 characters; "": not said.
     """
-    cursor.execute(DISABLE, {"id": subscription_id, "by": by, "reason": reason})
-    return cursor.fetchone() is not None
+    return has_row(cursor, DISABLE, id=subscription_id, by=by, reason=reason)
 
 
 def enable(cursor: Cursor, subscription_id: int) -> bool:
     """Let it route again what is published from now on; False: it was enabled."""
-    cursor.execute(ENABLE, {"id": subscription_id})
-    return cursor.fetchone() is not None
+    return has_row(cursor, ENABLE, id=subscription_id)
 
 
 def delete(cursor: Cursor, subscription_id: int) -> bool:
     """Delete it; False: there is none, or code has declared it lately."""
-    cursor.execute(DELETE, {"id": subscription_id})
-    return cursor.fetchone() is not None
+    return has_row(cursor, DELETE, id=subscription_id)
 
 
 def _own_row(

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, one_row
 
 
 def local_folder(target: str) -> Path | None:
@@ -403,14 +403,12 @@ def begin(cursor: Cursor, target: str, day: date, *, form: str, run: int) -> boo
     False: another run that is live does.
     """
     values = {"target": target, "day": day, "format": form, "run": run}
-    cursor.execute(BEGIN, values)
-    return cursor.fetchone() is not None
+    return has_row(cursor, BEGIN, **values)
 
 
 def take(cursor: Cursor, target: str, day: date, *, run: int) -> bool:
     """Give a day that has a manifest to *run*; False: another that is live has it."""
-    cursor.execute(TAKE, {"target": target, "day": day, "run": run})
-    return cursor.fetchone() is not None
+    return has_row(cursor, TAKE, target=target, day=day, run=run)
 
 
 def restore(cursor: Cursor, target: str, day: date, *, run: int) -> None:
@@ -426,8 +424,7 @@ def content_of_rows(cursor: Cursor, rows: Mapping[str, Sequence[Any]]) -> Conten
 
 def publish(cursor: Cursor, target: str, day: date, *, run: int) -> bool:
     """Note that *run* begins to change what readers see; False: it may not."""
-    cursor.execute(PUBLISH, {"target": target, "day": day, "run": run})
-    return cursor.fetchone() is not None
+    return has_row(cursor, PUBLISH, target=target, day=day, run=run)
 
 
 def record(
@@ -447,21 +444,19 @@ def record(
 
     From then on *files* are the day, and *replaced*, paths below the target, may go.
     """
-    cursor.execute(
+    return has_row(
+        cursor,
         RECORD,
-        {
-            "target": target,
-            "day": day,
-            "run": run,
-            "rows": found.rows,
-            "checksum": found.checksum,
-            "content": content,
-            "files": json.dumps(list(files)),
-            "replaced": json.dumps(list(replaced)),
-            "version": version,
-        },
+        target=target,
+        day=day,
+        run=run,
+        rows=found.rows,
+        checksum=found.checksum,
+        content=content,
+        files=json.dumps(list(files)),
+        replaced=json.dumps(list(replaced)),
+        version=version,
     )
-    return cursor.fetchone() is not None
 
 
 def files_of(cursor: Cursor, target: str, day: date) -> tuple[Files, bool]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 # Rows of one statement.
 BATCH_ROWS = 1_000
@@ -214,8 +214,7 @@ class Kind:
 
 def clock(cursor: Cursor) -> int:
     """Return the server's time, in seconds since 1970."""
-    cursor.execute(CLOCK)
-    return int(one_row(cursor)[0])
+    return int(value(cursor, CLOCK))
 
 
 def recent(

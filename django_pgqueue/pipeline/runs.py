@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, has_row, value
 from django_pgqueue.postgres.keys import PIPELINE_RUNS
 
 # The database is asked so often whether the run was told to stop, and a process that
@@ -306,8 +306,7 @@ def hold(
         lease_seconds: As for start().
     """
     values = {"run": run, "is_whole": is_whole, "lease_seconds": lease_seconds}
-    cursor.execute(HOLD, values)
-    return cursor.fetchone() is not None
+    return has_row(cursor, HOLD, **values)
 
 
 def finish(
@@ -322,19 +321,17 @@ def finish(
     ui_url: str | None,
 ) -> bool:
     """End *run*; False: it was not ours any more, and its row stays as it is."""
-    cursor.execute(
+    return has_row(
+        cursor,
         FINISH,
-        {
-            "run": run,
-            "state": state,
-            "rows_in": rows_in,
-            "rows_out": rows_out,
-            "progress": json.dumps(dict(progress)),
-            "error": error,
-            "ui_url": ui_url,
-        },
+        run=run,
+        state=state,
+        rows_in=rows_in,
+        rows_out=rows_out,
+        progress=json.dumps(dict(progress)),
+        error=error,
+        ui_url=ui_url,
     )
-    return cursor.fetchone() is not None
 
 
 def lose(cursor: Cursor, run: int, error: str) -> None:
@@ -384,9 +381,8 @@ def latest_success(cursor: Cursor, job: str, option: str) -> datetime | None:
         job: The name of the pipeline job.
         option: Of the job; runs of versions without it are left out.
     """
-    cursor.execute(LATEST_SUCCESS, {"job": job, "name": option})
-    at: datetime | None = one_row(cursor)[0]
-    return at
+    moment: datetime | None = value(cursor, LATEST_SUCCESS, job=job, name=option)
+    return moment
 
 
 def live_runs(cursor: Cursor, job: str | None = None) -> list[int]:

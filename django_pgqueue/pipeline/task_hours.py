@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, one_row, value
 
 # Rows of one statement.
 BATCH_ROWS = 1_000
@@ -98,9 +98,8 @@ def counted(cursor: Cursor, since: datetime) -> dict[datetime, Counted]:
 
 def last(cursor: Cursor) -> datetime | None:
     """Return the latest hour that was counted, or None."""
-    cursor.execute(LAST)
-    hour: datetime | None = one_row(cursor)[0]
-    return hour
+    moment: datetime | None = value(cursor, LAST)
+    return moment
 
 
 def forget(cursor: Cursor, keep: timedelta) -> int:

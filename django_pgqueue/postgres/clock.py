@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 # Locks: none.
 NOW = "SELECT statement_timestamp()"
@@ -32,8 +32,7 @@ READS_OR_WRITES = re.compile(
 
 def server_now(cursor: Cursor) -> datetime:
     """Return the server's time, in UTC."""
-    cursor.execute(NOW)
-    now: datetime = one_row(cursor)[0]
+    now: datetime = value(cursor, NOW)
     return now.astimezone(UTC)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from psycopg.sql import SQL, Composed
 
     Query = str | SQL | Composed
+
+T = TypeVar("T")
 
 Params = Sequence[Any] | Mapping[str, Any]
 
@@ -49,6 +51,26 @@ def one_row(cursor: Cursor) -> tuple[Any, ...]:
     row = cursor.fetchone()
     assert row is not None, "no row of a statement that always returns one"
     return row
+
+
+def value(cursor: Cursor, statement: Query, /, **params: Any) -> Any:
+    """Run a statement that always returns one row, and return its first value."""
+    cursor.execute(statement, params or None)
+    return one_row(cursor)[0]
+
+
+def has_row(cursor: Cursor, statement: Query, /, **params: Any) -> bool:
+    """Run a statement, and return whether it has returned a row."""
+    cursor.execute(statement, params or None)
+    return cursor.fetchone() is not None
+
+
+def rows(
+    kind: Callable[..., T], cursor: Cursor, statement: Query, /, **params: Any
+) -> list[T]:
+    """Run a statement, and return its rows, each as *kind* makes it of its columns."""
+    cursor.execute(statement, params or None)
+    return [kind(*row) for row in cursor.fetchall()]
 
 
 def column(cursor: Cursor, statement: Query, /, **params: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 # Whoever needs a day that is missing makes a week of them; the leader two, so that
 # nobody finds one missing before no worker has led for a fortnight.
@@ -122,8 +122,7 @@ class DayTable:
                 away.
         """
         statement = sql.SQL(MAKE).format(make=sql.Identifier(self.function))
-        cursor.execute(statement, {"day": day})
-        return bool(one_row(cursor)[0])
+        return bool(value(cursor, statement, day=day))
 
     def remove(
         self,
@@ -202,8 +201,7 @@ class DayTable:
 
 def today(cursor: Cursor) -> date:
     """Return the day that it is in UTC, by the database's clock."""
-    cursor.execute(TODAY)
-    day: date = one_row(cursor)[0]
+    day: date = value(cursor, TODAY)
     return day
 
 

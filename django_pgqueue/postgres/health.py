@@ -17,7 +17,7 @@ from uuid import uuid4
 import psycopg
 
 from django_pgqueue.postgres import wake
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 # Locks: none beyond ACCESS SHARE on catalogues; so have all of these.
 CONNECTIONS = """
@@ -82,9 +82,8 @@ SELECT c.relname::text AS name FROM pg_index i
 
 def notification_usage(cursor: Cursor) -> float:
     """Return how full the queue of notifications is, from 0 to 1."""
-    cursor.execute(NOTIFICATIONS)
-    usage: float = one_row(cursor)[0]
-    return usage
+    share: float = value(cursor, NOTIFICATIONS)
+    return share
 
 
 def clock_skew(cursor: Cursor) -> tuple[float, float]:
@@ -94,8 +93,7 @@ def clock_skew(cursor: Cursor) -> tuple[float, float]:
     And how many that may be wrong by: half of the round trip.
     """
     before, started = datetime.now(UTC), time.monotonic()
-    cursor.execute(CLOCK)
-    theirs: datetime = one_row(cursor)[0]
+    theirs: datetime = value(cursor, CLOCK)
     round_trip = time.monotonic() - started
     ours = before.timestamp() + round_trip / 2
     return ours - theirs.timestamp(), round_trip / 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, value
 
 # The hot path is wrong (no unique dedup key) or slow (a scan per claim) without these.
 HOT_INDEXES = ("pgqueue_job_pkey", "pgqueue_job_claim", "pgqueue_job_dedup_key")
@@ -57,6 +57,5 @@ def missing_indexes(cursor: Cursor) -> list[str]:
 
 def installation(cursor: Cursor) -> str:
     """Return the uuid of this installation, the first half of idempotency keys."""
-    cursor.execute(INSTALLATION)
-    uuid: str = one_row(cursor)[0]
-    return uuid
+    found: str = value(cursor, INSTALLATION)
+    return found

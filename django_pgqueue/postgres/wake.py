@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 logger = logging.getLogger("django_pgqueue.wake")
 
@@ -188,9 +188,8 @@ def wake_after_commit(connection: Any, queue: str, *, tells_age: bool = False) -
 
 def channel(cursor: Cursor) -> str:
     """Return the channel of this schema."""
-    cursor.execute(CHANNEL)
-    name: str = one_row(cursor)[0]
-    return name
+    found: str = value(cursor, CHANNEL)
+    return found
 
 
 def listen(cursor: Cursor, channels: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.options.breaker import COOLDOWNS_MAX
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, has_row
 from django_pgqueue.queues import lane_controls
 from django_pgqueue.queues.lane_controls import hold
 
@@ -113,7 +113,6 @@ def close(cursor: Cursor, task: str, probe: int) -> bool:
     To be promoted after the commit, and held.HINT to be sent.
     """
     hold(cursor, [task])
-    cursor.execute(CLOSE, {"task": task, "id": probe})
-    is_closed = cursor.fetchone() is not None
+    is_closed = has_row(cursor, CLOSE, task=task, id=probe)
     cursor.execute(lane_controls.FORGET, {"lane": task})
     return is_closed

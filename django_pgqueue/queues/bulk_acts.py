@@ -10,7 +10,7 @@ import json
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 # The hint that one was asked for; '!' is in no queue's name.
 HINT = "!bulk"
@@ -88,8 +88,7 @@ def create(
         "shown_at": extent.at,
         "position": extent.position,
     }
-    cursor.execute(CREATE, params)
-    return int(one_row(cursor)[0])
+    return int(value(cursor, CREATE, **params))
 
 
 def due_seconds(cursor: Cursor) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, rows
 from django_pgqueue.queues.dead_letters import Moved
 
 # Set on a job that was signalled while it ran: its snooze ends at once.
@@ -188,5 +188,4 @@ def send(cursor: Cursor, name: str, key: str, payload: str) -> None:
 
 def wake(cursor: Cursor, name: str, key: str) -> list[Moved]:
     """Make jobs due that wait for a signal; return these. After its commit."""
-    cursor.execute(WAKE, {"name": name, "key": key})
-    return [Moved(*row) for row in cursor.fetchall()]
+    return rows(Moved, cursor, WAKE, name=name, key=key)

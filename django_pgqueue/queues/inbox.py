@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 # Locks: those of sql/inbox.sql: it waits for whoever has noted the same message and has
 # not committed yet.
@@ -18,5 +18,4 @@ def note(cursor: Cursor, source: str, external_id: str) -> bool:
         source: Who has sent it.
         external_id: What that one calls it.
     """
-    cursor.execute(NOTE, {"source": source, "external_id": external_id})
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, NOTE, source=source, external_id=external_id))

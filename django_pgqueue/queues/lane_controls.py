@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django_pgqueue.bounds import FAIR
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, one_row
 from django_pgqueue.postgres.keys import LANES
 from django_pgqueue.postgres.limits import along_index
 
@@ -269,17 +269,15 @@ def pause(
     """
     hold(cursor, [lane])
     is_length = isinstance(until, timedelta)
-    cursor.execute(
+    return has_row(
+        cursor,
         PAUSE,
-        {
-            "lane": lane,
-            "by": by,
-            "reason": reason,
-            "until": None if is_length else until,
-            "lasts": until if is_length else None,
-        },
+        lane=lane,
+        by=by,
+        reason=reason,
+        until=None if is_length else until,
+        lasts=until if is_length else None,
     )
-    return cursor.fetchone() is not None
 
 
 def resume(cursor: Cursor, lane: str) -> bool:
@@ -352,8 +350,7 @@ def set_weight(cursor: Cursor, lane: str, weight: int | None) -> bool:
 
 
 def _set(cursor: Cursor, statement: str, lane: str, value: int | None) -> bool:
-    cursor.execute(statement, {"lane": lane, "value": value})
-    is_done = cursor.fetchone() is not None
+    is_done = has_row(cursor, statement, lane=lane, value=value)
     cursor.execute(FORGET, {"lane": lane})
     return is_done
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, has_row
 from django_pgqueue.queues.bands import ALL_BANDS
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
@@ -293,8 +293,7 @@ def report_progress(
         "worker": worker,
         "progress": progress,
     }
-    cursor.execute(PROGRESS, params)
-    return cursor.fetchone() is not None
+    return has_row(cursor, PROGRESS, **params)
 
 
 def cancel_requests(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, rows
 
 # Of one delivery: fewer than this. Sequences stay below 2^53, which JavaScript has.
 NUMBERS = 1_000_000
@@ -147,8 +147,7 @@ def append(
 def read(cursor: Cursor, job: int, *, after: int) -> list[Row]:
     """Return the next values of a job after a sequence, READ_ROWS_MAX at most."""
     params = {"job": job, "after": after, "limit": READ_ROWS_MAX}
-    cursor.execute(READ, params)
-    return [Row(*row) for row in cursor.fetchall()]
+    return rows(Row, cursor, READ, **params)
 
 
 def latest(cursor: Cursor, job: int, *, limit: int, characters: int) -> list[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, has_row
 
 # Locks: a row lock on the queue's row, until the caller's transaction ends; a second
 # operator waits for it and then finds the queue paused. A queue that no worker has met
@@ -62,17 +62,15 @@ def pause(
         until: When it ends by itself, or how long it lasts; None: it does not.
     """
     is_length = isinstance(until, timedelta)
-    cursor.execute(
+    return has_row(
+        cursor,
         PAUSE,
-        {
-            "queue": queue,
-            "by": by,
-            "reason": reason,
-            "until": None if is_length else until,
-            "lasts": until if is_length else None,
-        },
+        queue=queue,
+        by=by,
+        reason=reason,
+        until=None if is_length else until,
+        lasts=until if is_length else None,
     )
-    return cursor.fetchone() is not None
 
 
 def resume(cursor: Cursor, queue: str) -> bool:

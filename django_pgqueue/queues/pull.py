@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django_pgqueue.bounds import PULL_TASK
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, value
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES
 
 # What is notified of a pull queue, before its name: no worker looks for it then.
@@ -181,8 +181,7 @@ def declare(cursor: Cursor, queue: DeclaredQueue, *, changes: bool) -> None:
 
 def has_pull_queues(cursor: Cursor) -> bool:
     """Whether the database is migrated as far."""
-    cursor.execute(HAS_PULL_QUEUES)
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, HAS_PULL_QUEUES))
 
 
 def send(
@@ -196,8 +195,7 @@ def send(
 ) -> int:
     """Store one message and return its id: one round trip. The caller commits."""
     of_it = {"payload": payload, "lane": lane, "dedup_key": dedup_key}
-    cursor.execute(SEND, {**queue.params(), **sending.params(), **of_it})
-    return int(one_row(cursor)[0])
+    return int(value(cursor, SEND, **queue.params(), **sending.params(), **of_it))
 
 
 def send_many(
@@ -253,8 +251,7 @@ def due_in(cursor: Cursor, queue: str) -> float | None:
 
     One that waits in its lane is not looked for.
     """
-    cursor.execute(DUE_IN, {"queue": queue})
-    seconds: float | None = one_row(cursor)[0]
+    seconds: float | None = value(cursor, DUE_IN, queue=queue)
     return seconds
 
 
@@ -280,8 +277,7 @@ def settle(
     done, dead, stale = 0, 0, list[str]()
     for start in range(0, len(receipts), RECEIPTS_MAX):
         some = " ".join(receipts[start : start + RECEIPTS_MAX])
-        cursor.execute(statement, {**params, "receipts": some})
-        answer = one_row(cursor)[0]
+        answer = value(cursor, statement, **params, receipts=some)
         # Django's cursors leave JSON as text.
         told = json.loads(answer) if isinstance(answer, str) else answer
         done += told["done"]

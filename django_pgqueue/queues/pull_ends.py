@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django_pgqueue.bounds import PULL_TASK
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 from django_pgqueue.queues.task_spans import (
     ADDED,
     BUCKETS,
@@ -101,8 +101,7 @@ class Moved(NamedTuple):
 
 def has_pull_queues(cursor: Cursor) -> bool:
     """Whether there is a queue whose ends this counts."""
-    cursor.execute(HAS_PULL_QUEUES)
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, HAS_PULL_QUEUES))
 
 
 def move(cursor: Cursor, *, since: datetime | None) -> Moved:

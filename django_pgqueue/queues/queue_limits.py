@@ -30,7 +30,7 @@ from django_pgqueue.bounds import (
     LANE_SPACING_MAX,
     LANE_SPACING_MIN,
 )
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, one_row
 from django_pgqueue.postgres.keys import QUEUE_LIMITS
 from django_pgqueue.queues.claim import (
     CLAIM_LIMIT_MAX,
@@ -296,8 +296,7 @@ def set_concurrency(cursor: Cursor, queue: str, concurrency: int | None) -> bool
     Returns:
         False: so it was before.
     """
-    cursor.execute(SET_CONCURRENCY, {"queue": queue, "concurrency": concurrency})
-    return cursor.fetchone() is not None
+    return has_row(cursor, SET_CONCURRENCY, queue=queue, concurrency=concurrency)
 
 
 def set_rate(
@@ -316,8 +315,7 @@ def set_rate(
     Returns:
         False: so it was before.
     """
-    cursor.execute(SET_RATE, {"queue": queue, "spacing": spacing, "burst": burst})
-    return cursor.fetchone() is not None
+    return has_row(cursor, SET_RATE, queue=queue, spacing=spacing, burst=burst)
 
 
 def _hold(cursor: Cursor, queue: str) -> bool:

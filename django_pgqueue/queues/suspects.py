@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, rows
 from django_pgqueue.queues.claim import IS_PAUSED, LEASE_CANDIDATES, Claimed
 from django_pgqueue.queues.held import WAITS
 
@@ -102,8 +102,7 @@ def waiting(cursor: Cursor, limit: int = LOOK_ROWS_MAX) -> list[Waiting]:
         cursor: An open cursor.
         limit: How many are looked at, the longest due first.
     """
-    cursor.execute(WAITING, {"limit": limit})
-    return [Waiting(*row) for row in cursor.fetchall()]
+    return rows(Waiting, cursor, WAITING, limit=limit)
 
 
 def claim_suspects(
@@ -122,8 +121,12 @@ def claim_suspects(
         limit: Jobs that can run at once, from 1.
         lease: How long the jobs stay ours without a heartbeat.
     """
-    cursor.execute(
+    return rows(
+        Claimed,
+        cursor,
         CLAIM_SUSPECTS,
-        {"queues": list(queues), "worker": worker, "limit": limit, "lease": lease},
+        queues=list(queues),
+        worker=worker,
+        limit=limit,
+        lease=lease,
     )
-    return [Claimed(*row) for row in cursor.fetchall()]

@@ -15,7 +15,7 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 # What is notified instead of a queue's name, with the ids after it.
 HINT = "!wait:"
@@ -48,9 +48,8 @@ SELECT pg_notify('pgqueue_ended_' || md5(pgqueue_channel()), told)
 
 def channel(cursor: Cursor) -> str:
     """Return the channel on which the ends of jobs are told."""
-    cursor.execute(ENDED_CHANNEL)
-    name: str = one_row(cursor)[0]
-    return name
+    found: str = value(cursor, ENDED_CHANNEL)
+    return found
 
 
 def announce(cursor: Cursor, ids: Iterable[int], *, hint: str = HINT) -> None:

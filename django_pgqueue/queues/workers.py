@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, one_row, rows
 from django_pgqueue.queues.bands import ALL_BANDS
 
 # Locks: a row lock on the worker's own row.
@@ -79,8 +79,7 @@ def register(
 
 def heartbeat(cursor: Cursor, *, name: str) -> bool:
     """Say that the worker lives; False when its row has been purged."""
-    cursor.execute(HEARTBEAT, {"name": name})
-    return cursor.fetchone() is not None
+    return has_row(cursor, HEARTBEAT, name=name)
 
 
 def lead(cursor: Cursor, *, name: str, term: timedelta) -> bool:
@@ -93,8 +92,7 @@ def lead(cursor: Cursor, *, name: str, term: timedelta) -> bool:
     cursor.execute(LOCK, {"class": keys.LEADER})
     if not one_row(cursor)[0]:
         return False
-    cursor.execute(LEAD, {"name": name, "term": term})
-    return cursor.fetchone() is not None
+    return has_row(cursor, LEAD, name=name, term=term)
 
 
 def forget(cursor: Cursor, names: Sequence[str]) -> None:
@@ -144,14 +142,13 @@ def leased(
         lease: How far ahead a lease can end; those that end later are not found.
         limit: How many at most.
     """
-    cursor.execute(
+    return rows(
+        Leased,
+        cursor,
         LEASED,
-        {
-            "workers": list(workers),
-            "lease": lease,
-            "limit": limit,
-            "rows": LINE_ROWS_MAX,
-            "bands": BANDS_MAX,
-        },
+        workers=list(workers),
+        lease=lease,
+        limit=limit,
+        rows=LINE_ROWS_MAX,
+        bands=BANDS_MAX,
     )
-    return [Leased(*row) for row in cursor.fetchall()]

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.live_states import UNNEEDED, state_of_step
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, rows
 from django_pgqueue.queues.enqueue import OF_LANE, Placement
 
 # Locks: those of the function.
@@ -720,11 +720,9 @@ def under_way(
         limit: So many are counted of each.
         names: So many names and versions are told.
     """
-    cursor.execute(UNDER_WAY, {"limit": limit, "names": names})
-    return [UnderWay(*row) for row in cursor.fetchall()]
+    return rows(UnderWay, cursor, UNDER_WAY, limit=limit, names=names)
 
 
 def shape(cursor: Cursor, workflow: int) -> list[Alike]:
     """Return all steps of a workflow, and what comes after what."""
-    cursor.execute(SHAPE, {"workflow": workflow})
-    return [Alike(*row) for row in cursor.fetchall()]
+    return rows(Alike, cursor, SHAPE, workflow=workflow)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, one_row
 
 # Tells whoever issues ticks to look; "!" is in no queue's name.
 HINT = "!schedules"
@@ -336,20 +336,17 @@ def pause(cursor: Cursor, name: str, *, by: str = "", reason: str = "") -> bool:
         by: Who pauses, at most 150 characters; "": nobody is named.
         reason: Why; "": not said.
     """
-    cursor.execute(PAUSE, {"name": name, "by": by, "reason": reason})
-    return cursor.fetchone() is not None
+    return has_row(cursor, PAUSE, name=name, by=by, reason=reason)
 
 
 def resume(cursor: Cursor, name: str) -> bool:
     """End the pause of a schedule; False: it was not paused."""
-    cursor.execute(RESUME, {"name": name})
-    return cursor.fetchone() is not None
+    return has_row(cursor, RESUME, name=name)
 
 
 def delete(cursor: Cursor, name: str) -> bool:
     """Delete a schedule and its ticks; False: there is none, or code declares it."""
-    cursor.execute(DELETE, {"name": name})
-    return cursor.fetchone() is not None
+    return has_row(cursor, DELETE, name=name)
 
 
 def differing(row: ScheduleRow, values: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django_pgqueue.live_states import live_state
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, rows, value
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.store import ScheduleRow, read_rows
 
@@ -200,15 +200,13 @@ def coming(cursor: Cursor, *, limit: int) -> list[ScheduleRow]:
 
 def until_next(cursor: Cursor, but: Sequence[int] = ()) -> float | None:
     """Return in how many seconds due() has something; 0 or less: now; None: never."""
-    cursor.execute(NEXT, {"but": list(but)})
-    seconds: float | None = one_row(cursor)[0]
+    seconds: float | None = value(cursor, NEXT, but=list(but))
     return seconds
 
 
 def is_overdue(cursor: Cursor, late: timedelta) -> bool:
     """Return whether a tick has been due for longer than *late*."""
-    cursor.execute(OVERDUE, {"late": late})
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, OVERDUE, late=late))
 
 
 def advance(
@@ -228,8 +226,7 @@ def advance(
         "next": next_tick,
         "patience": LOCK_PATIENCE,
     }
-    cursor.execute(ADVANCE, params)
-    return cursor.fetchone() is not None
+    return has_row(cursor, ADVANCE, **params)
 
 
 def reckon(
@@ -250,8 +247,7 @@ def reckon(
         "next": next_tick,
         "error": error,
     }
-    cursor.execute(RECKON, params)
-    return cursor.fetchone() is not None
+    return has_row(cursor, RECKON, **params)
 
 
 def insert(
@@ -288,8 +284,7 @@ def insert(
 
 def is_busy(cursor: Cursor, schedule_id: int) -> bool:
     """Return whether a job of the schedule is waiting, running or in back-off."""
-    cursor.execute(BUSY, {"schedule": schedule_id})
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, BUSY, schedule=schedule_id))
 
 
 def note_job(
@@ -311,5 +306,4 @@ def own_job(cursor: Cursor, schedule_id: int, job_id: int) -> None:
 
 def latest(cursor: Cursor, schedule_ids: Sequence[int], limit: int) -> list[TickRow]:
     """Return the *limit* latest ticks of each of these schedules, newest first."""
-    cursor.execute(LATEST, {"schedules": list(schedule_ids), "limit": limit})
-    return [TickRow(*row) for row in cursor.fetchall()]
+    return rows(TickRow, cursor, LATEST, schedules=list(schedule_ids), limit=limit)
