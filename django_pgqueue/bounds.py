@@ -97,6 +97,5 @@ RESERVED_PREFIX = "pgqueue."
 
 # Where days of the archive are exported to: a path from the root, or a URI. A path from
 # the folder that a process happens to be in would be another place for each of them.
-EXPORT_FORMATS = ("parquet", "delta")
 EXPORT_TARGET = re.compile(r"/+[^/]|[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 EXPORT_CHARACTERS_MAX = 900

@@ -27,7 +27,6 @@ from django_pgqueue.bounds import (
     DEAD_REASONS,
     DEPTH_MAX_MAX,
     EXPORT_CHARACTERS_MAX,
-    EXPORT_FORMATS,
     EXPORT_TARGET,
     LANE_BURST_MAX,
     LANE_CAPACITY_MAX,
@@ -254,7 +253,7 @@ def is_target(value: Any) -> bool:
 
 
 def target(key: str, value: Any) -> str:
-    """Return a place that days are exported to, as manifests have it."""
+    """Return a place that days are exported to, as the rows of days have it."""
     if not is_target(value):
         raise SettingsError(
             f"{key} must be a path that begins with / or a URI such as "
@@ -371,8 +370,6 @@ class Export:
 
     # A path from the root, or a URI.
     path: str = row(target)
-    # "parquet" or "delta".
-    format: str = row(choice(EXPORT_FORMATS), EXPORT_FORMATS[0])
 
 
 @dataclass(frozen=True, slots=True)

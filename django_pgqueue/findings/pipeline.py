@@ -91,7 +91,7 @@ def _unset(target: str | None) -> Finding:
 
 
 def _troubles(
-    look: Look, target: str, known: dict[date, exports.Manifest]
+    look: Look, target: str, known: dict[date, exports.ExportedDay]
 ) -> Iterator[tuple[Sequence[date], str, str]]:
     """Yield days, what is wrong with them, and what to do."""
     pending = [
@@ -102,15 +102,13 @@ def _troubles(
     keep, expired = look.settings.retention.archive, list[date]()
     if keep is not None:
         expired = ARCHIVE.expired(look.cursor, keep)
-    if expired and exports.local_folder(target) is None:
-        unchecked = exports.unchecked(look.cursor, target)
-        if unseen := [day for day in expired if day in unchecked]:
-            text = (
-                f"{_days(unseen)}, past retention: kept, since no run of export has "
-                f"looked at its files at {target} for {exports.FRESH.days} days, and "
-                f"this host does not see them."
-            )
-            yield unseen, text, EXPORT
+    unchecked = exports.unchecked(look.cursor, target)
+    if unseen := [day for day in expired if day in unchecked]:
+        text = (
+            f"{_days(unseen)}, past retention: kept, since no run of export has looked "
+            f"at its files at {target} for {exports.FRESH.days} days."
+        )
+        yield unseen, text, EXPORT
     if differing := [day for day, it in known.items() if it.is_exported and it.error]:
         text = (
             f"Something is wrong with {len(differing)} exported days at {target}, "

@@ -95,10 +95,8 @@ class PipelineRun(models.Model):
 class ExportState(models.TextChoices):
     """How far the export of a day is."""
 
-    # Nothing of this run can be seen at the target yet.
+    # A run has it, and has not said yet what is in the table.
     WRITING = "writing", _("writing")
-    # It is being put where readers look: files that are not listed may be there.
-    PUBLISHING = "publishing", _("publishing")
     EXPORTED = "exported", _("exported")
     # The archive has other rows of the day since: it is exported anew.
     STALE = "stale", _("stale")
@@ -106,10 +104,8 @@ class ExportState(models.TextChoices):
 
 class Export(models.Model):
     """
-    The manifest of a day: what of it is where, compared with the archive.
+    A day of the archive that is in a Delta table: how many rows, and their checksum.
 
-    It is the truth about the files: those that it lists are the day, each written once
-    under a name of its own, and deleted when the manifest has listed others instead.
     Written by the pipeline job `export`. Retention drops a day of the archive when the
     row for the target of PGQUEUE["EXPORT"] is exported and says what the day has.
     """
@@ -117,27 +113,16 @@ class Export(models.Model):
     id = models.BigAutoField(_("id"), primary_key=True)
     target = models.CharField(_("target"), max_length=900)
     day = models.DateField(_("day"))
-    format = models.CharField(_("format"), max_length=7)
     state = models.CharField(
-        _("state"), max_length=10, choices=ExportState.choices, db_default="writing"
+        _("state"), max_length=8, choices=ExportState.choices, db_default="writing"
     )
     # NULL: it was never exported; as the rest down to exported_at.
     rows = models.BigIntegerField(_("rows"), null=True, blank=True)
-    # Of what identifies each row, in any order; the same in PostgreSQL and in Spark.
+    # Of what identifies each row, in any order, by PostgreSQL.
     checksum = models.CharField(_("checksum"), max_length=40, null=True, blank=True)
-    # Of all columns, in any order; Spark's.
-    content = models.CharField(_("content"), max_length=40, null=True, blank=True)
-    # [{"path": "day=…/queue=…/part-….parquet", "bytes": 1234}], below the target.
-    files: models.JSONField[Any, Any] = models.JSONField(
-        _("files"), db_default=JSON_LIST
-    )
-    # Paths below the target that these files have replaced, and that are to be deleted.
-    replaced: models.JSONField[Any, Any] = models.JSONField(
-        _("replaced"), db_default=JSON_LIST
-    )
     # When a run has last seen that the files are there; NULL: not yet.
     checked_at = models.DateTimeField(_("checked at"), null=True, blank=True)
-    # Of a Delta table.
+    # Of the table, when it was written.
     version = models.BigIntegerField(_("version"), null=True, blank=True)
     exported_at = models.DateTimeField(_("exported at"), null=True, blank=True)
 
@@ -198,12 +183,12 @@ class Erasure(models.Model):
     messages: models.JSONField[Any, Any] = models.JSONField(
         _("messages"), db_default=JSON_OBJECT
     )
-    # [{"target": "/srv/export", "day": "2026-11-21", "rows": 3, "files": 1}]: rows that
-    # are gone, and the files that were rewritten for it.
+    # [{"target": "/srv/export", "day": "2026-11-21", "version": 7, "rows": 3, "files":
+    # 1}]: rows that are gone by a commit, and the files that were rewritten for it.
     exports: models.JSONField[Any, Any] = models.JSONField(
         _("exports"), db_default=JSON_LIST
     )
-    # The same of files of ingest, with their topic; of a Delta table, of all its days.
+    # The same of tables of ingest.
     ingested: models.JSONField[Any, Any] = models.JSONField(
         _("files of ingest"), db_default=JSON_LIST
     )

@@ -107,22 +107,20 @@ UPDATE pgqueue_erasure
        dead_letter_rows = dead_letter_rows + %(letters)s
  WHERE id = %(erasure)s
 """
-ADD_EXPORT = """
-UPDATE pgqueue_erasure SET exports = exports || %(day)s::jsonb WHERE id = %(erasure)s
-"""
-# Locks: none.
-HAS_EXPORT = """
-SELECT exports @> %(day)s::jsonb FROM pgqueue_erasure WHERE id = %(erasure)s
-"""
-# Locks: a row lock on the receipt, here and below.
-# Of a place that is not in it yet: a commit of Delta is noted again by who comes next.
-ADD_INGESTED = """
+# Of a commit that is not in it yet: whoever comes next notes it again.
+ADD_FILES = """
 UPDATE pgqueue_erasure
-   SET ingested = ingested || jsonb_build_array(
+   SET {column} = {column} || jsonb_build_array(
            %(place)s::jsonb || jsonb_build_object('rows', %(rows)s::bigint,
                                                   'files', %(files)s::int))
- WHERE id = %(erasure)s AND NOT ingested @> jsonb_build_array(%(place)s::jsonb)
+ WHERE id = %(erasure)s AND NOT {column} @> jsonb_build_array(%(place)s::jsonb)
 """
+# Locks: none.
+HAS_FILES = """
+SELECT {column} @> jsonb_build_array(%(place)s::jsonb)
+  FROM pgqueue_erasure WHERE id = %(erasure)s
+"""
+# Locks: a row lock on the receipt, here and below.
 SET_MESSAGES = """
 UPDATE pgqueue_erasure SET messages = %(messages)s::jsonb WHERE id = %(erasure)s
 """
@@ -253,26 +251,38 @@ def add_rows(
     cursor.execute(ADD_ROWS, values)
 
 
-def add_export(cursor: Cursor, erasure: int, day: Mapping[str, Any]) -> None:
-    """Note in a receipt what has gone from the files of a day."""
-    cursor.execute(ADD_EXPORT, {"erasure": erasure, "day": json.dumps([dict(day)])})
-
-
-def has_export(cursor: Cursor, erasure: int, day: Mapping[str, Any]) -> bool:
-    """Return whether a receipt notes so of a day; also if there is no such receipt."""
-    cursor.execute(HAS_EXPORT, {"erasure": erasure, "day": json.dumps([dict(day)])})
-    row = cursor.fetchone()
-    return row is None or bool(row[0])
-
-
-def add_ingested(
-    cursor: Cursor, erasure: int, place: Mapping[str, Any], *, rows: int, files: int
+def add_files(
+    cursor: Cursor,
+    erasure: int,
+    column: str,
+    place: Mapping[str, Any],
+    *,
+    rows: int,
+    files: int,
 ) -> None:
-    """Note once in a receipt what has gone from files of ingest in some place."""
+    """
+    Note once in a receipt what a commit has deleted from files.
+
+    Args:
+        column: "exports", or "ingested" of messages.
+        place: The target, the day and the version of the table.
+    """
     cursor.execute(
-        ADD_INGESTED,
+        sql.SQL(ADD_FILES).format(column=sql.Identifier(column)),
         {"erasure": erasure, "place": json.dumps(place), "rows": rows, "files": files},
     )
+
+
+def has_files(
+    cursor: Cursor, erasure: int, column: str, place: Mapping[str, Any]
+) -> bool:
+    """Return whether a receipt notes a commit; also if there is no such receipt."""
+    cursor.execute(
+        sql.SQL(HAS_FILES).format(column=sql.Identifier(column)),
+        {"erasure": erasure, "place": json.dumps(place)},
+    )
+    row = cursor.fetchone()
+    return row is None or bool(row[0])
 
 
 def set_messages(

@@ -340,7 +340,10 @@ def digest(
         return False
     charts = f"http://127.0.0.1:{port}{reverse(CHARTS)}"
     ends = " (the server ends now; without --exit it stays up)" if asked.exit else ""
-    print(f"Charts: {charts}{ends}\nMessages, as Parquet: {place.events}", flush=True)
+    print(
+        f"Charts: {charts}{ends}\nTable of messages: {place.events}",
+        flush=True,
+    )
     return True
 
 

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # What each contract has sent
 #
-# The pipeline job ingest has written the topic `mail` to Parquet; somebody in sales
-# keeps a CSV of contracts. Spark joins both: what is to be billed, whose mails fail,
+# The pipeline job ingest has written the topic `mail` to a Delta table; sales keeps a
+# CSV of contracts. Spark joins both: what is to be billed, whose mails fail,
 # and who sends without a contract. The database is not asked.
 #
 #     python manage.py pgqueue_pipeline run ingest -o topic=mail -o path=/srv/log
@@ -18,6 +18,8 @@ import django
 
 django.setup()
 
+from deltalake import DeltaTable  # noqa: E402
+
 from django_pgqueue.management.spark_session import spark_session  # noqa: E402
 
 MESSAGES = os.environ.get("MESSAGES", "/srv/log")
@@ -29,14 +31,15 @@ spark = spark_session("mails by contract")
 # %% [markdown]
 # ## What there is
 #
-# `day` is a folder, so a month reads the files of that month. The payload is JSON: name
-# the fields that are used, with their types.
+# The table's log names the files of a topic, and of days if you like. The payload is
+# JSON: name the fields that are used, with their types.
 
 # %%
+files = DeltaTable(MESSAGES).file_uris(file_pruning_predicate="topic = 'mail'")
 mails = (
-    spark.read.parquet(f"{MESSAGES}/topic=mail")
+    spark.read.parquet(*files)
     .selectExpr(
-        "day",
+        "to_date(published_at) AS day",
         "name",
         "from_json(payload, 'id long, domain string, recipients int') AS mail",
     )

@@ -27,7 +27,11 @@ from django.db.models import Value
 from django.test.utils import CaptureQueriesContext
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue import InvalidArgument, InvalidOption, PgQueueError
+from django_pgqueue import (
+    InvalidArgument,
+    InvalidOption,
+    PgQueueError,
+)
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.tasks.payload import DEPTH_MAX, decode_value
 from tests.acceptance.naughty import STRINGS
@@ -35,7 +39,12 @@ from tests.app import crash_tasks
 from tests.app.models import Order
 from tests.app.tasks import echo, noop
 from tests.harness.waiting import wait_for
-from tests.harness.worker_process import REPOSITORY, enqueue, places, wait_until_final
+from tests.harness.worker_process import (
+    REPOSITORY,
+    enqueue,
+    places,
+    wait_until_final,
+)
 
 pytestmark = pytest.mark.smoke
 

@@ -233,7 +233,7 @@ def check_charts(log: Path, url: str, browser: urllib.request.OpenerDirector) ->
     said(log, r"^failures: succeeded in [^,]+, [1-9][\d,]+ rows in, [1-9]\d* out")
     # One more was posted since.
     said(log, r"^ingest: succeeded in [^,]+, 1,00[01] rows in, 1,00[01] out")
-    assert list(Path(said(log, "^Messages, as Parquet: (.+)$")[1]).rglob("*.parquet"))
+    assert list(Path(said(log, "^Table of messages: (.+)$")[1]).rglob("*.parquet"))
     assert charts.startswith(f"{url}/admin/")
     with browser.open(charts, timeout=30) as page:
         assert "postoffice" in page.read().decode()

@@ -11,7 +11,12 @@ from django.db import connections, transaction
 from django_pgqueue import publish, topic
 from django_pgqueue.log import groups
 from django_pgqueue.log.seek import seek
-from django_pgqueue.models import ConsumerGroup, DeadLetter, Position, Topic
+from django_pgqueue.models import (
+    ConsumerGroup,
+    DeadLetter,
+    Position,
+    Topic,
+)
 from tests.app.models import Effect
 from tests.harness.waiting import wait_for
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.contrib.admin import AdminSite
@@ -13,27 +11,17 @@ from django.test import Client
 
 Staff = Callable[..., Client]
 
-each_context = AdminSite.each_context
-
-
-def without_list(site: AdminSite, request: Any) -> dict[str, Any]:
-    """Return what each page shows, without the list of all pages for a sidebar."""
-    with patch.object(site, "get_app_list", lambda *_: []):
-        return each_context(site, request)
-
 
 @pytest.fixture(autouse=True)
 def _without_sidebar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out Django's list of all pages, which takes a third of the time of each."""
+    """Leave out Django's list of all pages, which takes a fifth of the time of each."""
     monkeypatch.setattr(AdminSite, "enable_nav_sidebar", False)
-    monkeypatch.setattr(AdminSite, "each_context", without_list)
 
 
 @pytest.fixture
 def sidebar(_without_sidebar: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have it on each page, as everybody has."""
     monkeypatch.setattr(AdminSite, "enable_nav_sidebar", True)
-    monkeypatch.setattr(AdminSite, "each_context", each_context)
 
 
 @pytest.fixture

@@ -77,7 +77,6 @@ def paths(keys):
 def test_pages_show_data_as_text_and_ask_a_few_statements(admin_client):
     """Lists, rows, histories and forms of every noun, with an attack in each column."""
     keys = make_each(EVIL)
-    lists = {f"/admin/pgqueue/{noun}/" for noun in keys}
     wrong = {}
     for page in [page for each in paths(keys).values() for page in each]:
         with CaptureQueriesContext(connection) as queries:
@@ -89,19 +88,26 @@ def test_pages_show_data_as_text_and_ask_a_few_statements(admin_client):
             "markup" if "<script>alert" in html else "",
             "a link that runs" if 'href="javascript:' in html else "",
             f"{len(asked)} statements" if len(asked) > STATEMENTS_MAX else "",
-            # As text: nothing was just left out of a list.
-            "no text" if page in lists and escape(EVIL[:40]) not in html else "",
         ]
         if any(told):
             wrong[page] = [each for each in told if each]
     assert {} == wrong
+    for noun in keys:
+        # As text: nothing was just left out.
+        html = admin_client.get(f"/admin/pgqueue/{noun}/").content.decode()
+        assert escape(EVIL[:40]) in html, noun
+
+
+@pytest.mark.parametrize("field", ["q", "queue", "state", "before", "x"])
+def test_an_address_is_text(admin_client, field):
+    """A link that somebody sends runs nothing either."""
+    answer = admin_client.get("/admin/pgqueue/job/", {field: EVIL}, follow=True)
+
+    assert "<script>alert" not in answer.content.decode()
 
 
 def test_what_people_type_is_text(admin_client):
-    """In addresses, forms that are shown again, messages, histories and the index."""
-    for field in ("q", "queue", "state", "before", "x"):
-        answer = admin_client.get("/admin/pgqueue/job/", {field: EVIL}, follow=True)
-        assert "<script>alert" not in answer.content.decode()
+    """In forms that are shown again, in messages, in histories and on the next page."""
     letters = make_each(EVIL)["deadletter"]
     url = f"/admin/pgqueue/deadletter/{letters[0]}"
     form = {"confirmed": "1", "queue": EVIL, "reason": EVIL, "args": EVIL}
@@ -133,12 +139,8 @@ def test_each_noun_needs_its_permission_and_no_other(staff):
 
         assert {403} == {without.get(page).status_code for page in pages}, noun
         assert {200} == {alone.get(page).status_code for page in pages}, noun
-    # In the index, of every second noun; lanes need another permission besides.
-    nouns = sorted({*PAGES} - {"lane"})
-    index = staff(*[f"view_{noun}" for noun in nouns[::2]]).get("/admin/")
-    listed = index.content.decode()
-    links = [f'href="/admin/pgqueue/{noun}/"' for noun in nouns]
-    assert links[::2] == [link for link in links if link in listed]
+        assert f'href="{url}"' in alone.get("/admin/").content.decode()
+        assert f'href="{url}"' not in without.get("/admin/").content.decode()
     nobody = staff()
     for page in [page for each in paths(keys).values() for page in each]:
         assert 403 == nobody.get(page).status_code, page
@@ -212,34 +214,28 @@ def acts_on(noun):
     return [*sorted(ours - {"history", "delete", "change"}), "no-such-act"]
 
 
-def some(values, turn, count):
-    """Return *count* of *values*, others at each turn; None: all."""
-    start = turn * (count or 0)
-    return [*values, *values][start % len(values) :][: count or len(values)]
-
-
-@pytest.mark.parametrize("count", [3, ALL_CASES])
+@pytest.mark.parametrize("count", [10, ALL_CASES])
 def test_lists_survive_any_query(admin_client, count):
     """200, 400, or a redirect to the plain list; the steps of a workflow are a list."""
     keys = make_each("x")
     lists = [f"/admin/pgqueue/{noun}/" for noun in NOUNS]
     lists.append(f"/admin/pgqueue/workflow/{keys['workflow'][0]}/change/")
     wrong = {}
-    for turn, url in enumerate(lists):
-        for query in some([*QUERIES, *LONG], turn, count):
+    for url in lists:
+        for query in [*QUERIES, *LONG][:count]:
             answer = admin_client.get(f"{url}?{query}")
             if answer.status_code not in (200, 400) and answer.url != f"{url}?e=1":
                 wrong[f"{url}?{query[:99]}"] = answer.status_code
     assert {} == wrong
 
 
-@pytest.mark.parametrize("count", [1, ALL_CASES])
+@pytest.mark.parametrize("count", [3, ALL_CASES])
 def test_rows_that_cannot_be_are_not_found(admin_client, count):
     """Back to the list with a message; no history, and nothing to act on."""
     make_job()
     wrong = {}
-    for turn, noun in enumerate(NOUNS):
-        for id_ in some(IDS, turn, count):
+    for noun in NOUNS:
+        for id_ in IDS[:count]:
             url = f"/admin/pgqueue/{noun}/{id_}/"
             looks = [
                 admin_client.get(f"{url}{look}/") for look in ("change", "history")
@@ -341,12 +337,10 @@ def test_pages_work_on_other_sites_and_in_other_languages(admin_client, settings
     settings.TIME_ZONE = "America/New_York"
     settings.LANGUAGE_CODE = "pl"
     settings.USE_THOUSAND_SEPARATOR = True
-    found = paths({noun: rows[:1] for noun, rows in make_each("x").items()})
+    found = paths(make_each("x"))
     for name, site in SITES.items():
         nouns = {model._meta.model_name for model in site._registry}
-        # Forms lead nowhere else than pages of rows do.
-        looks = None if name == "ops" else 2
-        for page in [page for noun in nouns for page in found[noun][:looks]]:
+        for page in [page for noun in nouns for page in found[noun]]:
             here = page.replace("/admin/", f"/{name}/", 1)
             answer = admin_client.get(here, follow=True)
             assert 200 == answer.status_code, here
@@ -387,7 +381,7 @@ def test_acts_come_back_to_their_own_site(admin_client, settings):
 
 def test_names_lead_to_their_pages(admin_client):
     """Whatever characters a name has; values of arguments make those of lanes."""
-    for name in ('<i a"b>', "a&b=c/ü?%41_"):
+    for name in ("<i>", 'a"b', "a&b=c/ü?", "%41_"):
         make_each_named(name)
         for noun in ("queue", "lane"):
             url = f"/admin/pgqueue/{noun}/{quote_url(quote(name))}/"

@@ -172,7 +172,7 @@ def test_a_new_run_is_chosen_and_filled_in(admin_client, costs):
 
 
 # What the form of the export sends along.
-GIVEN = {"option-format": "parquet"}
+GIVEN = {"option-since": ""}
 EXPORTER = ("view_pipelinerun", "run_pipeline", "view_archivedjob", "view_payload")
 
 

@@ -24,14 +24,11 @@ from tests.harness.factories import (
 
 PATTERNS = Settings().redact
 
-# Of these few, since Hypothesis takes 20 s for a table of all that Unicode has.
-LETTERS = "aZ0é€😀 \n\t\x00\u2028\"\\'/{}[]:,=<&-_"
-
 KEYS = st.sampled_from(
     ["a", "token", "accessToken", "X-Api-Key", "b\\", '"', "pass\nword", "é:", "{", ""]
-) | st.text(LETTERS, max_size=4)
+) | st.text(max_size=4)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(LETTERS, max_size=6),
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
     lambda inner: (
         st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)
     ),

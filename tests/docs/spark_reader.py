@@ -25,14 +25,12 @@ make_archived_job(task="shop.tasks.refresh", kwargs={"customer_id": 8})
     "docs/howto/offload-the-archive.md": """
 from datetime import datetime
 from django.db import connection
-from pyiceberg.catalog.sql import SqlCatalog
 from tests.harness.factories import make_archived_job
 
 with connection.cursor() as cursor:
     cursor.execute("SELECT pgqueue_make_archive_day('{yesterday}')")
 make_archived_job(queue="7", finished_at=datetime.fromisoformat("{yesterday}T09:00Z"))
 run("export", path="/srv/export/jobs")
-catalog = SqlCatalog("lake", uri="sqlite:////srv/lake.db", warehouse="file:///srv/lake")
 """,
     "docs/howto/read-with-spark.md": """
 noop.delay()
@@ -41,10 +39,7 @@ noop.delay()
 """,
     "docs/howto/stream-a-topic.md": """
 topic("orders").publish("orders.created", {"customer_id": "before"})
-files = spark.createDataFrame(
-    [(1, '{"total": 3}', "2026-11-22")], "id long, payload string, day string"
-)
-files.write.parquet("/srv/log/topic=orders")
+run("ingest", topic="orders", path="/srv/log")
 upserted = []
 
 def upsert(frame, number): upserted.extend(frame.collect())
@@ -76,6 +71,7 @@ drain()
 # What the session does not find on this machine, and when the page was written.
 ELSEWHERE = {
     "docs/howto/offload-the-archive.md": [("2026-11-21", "{yesterday}")],
+    "docs/howto/stream-a-topic.md": [("2026-11-22", "{today}")],
     "docs/howto/read-with-spark.md": [
         ("REPLICA_DSN", "PGQUEUE_ELSEWHERE"),
         ("/run/secrets/replica-dsn", "{tcp}"),
@@ -107,10 +103,7 @@ assert "gold" == cost.plan
 """,
     "docs/howto/offload-the-archive.md": """
 assert 1 == jobs.count()
-again()
-(job,) = table.scan().to_arrow().to_pylist()
-assert ("{yesterday}", "7", "succeeded") == (job["day"], job["queue"], job["state"])
-catalog.close()
+assert ["7"] == [job.queue for job in jobs.collect()]
 """,
     "docs/howto/read-with-spark.md": """
 assert 1 == spark.read.parquet("/srv/day").count() == slow.count()
@@ -154,7 +147,6 @@ assert orders.isStreaming
 
 # Names that these pages take from a session.
 NAMES = {
-    "docs/howto/offload-the-archive.md": {"catalog"},
     "docs/reference/pipeline.md": {"customers"},
     "docs/reference/spark-write.md": {"read_result", "rows"},
     "docs/reference/spark.md": {"day"},

@@ -20,7 +20,7 @@ from tests.docs import spark_reader
 from tests.docs.samples import PAGES, Sample, name_of, samples_of
 from tests.docs.spark_reader import is_pipeline_job, spark_samples
 from tests.pipeline.conftest import plan, run
-from tests.spark.conftest import _packages, by_jdbc, dsn, require, spark, start_spark
+from tests.spark.conftest import _packages, by_jdbc, dsn, spark, start_spark
 
 __all__ = ["_packages", "by_jdbc", "dsn", "plan", "run", "spark", "start_spark"]
 
@@ -54,7 +54,6 @@ def customers(spark, transactional_db):
         cursor.execute("DROP TABLE shop_customer")
 
 
-@pytest.mark.filterwarnings("ignore:Delete operation did not match:UserWarning")
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_the_samples_of_a_page_run_in_spark(
     page, spark, dsn, run, customers, tmp_path, monkeypatch, request
@@ -70,10 +69,10 @@ def test_the_samples_of_a_page_run_in_spark(
         *spark_reader.ELSEWHERE.get(name, []),
         ("{tomorrow}", f"{tomorrow:%Y-%m-%d}T00:00Z"),
         ("{yesterday}", f"{yesterday:%Y-%m-%d}"),
+        ("{today}", f"{datetime.now(UTC):%Y-%m-%d}"),
         ("/srv/", f"{tmp_path}/"),
     ]
-    if any("pyiceberg" in sample.source for sample in samples(page)):
-        require("pyiceberg")
+    if name == "docs/howto/offload-the-archive.md":
         request.getfixturevalue("archive_days")
     if any("snapshot(" in sample.source for sample in samples(page)):
         here.append(("{tcp}", request.getfixturevalue("by_jdbc").file))
@@ -95,11 +94,7 @@ def test_the_samples_of_a_page_run_in_spark(
             code = code.replace(there, path)
         exec(compile(code, name, "exec"), space)  # noqa: S102
 
-    def samples_run() -> None:
-        for sample in samples(page):
-            does(sample.source)
-
     does(spark_reader.HAS.get(name, ""))
-    samples_run()
-    space["again"] = samples_run
+    for sample in samples(page):
+        does(sample.source)
     does(spark_reader.THEN.get(name, ""))

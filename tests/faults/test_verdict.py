@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.faults.evidence import Evidence, Harm, Operation, Run, runs_of
+from tests.faults.evidence import (
+    Evidence,
+    Harm,
+    Operation,
+    Run,
+    runs_of,
+)
 from tests.faults.history import Change, Row
 from tests.faults.verdict import Verdict, judge
 

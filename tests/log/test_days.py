@@ -6,7 +6,11 @@ import pytest
 
 from django_pgqueue.log import days
 from django_pgqueue.log.closed_days import closed_days
-from django_pgqueue.log.days import close_days, drop_day, guard_name
+from django_pgqueue.log.days import (
+    close_days,
+    drop_day,
+    guard_name,
+)
 from django_pgqueue.models import Message
 from django_pgqueue.postgres.day_tables import LOG
 from tests.harness.factories import make_message, make_topic

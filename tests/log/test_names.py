@@ -3,7 +3,11 @@
 import pytest
 
 from django_pgqueue.exceptions import TopicError
-from django_pgqueue.log.names import Pattern, check_name, check_topic
+from django_pgqueue.log.names import (
+    Pattern,
+    check_name,
+    check_topic,
+)
 
 MATCHES = [
     ("orders", "orders", True),

@@ -8,8 +8,22 @@ from django.db.models import F
 
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log import groups, positions
-from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
-from tests.log.log import LEASE, batch, make_group, make_topic, payloads, put, take
+from django_pgqueue.models import (
+    ConsumerGroup,
+    DeadLetter,
+    Message,
+    Position,
+    Topic,
+)
+from tests.log.log import (
+    LEASE,
+    batch,
+    make_group,
+    make_topic,
+    payloads,
+    put,
+    take,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,15 @@ from django_pgqueue.models import Message as MessageRow
 from django_pgqueue.models import Position
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.payload import decode_value
-from tests.log.log import batch, bound_of, make_group, make_topic, payloads, put, take
+from tests.log.log import (
+    batch,
+    bound_of,
+    make_group,
+    make_topic,
+    payloads,
+    put,
+    take,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

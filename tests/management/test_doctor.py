@@ -294,9 +294,8 @@ def yesterdays(archive_days, cursor):
 
 def note_export(cursor, day):
     found = exports.content(cursor, ARCHIVE.name_of(day))
-    exports.begin(cursor, TARGET, day, form="parquet", run=1)
-    exports.publish(cursor, TARGET, day, run=1)
-    exports.record(cursor, TARGET, day, run=1, found=found, content="", files=[])
+    exports.begin(cursor, TARGET, day, run=1)
+    exports.record(cursor, TARGET, day, run=1, found=found)
 
 
 def test_days_that_retention_keeps_for_their_export_are_found(
@@ -311,7 +310,7 @@ def test_days_that_retention_keeps_for_their_export_are_found(
     )
     assert "pgqueue_pipeline run export" in found["way_out"]
 
-    exports.begin(cursor, TARGET, yesterdays[-2], form="parquet", run=1)
+    exports.begin(cursor, TARGET, yesterdays[-2], run=1)
     exports.fail(cursor, TARGET, yesterdays[-2], run=1, error="No space left.")
     note_export(cursor, yesterdays[-1])
     assert "exported to /srv/export. No space left." in trouble("export")["what"]

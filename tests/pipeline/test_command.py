@@ -332,12 +332,9 @@ def test_spark_submit_runs_a_job_without_django(environment, dsn, tmp_path):
 
 
 def test_an_export_goes_where_the_settings_say(settings):
-    """With their format; another path has that of the call, or Parquet."""
-    settings.PGQUEUE = {"EXPORT": {"path": "/srv/jobs/", "format": "delta"}}
+    """Unless the call names another path."""
+    settings.PGQUEUE = {"EXPORT": {"path": "/srv/jobs/"}}
 
-    by_settings = plan_of("export", {"since": "2026-11-21"}).options
-    elsewhere = plan_of("export", {"path": "/srv/else"}).options
-
-    assert ("/srv/jobs", "delta") == (by_settings["path"], by_settings["format"])
-    assert ("/srv/else", "parquet") == (elsewhere["path"], elsewhere["format"])
+    assert "/srv/jobs" == plan_of("export", {"since": "2026-11-21"}).options["path"]
+    assert "/srv/else" == plan_of("export", {"path": "/srv/else"}).options["path"]
     assert "2d" == plan_of("metrics", {}).options["lookback"]

@@ -1,4 +1,4 @@
-"""The pipeline job ingest: messages of the log to files, each of them once."""
+"""The pipeline job ingest: messages of the log to a table, each of them once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import shutil
 from datetime import UTC, datetime
 
 import pytest
-from pyarrow import dataset
+from deltalake import DeltaTable
 
 from django_pgqueue.exceptions import PipelineBusy, SparkOptionError
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
-from django_pgqueue.spark.export.store import Store
-from django_pgqueue.spark.ingest.parquet import ParquetPlace
+from django_pgqueue.spark.lake import messages
 from django_pgqueue.spark.running import StopFlag, run_job
 from django_pgqueue.spark.session import TIME_ZONE
+from django_pgqueue.spark.store import Store
 from tests.harness.waiting import wait_for
 from tests.spark.log.conftest import cursor, publish
 from tests.spark.one_session import ONE
@@ -28,11 +28,11 @@ SECRET = "hunter2-planted"
 
 
 def ids(path):
-    """Return the ids that a plain reader finds, in order."""
-    found = dataset.dataset(path, format="parquet", partitioning="hive")
-    if not found.files:
+    """Return the ids that a plain reader of Delta finds, in order."""
+    if not DeltaTable.is_deltatable(str(path)):
         return []
-    return sorted(found.to_table(columns=["id"]).column("id").to_pylist())
+    table = DeltaTable(path).to_pyarrow_table(columns=["id"])
+    return sorted(table.column("id").to_pylist())
 
 
 def positions(cursor):
@@ -48,9 +48,9 @@ def positions(cursor):
 def test_messages_are_written_once_whatever_dies(
     run, plan, publish, new_cursor, tmp_path, monkeypatch
 ):
-    """By topic and day, without secrets, also where a run dies while it moves a batch;
-    what a publisher holds back comes later. A checkpoint that is gone is said, with
-    what goes on after what is there."""
+    """By topic and day, without secrets, also where a run dies before or after it has
+    committed a batch; what a publisher holds back comes later. A checkpoint that is
+    gone is said, with what goes on after what is there."""
     target = tmp_path / "log"
     given = {"topic": "orders,mail", "path": f"{target}/"}
     orders, mail = publish(8), publish(2, "mail", payload={"token": SECRET})
@@ -61,9 +61,9 @@ def test_messages_are_written_once_whatever_dies(
 
     assert (10, 10) == (ended.rows_in, ended.rows_out)
     assert orders + mail == ids(target)
-    assert {"topic=orders", "topic=mail"} == {p.name for p in target.glob("topic=*")}
-    (day,) = {path.name for path in target.glob("topic=*/day=*")}
-    assert re.fullmatch(r"day=\d{4}-\d\d-\d\d", day)
+    table = DeltaTable(target)
+    assert ["topic", "day"] == table.metadata().partition_columns
+    assert {"orders", "mail"} == {part["topic"] for part in table.partitions()}
     written = list(target.rglob("*.parquet"))
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in written)
     assert [f"orders: read up to id {held[0] - 1:,} in all of 4 partitions."] == [
@@ -74,19 +74,23 @@ def test_messages_are_written_once_whatever_dies(
     assert orders[-1] <= noted["orders"] < held[0] <= noted["mail"]
 
     more = publish(3) + publish(2, "mail")
-    move, moves = Store.move, []
+    commit = DeltaTable.create_write_transaction
 
-    def moves_once(self, name, to):
-        if moves:
-            raise OSError("It dies.")
-        moves.append(to)
-        move(self, name, to)
+    def dies(*arguments, **named):
+        raise OSError("It dies.")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "move", moves_once)
-        assert "It dies." in run_job(plan("ingest", **given)).error
-    assert 1 == len(moves)
-    assert len(orders + mail) < len(ids(target)) < len(orders + mail + held + more)
+    def dies_afterwards(*arguments, **named):
+        commit(*arguments, **named)
+        raise OSError("It dies.")
+
+    for broken, there in (
+        (dies, orders + mail),
+        (dies_afterwards, orders + mail + held + more),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaTable, "create_write_transaction", broken)
+            assert "It dies." in run_job(plan("ingest", **given)).error
+        assert sorted(there) == ids(target)
     # A topic that is new to the checkpoint comes with a batch that has no messages.
     latest = publish(1) + publish(1, "stock")
     given["topic"] = "orders,mail,stock"
@@ -108,7 +112,7 @@ def test_a_batch_that_the_driver_does_not_see_is_not_taken_for_whole(
     run, plan, publish, tmp_path, monkeypatch
 ):
     """As where executors write to a folder of their own: the run fails before any of
-    it is in its place, and the next one writes all."""
+    it is committed, and the next one writes all."""
     given = {"topic": "orders", "path": str(tmp_path)}
     expected = publish(3)
     listed, lost = Store.files, []
@@ -136,7 +140,6 @@ def test_a_batch_that_the_driver_does_not_see_is_not_taken_for_whole(
         ({"path": "/x"}, "option topic is ''"),
         ({"topic": "orders"}, "has no path"),
         ({"topic": "orders", "path": "x"}, "must begin with /"),
-        ({"topic": "orders", "path": "/x", "format": "csv"}, "must be parquet or"),
         ({"topic": "orders", "path": "/x", "starting": "now"}, "must be earliest"),
         ({"topic": "orders", "path": "/x", "trigger": "soon"}, "trigger is 'soon'"),
         ({"topic": "orders", "path": "/x", "trigger": "2h"}, "of 1 s to 3,600 s"),
@@ -165,9 +168,8 @@ def test_a_day_is_one_of_utc_whatever_the_zone_of_the_session(
     finally:
         session.conf.set(TIME_ZONE, before)
 
-    (file,) = tmp_path.glob("topic=orders/*/*.parquet")
-    days = {now.date(), datetime.now(UTC).date()}
-    assert file.parent.name in {f"day={day}" for day in days}
+    (part,) = DeltaTable(tmp_path).partitions()
+    assert part["day"] in {f"{day}" for day in (now.date(), datetime.now(UTC).date())}
 
 
 @pytest.mark.slow
@@ -175,18 +177,18 @@ def test_a_run_with_a_trigger_goes_on_until_it_is_stopped(
     run, plan, publish, new_cursor, tmp_path, monkeypatch
 ):
     """It tells how far it is, also when nothing comes; asked to stop in the middle of a
-    batch, it puts that one in place, and the next run has nothing to do."""
+    batch, it commits that one, and the next run has nothing to do."""
     given = {"topic": "orders", "path": str(tmp_path)}
     sql = new_cursor()
     first, second, last = publish(3), [], []
-    write = ParquetPlace._write
+    written = messages._written
 
-    def asked_meanwhile(self, frame, batch):
-        rows = write(self, frame, batch)
+    def asked_meanwhile(lake, frame, folder):
+        actions = written(lake, frame, folder)
         if last:
             pipelines.request_stop(new_cursor(), "ingest", by="anna")
-            wait_for(self._run._stop_after.is_set, what="the run has heard of it")
-        return rows
+            wait_for(lake.run._stop_after.is_set, what="the run has heard of it")
+        return actions
 
     def look(snapshot):
         found = ids(tmp_path)
@@ -201,7 +203,7 @@ def test_a_run_with_a_trigger_goes_on_until_it_is_stopped(
             last.extend(publish(1))
 
     with monkeypatch.context() as patch:
-        patch.setattr(ParquetPlace, "_write", asked_meanwhile)
+        patch.setattr(messages, "_written", asked_meanwhile)
         goes_on = plan("ingest", **given, trigger="1s")
         ended = run_job(goes_on, tell=look, beat_seconds=0.2)
 

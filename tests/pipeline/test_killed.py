@@ -24,7 +24,6 @@ from typing import Any
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyarrow import parquet
 from pyspark import __version__
 
 from django_pgqueue.models import ArchivedJob, Erasure, Export, Job, Subscription
@@ -33,8 +32,8 @@ from django_pgqueue.worker.chores.backfills import Backfills
 from tests.harness.process_tree import children, descendants, freeze, tell, waking
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY
-from tests.pipeline.test_erase_messages import files_in, messages_in
-from tests.pipeline.test_export import archived, ids, make, of_delta
+from tests.pipeline.test_erase_messages import files_in
+from tests.pipeline.test_export import archived, ids, make
 from tests.pipeline.test_ingest import ids as ids_of_log
 from tests.pipeline.test_lake import THEIRS
 from tests.pipeline.test_replay import remove
@@ -53,13 +52,12 @@ DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - tim
 )
 
 ERASURES = "django_pgqueue.pipeline.erasures"
-REWRITES = "django_pgqueue.pipeline.ingest"
-PUBLISH = "django_pgqueue.spark.export.parquet:ParquetPlace.publish"
-STORE = "django_pgqueue.spark.export.store:Store"
-MOVE = f"{STORE}.move"
 RECORD = "django_pgqueue.pipeline.exports:record"
-DECIDE = "django_pgqueue.pipeline.ingest:decide"
-COMMIT = "deltalake:write_deltalake"
+# Of a day, and of a batch.
+REPLACE = "deltalake:write_deltalake"
+COMMIT = "deltalake:DeltaTable.create_write_transaction"
+OPTIMIZE = "deltalake.table:TableOptimizer.compact"
+DELETE = "deltalake:DeltaTable.delete"
 WRITE = "django_pgqueue.spark.write.once:write_named"
 
 # The commit of a write waits for this.
@@ -106,7 +104,7 @@ class Paused:
         self._is_held = True
 
     def begin(
-        self, job: str, options: dict[str, Any], place: str = MOVE, call: int = 0
+        self, job: str, options: dict[str, Any], place: str = COMMIT, call: int = 0
     ) -> None:
         """Begin a run, which stops nowhere unless it is told to."""
         if self._is_held:
@@ -233,10 +231,6 @@ def _day(archive_days, cursor):
         ARCHIVE.make_day(cursor, DAY.date())
 
 
-def manifest():
-    return Export.objects.get(day=DAY.date())
-
-
 def interrupt(driver, how, cursor):
     """Kill the driver, or leave it paused; its place may be taken then."""
     if how == "killed":
@@ -255,72 +249,51 @@ def assert_lost(driver, how):
 
 
 @pytest.mark.usefixtures("_day")
-@pytest.mark.parametrize(
-    "form, places",
-    [
-        # The day is new at the first step; afterwards it is replaced.
-        ("parquet", [("paused", PUBLISH), ("paused", MOVE), ("killed", RECORD)]),
-        ("delta", [("paused", COMMIT), ("killed", RECORD)]),
-    ],
-)
-def test_a_day_is_exported_once(run, driver, cursor, tmp_path, form, places):
-    """The files, the manifest and the archive agree after the next run, which a paused
-    driver does not change."""
-    day = f"{DAY:%Y-%m-%d}"
-    given = {"path": str(tmp_path / "days"), "since": day, "until": day, "format": form}
-    for how, place in places:
+def test_a_day_is_exported_once(by_sql, driver, cursor, tmp_path):
+    """The table, the row of the day and the archive agree after the next run, which a
+    paused driver does not change."""
+    day, path = f"{DAY:%Y-%m-%d}", str(tmp_path / "days")
+    given = {"path": path, "since": day, "until": day}
+    for how, place in (("paused", REPLACE), ("killed", REPLACE), ("killed", RECORD)):
         make(DAY, queue="mail")
         make(DAY, queue="default")
         driver.run("export", given, place)
         interrupt(driver, how, cursor)
         make(DAY, queue="late")
 
-        expected = run("export", **given).rows_out
+        expected = by_sql("export", **given).rows_out
 
         assert_lost(driver, how)
-        found = manifest()
-        assert ("exported", expected, []) == (found.state, found.rows, found.replaced)
-        if form == "delta":
-            assert archived(DAY) == of_delta(given["path"]), place
-            assert DeltaTable(given["path"]).version() == found.version
-            continue
-        there = {
-            str(path.relative_to(given["path"])): path.stat().st_size
-            for path in Path(given["path"]).rglob("*.parquet")
-        }
-        assert there == {file["path"]: file["bytes"] for file in found.files}, place
-        assert archived(DAY) == ids(given["path"]), place
-    assert 0 == run("export", **given).rows_out
+        found = Export.objects.get(day=DAY.date())
+        assert ("exported", expected) == (found.state, found.rows)
+        assert archived(DAY) == ids(path), place
+        assert DeltaTable(path).version() == found.version
+    assert 0 == by_sql("export", **given).rows_out
 
 
 @pytest.mark.usefixtures("_day")
-@pytest.mark.parametrize(
-    "form, places",
-    [
-        ("parquet", [(f"{ERASURES}:delete_page", 2), (f"{ERASURES}:finish", 1)]),
-        ("delta", [(COMMIT, 1), (f"{ERASURES}:add_export", 1)]),
-    ],
-)
-def test_a_killed_erase_is_finished_by_the_next_run(
-    run, driver, cursor, tmp_path, form, places
-):
+def test_a_killed_erase_is_finished_by_the_next_run(by_sql, driver, cursor, tmp_path):
     """Each other row is there once, and receipts count each row of theirs once."""
     target, day = str(tmp_path), f"{DAY:%Y-%m-%d}"
-    for place, call in places:
+    for place, call in (
+        (f"{ERASURES}:delete_page", 2),
+        (DELETE, 1),
+        (f"{ERASURES}:add_files", 1),
+        (f"{ERASURES}:finish", 1),
+    ):
         for n in range(9):
             make(DAY, queue=("mail", "b")[n % 2], kwargs={"customer_id": 42 + n % 3})
-        run("export", path=target, since=day, until=day, format=form, again="true")
+        by_sql("export", path=target, since=day, until=day, again="true")
         theirs = ArchivedJob.objects.filter(kwargs__customer_id=42).count()
         driver.run("erase", {**THEIRS, "apply": "true"}, place, call)
         interrupt(driver, "killed", cursor)
 
-        run("erase", **THEIRS, apply="true")
+        by_sql("erase", **THEIRS, apply="true")
 
-        found = manifest()
-        there = ids(tmp_path) if form == "parquet" else of_delta(target)
+        there = ids(tmp_path)
         assert archived(DAY) == there, place
-        assert ("exported", []) == (found.state, found.replaced), place
-        assert len(there) == run("verify", path=target).rows_out, place
+        assert "exported" == Export.objects.get(day=DAY.date()).state, place
+        assert len(there) == by_sql("verify", path=target).rows_out, place
         receipts = Erasure.objects.all()
         assert theirs == sum(each.archive_rows for each in receipts), place
         assert theirs == sum(
@@ -329,10 +302,10 @@ def test_a_killed_erase_is_finished_by_the_next_run(
         receipts.delete()
 
 
-# Files of the log --------------------------------------------------------------------
+# Messages of the log -----------------------------------------------------------------
 
 
-def ingested(target, form, first):
+def ingested(target, first):
     """Write what ingest would: of each of two topics three files, with two messages of
     theirs. Return the ids of the others."""
     shutil.rmtree(target, ignore_errors=True)
@@ -346,117 +319,90 @@ def ingested(target, form, first):
             first += len(rows)
             others += [row["id"] for row in rows if "42" not in row["payload"]]
             table = pyarrow.Table.from_pylist(rows)
-            if form == "delta":
-                for name, value in (("topic", topic), ("day", date(2026, 11, 22))):
-                    column = pyarrow.array([value] * len(rows))
-                    table = table.append_column(name, column)
-                write_deltalake(
-                    target, table, mode="append", partition_by=["topic", "day"]
-                )
-                continue
-            folder = target / f"topic={topic}" / "day=2026-11-22"
-            folder.mkdir(parents=True, exist_ok=True)
-            parquet.write_table(table, folder / f"0a1b2c3d-{number:06d}-part-0.parquet")
+            for name, value in (("topic", topic), ("day", date(2026, 11, 22))):
+                column = pyarrow.array([value] * len(rows))
+                table = table.append_column(name, column)
+            write_deltalake(target, table, mode="append", partition_by=["topic", "day"])
     return others
 
 
 @pytest.mark.parametrize(
-    "how, job, form, places",
+    "how, job, place",
     [
-        # The first decision is about what other runs have left.
-        (
-            *("killed", "compact", "parquet"),
-            [(f"{REWRITES}:decide_rewrite", 2), (f"{STORE}.remove", 1)],
-        ),
-        ("paused", "erase", "parquet", [(MOVE, 1)]),
-        ("killed", "erase", "delta", [("deltalake:DeltaTable.vacuum", 1)]),
+        ("killed", "compact", OPTIMIZE),
+        ("paused", "erase", DELETE),
+        ("killed", "erase", "deltalake:DeltaTable.vacuum"),
     ],
 )
-def test_rewritten_files_of_ingest_are_made_whole_by_the_next_run(
-    run, driver, publish, cursor, tmp_path, job, form, places, how
+def test_tables_of_ingest_are_made_whole_by_the_next_run(
+    by_sql, driver, publish, cursor, tmp_path, job, place, how
 ):
-    """Each message that stays is there once, nothing is left aside or half decided, and
-    receipts count what has gone from the log and from files once."""
+    """Each message that stays is there once, and receipts count what has gone from the
+    log and from files once."""
     target = tmp_path / "log"
     theirs = {"path": "payload.customer", "value": "42", "apply": "true"}
     asked = {"path": str(target)} if job == "compact" else theirs
-    for at, (place, call) in enumerate(places):
-        others = ingested(target, form, 1_000 * at + 1)
-        publish(2, payload={"customer": 42})
-        cursor.execute(
-            "INSERT INTO pgqueue_ingest_position (topic_id, target, read_to, run_id)"
-            " SELECT id, %s, 0, 1 FROM pgqueue_topic ON CONFLICT DO NOTHING",
-            [str(target)],
-        )
-        driver.run(job, asked, place, call)
-        interrupt(driver, how, cursor)
+    others = ingested(target, 1)
+    publish(2, payload={"customer": 42})
+    cursor.execute(
+        "INSERT INTO pgqueue_ingest_position (topic_id, target, read_to, run_id)"
+        " SELECT id, %s, 0, 1 FROM pgqueue_topic ON CONFLICT DO NOTHING",
+        [str(target)],
+    )
+    driver.run(job, asked, place)
+    interrupt(driver, how, cursor)
 
-        run(job, **asked)
-        if job == "compact":
-            run("erase", **theirs)
-        elif form == "parquet":
-            run("compact", path=str(target))
+    by_sql("compact", path=str(target))
+    by_sql("erase", **theirs)
 
-        assert_lost(driver, how)
-        assert others == messages_in(target, form), place
-        cursor.execute("SELECT count(*) FROM pgqueue_ingest_rewrite")
-        assert cursor.fetchone() == (0,), place
-        if form == "parquet":
-            assert 2 == len(files_in(target)), place
-        else:
-            assert len(DeltaTable(target).file_uris()) == len(files_in(target)), place
-        if how == "killed":
-            aside = (target / "_pgqueue_ingest").rglob("*")
-            assert not [path for path in aside if path.is_file()], place
-        receipts = Erasure.objects.all()
-        gone = [gone["rows"] for each in receipts for gone in each.ingested]
-        assert 4 == sum(gone), place
-        of_log = [each.messages["orders"]["rows"] for each in receipts if each.messages]
-        assert 2 == sum(of_log), place
-        receipts.delete()
+    if how == "paused":
+        assert "succeeded" != driver.go_on()[0]
+    assert others == ids(target)
+    assert len(DeltaTable(target).file_uris()) == len(files_in(target))
+    receipts = Erasure.objects.all()
+    assert 4 == sum(gone["rows"] for each in receipts for gone in each.ingested)
+    of_log = [each.messages["orders"]["rows"] for each in receipts if each.messages]
+    assert 2 == sum(of_log)
 
 
-@pytest.mark.parametrize("form, place", [("parquet", DECIDE), ("delta", COMMIT)])
 def test_a_paused_ingest_writes_no_message_twice(
-    run, driver, cursor, publish, tmp_path, form, place
+    run, driver, cursor, publish, tmp_path
 ):
-    """Its batch is another run's by then, whether a row or a commit decides."""
-    given = {"topic": "orders", "path": str(tmp_path / "log"), "format": form}
+    """Its batch is another run's by then: Delta refuses its commit."""
+    given = {"topic": "orders", "path": str(tmp_path / "log")}
     expected = publish(2)
     run("ingest", **given)
     expected += publish(2)
-    driver.run("ingest", given, place)
+    driver.run("ingest", given, COMMIT)
     take_over(cursor)
 
     run("ingest", **given)
 
     assert "lost" == driver.go_on()[0]
-    assert expected == messages_in(given["path"], form)
+    assert expected == ids_of_log(given["path"])
     assert 0 == run("ingest", **given).rows_out
 
 
-@pytest.mark.parametrize(
-    "form, place", [("parquet", f"{STORE}.touch"), ("delta", COMMIT)]
-)
 def test_a_paused_driver_brings_back_nothing_that_was_erased(
-    run, driver, cursor, publish, tmp_path, form, place
+    run, driver, cursor, publish, tmp_path
 ):
     """What it read before the erasure it puts nowhere after it, though no other run has
     written since and nothing of theirs was there."""
-    given = {"topic": "orders", "path": str(tmp_path / "log"), "format": form}
+    given = {"topic": "orders", "path": str(tmp_path / "log")}
     kept = publish(2)
     run("ingest", **given)
     publish(2, payload={"customer": 42})
-    driver.run("ingest", given, place)
+    driver.run("ingest", given, COMMIT)
     take_over(cursor)
 
     run("erase", path="payload.customer", value="42", apply="true")
 
-    assert "lost" == driver.go_on()[0]
-    assert kept == messages_in(given["path"], form)
+    # Its batch is read again, and has nothing then.
+    assert driver.go_on()[0] in ("succeeded", "lost")
+    assert kept == ids_of_log(given["path"])
     kept += publish(1)
     run("ingest", **given)
-    assert kept == messages_in(given["path"], form)
+    assert kept == ids_of_log(given["path"])
 
 
 def test_a_killed_driver_and_a_killed_python_lose_nothing(

@@ -1,4 +1,4 @@
-"""compact, verify and erase: what becomes of files that export has written."""
+"""compact, verify and erase: what becomes of days that export has written."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import ARCHIVE
-from django_pgqueue.spark import reader
-from django_pgqueue.spark.export import parquet as parquet_module
-from django_pgqueue.spark.export.store import Store
+from django_pgqueue.spark.lake.days import ArchiveDay
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.worker.chores.purger import _Exported
 from tests.harness.factories import make_dead_letter, make_job
@@ -33,13 +31,11 @@ from tests.pipeline.test_export import (
     _days,
     _text,
     archived,
+    exported,
     fill,
     ids,
     make,
-    manifest,
-    of_delta,
 )
-from tests.spark.conftest import require
 
 pytestmark = pytest.mark.spark
 
@@ -48,19 +44,14 @@ __all__ = ["_days"]
 HOURS = [timedelta(hours=hour) for hour in range(6)]
 
 
-def files_of(day):
-    return [file["path"] for file in manifest(day).files]
-
-
-@pytest.fixture
-def in_pieces(monkeypatch):
-    """Let an export write a file for every few rows."""
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reader, "PAGE_ROWS_MAX", 4)
-        patch.setattr(parquet_module, "GROUP_ROWS", 4)
-        patch.setattr(parquet_module, "OPEN_FILES_MAX", 1)
-        yield patch
+def files_of(path, day):
+    """Return the files of a day, by the table's log."""
+    log = pyarrow.table(DeltaTable(path).get_add_actions(flatten=True))
+    return [
+        path / file["path"]
+        for file in log.to_pylist()
+        if file["partition.day"] == day.date()
+    ]
 
 
 def customers(day, queue="mail", **columns):
@@ -77,124 +68,71 @@ def customers(day, queue="mail", **columns):
     ]
 
 
-# Sums ---------------------------------------------------------------------------------
-
-
 # compact ------------------------------------------------------------------------------
 
 
-def test_compact_rewrites_many_files_into_few(run, cursor, in_pieces, tmp_path):
-    """Rows, count and checksums are those of before, retention agrees, and so does
-    verify. Queues of one file keep it, and a second run does nothing."""
+def test_compact_rewrites_many_files_into_few(by_sql, cursor, tmp_path):
+    """Each row is there once, and what is known of the days stays true: retention and
+    verify agree. A second run does nothing."""
     fill()
-    make(SECOND, queue="default")
-    run("export", path=str(tmp_path))
-    in_pieces.undo()
-    before = manifest(FIRST)
-    (kept,) = (path for path in files_of(SECOND) if "queue=default" in path)
-    assert 4 < len(before.files)
+    by_sql("export", path=str(tmp_path))
+    table = DeltaTable(tmp_path).to_pyarrow_table()
+    for mode, part in (("overwrite", 0), ("append", 1)):
+        write_deltalake(tmp_path, table.take([*range(part, len(table), 2)]), mode=mode)
+    assert 4 == len(files_of(tmp_path, FIRST))
 
-    ended = run("compact", path=str(tmp_path))
+    ended = by_sql("compact", path=str(tmp_path))
 
     assert 42 == ended.rows_out
-    assert kept in files_of(SECOND)
-    after = manifest(FIRST)
-    assert 2 == len(after.files)
-    for name in ("rows", "checksum", "content", "state"):
-        assert getattr(before, name) == getattr(after, name)
+    assert 2 == len(files_of(tmp_path, FIRST))
     assert archived() == ids(tmp_path)
-    there = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.parquet")}
-    assert {*files_of(FIRST), *files_of(SECOND)} == there
-    assert 43 == run("verify", path=str(tmp_path)).rows_out
-    assert 0 == run("compact", path=str(tmp_path)).rows_out
+    assert 42 == by_sql("verify", path=str(tmp_path)).rows_out
+    assert 0 == by_sql("compact", path=str(tmp_path)).rows_out
     _, table = next(iter(exports.ended_days(cursor).items()))
     assert _Exported(cursor, str(tmp_path))(FIRST.date(), table)
-    with pytest.raises(SparkOptionError, match="from 1 to 4,096"):
-        run("compact", path=str(tmp_path), file_mb="0")
-
-
-def test_delta_gets_new_columns_and_is_compacted(run, tmp_path):
-    """A table that a release before has made lacks some: its days have NULL there, and
-    a run adds them. Small files of a day become one for each queue."""
-    require("deltalake")
-    fill()
-    target = str(tmp_path)
-    run("export", path=target, format="delta", until=_text(FIRST))
-    table = DeltaTable(target).to_pyarrow_table().drop_columns(["lane_policy"])
-    for mode, part in (("overwrite", 0), ("append", 1)):
-        rows = table.take([*range(part, len(table), 2)])
-        schema = "overwrite" if mode == "overwrite" else None
-        write_deltalake(
-            target, rows, mode=mode, schema_mode=schema, partition_by=["day", "queue"]
-        )
-
-    run("export", path=target, format="delta")
-
-    assert "lane_policy" in DeltaTable(target).to_pyarrow_dataset().schema.names
-    assert archived() == of_delta(target)
-    assert 4 == len(files_of(FIRST))
-    assert 21 == run("compact", path=target).rows_out
-    assert 2 == len(files_of(FIRST))
-    assert 42 == run("verify", path=target).rows_out
+    assert 0 == by_sql("export", path=str(tmp_path)).rows_out
+    for options, problem in (
+        ({"path": str(tmp_path), "file_mb": "0"}, "from 1 to 4,096"),
+        ({"path": f"{tmp_path}/x"}, "There is no Delta table at"),
+    ):
+        with pytest.raises(SparkOptionError, match=problem):
+            by_sql("compact", **options)
 
 
 # verify -------------------------------------------------------------------------------
 
 
-def damaged(path):
-    """Change a value of the file *path*, which stays as long as it was."""
-    table = parquet.read_table(path, partitioning=None)
-    column = table.column("attempt")
-    other = pyarrow.array([9] * len(column), column.type)
-    changed = table.set_column(
-        table.schema.get_field_index("attempt"), "attempt", other
-    )
-    parquet.write_table(changed, path)
-
-
-def test_verify_finds_what_differs(run, plan, cursor, tmp_path):
-    """A changed value, a file that is gone, one too many. The day is exported again if
-    the archive has it; otherwise the manifest says what is wrong until it is right."""
+def test_verify_finds_what_differs(by_sql, plan, cursor, tmp_path):
+    """A changed value, a row too many, a file that is gone. The day is exported again
+    if the archive has it; otherwise its row says what is wrong until it is right."""
     fill()
-    run("export", path=str(tmp_path))
-    first, second = files_of(FIRST)[0], files_of(SECOND)[0]
-    for path in (first, second):
-        whole = (tmp_path / path).read_bytes()
-        damaged(tmp_path / path)
-        size = (tmp_path / path).stat().st_size
-        found = manifest(FIRST if path == first else SECOND)
-        found.files = [
-            {**f, "bytes": size} if f["path"] == path else f for f in found.files
-        ]
-        found.save()
+    by_sql("export", path=str(tmp_path))
+    table = DeltaTable(tmp_path)
+    version = table.version()
+    table.update({"attempt": "9"}, predicate=f"day = '{_text(FIRST)}'")
+    row = table.to_pyarrow_table(filters=[("day", "=", SECOND.date())]).slice(0, 1)
+    write_deltalake(tmp_path, row, mode="append")
     ARCHIVE.remove(cursor, SECOND.date())
 
     ended = run_job(plan("verify", path=str(tmp_path)))
 
     assert "failed" == ended.state
-    assert 2 == len(re.findall(r"The files have the checksum a1:", ended.error))
+    assert 2 == len(re.findall(r"The table has 2[12] rows with the c", ended.error))
     assert 1 == ended.error.count("the next run of export replaces it")
-    assert ("stale", "exported") == (manifest(FIRST).state, manifest(SECOND).state)
-    assert "checksum" in manifest(SECOND).error
-    run("export", path=str(tmp_path))
+    assert ("stale", "exported") == (exported(FIRST).state, exported(SECOND).state)
+    assert "The table has 22 rows" in exported(SECOND).error
+    by_sql("export", path=str(tmp_path))
     assert archived(FIRST) == ids(tmp_path, FIRST)
 
-    (tmp_path / second).write_bytes(whole)
-    found = manifest(SECOND)
-    found.files = [
-        {**f, "bytes": len(whole)} if f["path"] == second else f for f in found.files
-    ]
-    found.save()
-    assert 42 == run("verify", path=str(tmp_path)).rows_out
-    assert manifest(SECOND).error is None
-
-    stray = (tmp_path / second).with_name("other.parquet")
-    stray.write_bytes(whole)
-    ended = run_job(plan("verify", path=str(tmp_path)))
-    assert "other.parquet" in ended.error
-    stray.unlink()
-    (tmp_path / second).unlink()
-    assert exports.GONE in run_job(plan("verify", path=str(tmp_path))).error
+    DeltaTable(tmp_path).restore(version)
+    assert 21 == by_sql("verify", path=str(tmp_path), since=_text(SECOND)).rows_out
+    assert exported(SECOND).error is None
+    for day in (FIRST, SECOND):
+        files_of(tmp_path, day)[0].unlink()
+    error = run_job(plan("verify", path=str(tmp_path))).error
+    assert f"{SECOND.date()}: It cannot be read" in error
+    assert 21 == by_sql("export", path=str(tmp_path)).rows_out
+    assert 21 == by_sql("verify", path=str(tmp_path), until=_text(FIRST)).rows_out
 
 
 # erase --------------------------------------------------------------------------------
@@ -202,37 +140,37 @@ def test_verify_finds_what_differs(run, plan, cursor, tmp_path):
 THEIRS = {"path": "kwargs.customer_id", "value": "42"}
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_erase_takes_a_customer_out_of_everything(run, cursor, tmp_path, form):
+def test_erase_takes_a_customer_out_of_everything(by_sql, cursor, tmp_path):
     """Of archive, dead letters and files, also of days that only files have. The
     receipt has counts and no value; retention and verify agree with what stays; a
     preview and a second run change nothing."""
-    require("deltalake")
-    found = ids if form == "parquet" else of_delta
     rows = [*customers(FIRST), *customers(SECOND), *customers(SECOND, "other")]
     make(FIRST, kwargs={"customer_id": "42"}, queue="mail")
     make(SECOND, kwargs={"customer_id": True, "x": [42]}, queue="untouched")
     letter = make_dead_letter(kwargs={"customer_id": 42})
     live = make_job(kwargs={"customer_id": 42})
-    run("export", path=str(tmp_path), format=form)
+    by_sql("export", path=str(tmp_path))
     ARCHIVE.remove(cursor, FIRST.date())
-    before = found(tmp_path)
+    before = ids(tmp_path)
+    (some, *_) = files_of(tmp_path, SECOND)
+    left_behind = some.with_name("part-0.parquet")
+    shutil.copy(some, left_behind)
     gone = [row.id for n, row in enumerate(rows) if n % 6 % 3 == 0]
 
-    told = run("erase", **THEIRS)
+    told = by_sql("erase", **THEIRS)
 
     assert 0 == told.rows_out
     assert "4 rows of the archive and 1 dead letters" in told.notes[0]
     assert "6 rows of 2 days" in told.notes[1]
     assert "1 jobs of theirs have not ended" in told.notes[2]
-    assert before == found(tmp_path)
+    assert before == ids(tmp_path)
     assert not Erasure.objects.exists()
 
-    ended = run("erase", **THEIRS, apply="true")
+    ended = by_sql("erase", **THEIRS, apply="true")
 
     assert 11 == ended.rows_out
     left = sorted(set(before) - set(gone))
-    assert left == found(tmp_path)
+    assert left == ids(tmp_path)
     assert not ArchivedJob.objects.filter(id__in=gone).exists()
     assert not DeadLetter.objects.filter(id=letter.id).exists()
     live.refresh_from_db()
@@ -249,39 +187,47 @@ def test_erase_takes_a_customer_out_of_everything(run, cursor, tmp_path, form):
     assert {"[redacted]"} == {
         row.options["value"] for row in PipelineRun.objects.filter(job="erase")
     }
-    # Files of older versions are gone, too.
+    # Files of older versions are gone, too, and what a run has left that died.
+    assert not left_behind.exists()
     for path in tmp_path.rglob("*.parquet"):
         table = parquet.read_table(path, columns=["id"], partitioning=None)
         assert not {*gone} & {*table.column("id").to_pylist()}
-    assert len(left) == run("verify", path=str(tmp_path)).rows_out
+    assert len(left) == by_sql("verify", path=str(tmp_path)).rows_out
+    assert (len(archived(SECOND)), "exported") == (
+        exported(SECOND).rows,
+        exported(SECOND).state,
+    )
     table = exports.ended_days(cursor)[SECOND.date()]
     assert _Exported(cursor, str(tmp_path))(SECOND.date(), table)
-    assert 0 == run("export", path=str(tmp_path), format=form).rows_out
+    assert 0 == by_sql("export", path=str(tmp_path)).rows_out
 
-    again = run("erase", **THEIRS, apply="true")
+    again = by_sql("erase", **THEIRS, apply="true")
 
     assert 0 == again.rows_out
-    assert left == found(tmp_path)
+    assert left == ids(tmp_path)
 
 
-def test_erase_names_files_that_are_gone(run, plan, tmp_path):
+def test_erase_names_files_that_are_gone(by_sql, plan, tmp_path):
     """An export was moved, or its disk is not there: whose rows it has, nobody knows.
-    Others are erased from, and who forgets the manifest is not asked again."""
+    Others are erased from, and who forgets the days is not asked again."""
     customers(FIRST)
-    for name in ("old", "present"):
-        run("export", path=f"{tmp_path}/{name}", until=_text(FIRST))
+    for name in ("old", "present", "torn"):
+        by_sql("export", path=f"{tmp_path}/{name}", until=_text(FIRST))
     shutil.rmtree(tmp_path / "old")
+    files_of(tmp_path / "torn", FIRST)[0].unlink()
 
     for asked, rows in (({}, 0), ({"apply": "true"}, 4)):
         ended = run_job(plan("erase", **THEIRS, **asked))
-        assert f"files at {tmp_path}/old cannot be read" in ended.error
+        assert f"{tmp_path}/old: Its files cannot be read" in ended.error
         assert "Export.objects.filter" in ended.error
+        assert f"{tmp_path}/torn, {_text(FIRST)}: Its files cannot" in ended.error
         assert rows == ended.rows_out
 
     assert archived() == ids(tmp_path / "present")
     assert Erasure.objects.get().finished_at is None
-    Export.objects.filter(target=f"{tmp_path}/old", day=FIRST.date()).delete()
-    run("erase", **THEIRS, apply="true")
+    Export.objects.filter(target=f"{tmp_path}/old").delete()
+    DeltaTable(tmp_path / "torn").repair()
+    by_sql("erase", **THEIRS, apply="true")
     assert Erasure.objects.latest("id").finished_at is not None
 
 
@@ -303,33 +249,22 @@ def test_wrong_options_of_erase_are_refused(run, options, problem):
         run("erase", **options)
 
 
-def test_a_day_that_a_live_run_has_is_left_to_it(
-    run, plan, cursor, in_pieces, tmp_path
+def test_an_export_that_meets_an_erasure_reads_the_day_again(
+    by_sql, tmp_path, monkeypatch
 ):
-    """compact and erase say so, and change nothing; when its lease is over, they go
-    on, and what it still does is refused."""
+    """It has read their rows before they were deleted: Delta refuses its commit."""
     customers(FIRST)
-    run("export", path=str(tmp_path))
-    other = PipelineRun.objects.create(
-        job="export", hostname="elsewhere", pid=1, lease_until=FIRST + 400 * HOURS[5]
-    )
-    target, day = str(tmp_path), FIRST.date()
-    assert exports.begin(cursor, target, day, form="parquet", run=other.id)
-    assert exports.publish(cursor, target, day, run=other.id)
-    mine = Store(target)
-    mine.touch(f"_pgqueue/run-{other.id}/x.parquet")
-    mine.touch(f"day={day}/queue=mail/run-{other.id}-0.parquet")
+    path, erased = str(tmp_path), []
+    by_sql("export", path=path, until=_text(FIRST))
+    customers(FIRST)
+    batches = ArchiveDay.batches
 
-    assert "Another run is writing it" in (
-        run_job(plan("erase", **THEIRS, apply="true")).error
-    )
-    assert mine.exists(f"_pgqueue/run-{other.id}/x.parquet")
-    assert mine.exists(f"day={day}/queue=mail/run-{other.id}-0.parquet")
+    def before_an_erasure(day):
+        yield from batches(day)
+        if not erased:
+            erased.append(by_sql("erase", **THEIRS, apply="true").rows_out)
 
-    PipelineRun.objects.filter(id=other.id).update(lease_until=FIRST)
-    run("erase", **THEIRS, apply="true")
-
-    assert not mine.names(f"_pgqueue/run-{other.id}")
-    assert not mine.exists(f"day={day}/queue=mail/run-{other.id}-0.parquet")
-    assert archived(FIRST) == ids(tmp_path)
-    assert not exports.publish(cursor, target, day, run=other.id)
+    monkeypatch.setattr(ArchiveDay, "batches", before_an_erasure)
+    assert 8 == by_sql("export", path=path, until=_text(FIRST)).rows_out
+    assert [6] == erased
+    assert archived() == ids(tmp_path)

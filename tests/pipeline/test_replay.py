@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections import Counter
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from django.db import connection, connections
@@ -14,7 +15,9 @@ from pyarrow import dataset
 from django_pgqueue import publish as publish_one
 from django_pgqueue.log.retain import REMOVE_TO
 from django_pgqueue.models import Job, Message, Subscription, Topic
+from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.running import run_job
+from django_pgqueue.spark.store import for_spark
 from django_pgqueue.tasks import payload
 from django_pgqueue.worker.chores.backfills import Backfills
 from tests.harness.factories import make_archived_job
@@ -48,29 +51,25 @@ def given(job):
     return message
 
 
-def test_files_in_an_object_store_are_asked_for_as_spark_calls_it(plan):
-    """By the address that export and ingest were given; Spark here lacks the jar."""
-    asked = {"topic": "orders", "source": "s3://bucket/log", "since": "earliest"}
-
-    ended = run_job(plan("replay", **asked, to="topic:orders", name="again"))
-
-    assert "s3a" in ended.error.lower()
+def test_files_in_an_object_store_are_asked_for_as_spark_calls_it():
+    """By the address that export and ingest were given."""
+    assert "s3a://bucket/log" == for_spark("s3://bucket/log")
+    assert "file:///srv/log" == for_spark("/srv/log")
 
 
 def test_messages_of_files_are_replayed(run, plan, publish, cursor, tmp_path):
     """To a subscription as its jobs, in order, without what is hidden in the files; to
-    a topic as new messages; of a range; once under a name; of Parquet and of Delta.
-    What stands in two files, since a rewriting has died, is one message."""
+    a topic as new messages; of a range; once under a name; also when few files were
+    made of many."""
     ids = publish(4)
+    path = f"{tmp_path}/our log"
+    run("ingest", topic="orders", path=path)
     (secret,) = publish(payload={"token": SECRET, "n": 4})
-    for kind in ("parquet", "delta"):
-        run("ingest", topic="orders", path=f"{tmp_path}/our {kind}", format=kind)
-    for file in tmp_path.glob("our parquet/topic=orders/day=*/*.parquet"):
-        shutil.copy(file, file.with_name(f"run-1-{file.name}"))
+    run("ingest", topic="orders", path=path)
     remove(cursor, secret)
     listen(tags=["me"])
     asked = {
-        "source": f"{tmp_path}/our parquet",
+        "source": path,
         "topic": "orders",
         "since": "earliest",
     }
@@ -92,11 +91,8 @@ def test_messages_of_files_are_replayed(run, plan, publish, cursor, tmp_path):
     (aside,) = dataset.dataset(f"{tmp_path}/refused").to_table().to_pylist()
     assert secret == aside["id"]
 
-    asked |= {
-        "source": f"{tmp_path}/our delta",
-        "format": "delta",
-        "until": str(ids[2]),
-    }
+    assert 5 == run("compact", path=path).rows_out
+    asked |= {"until": str(ids[2])}
     run("replay", **asked, to="topic:copies")
     run("replay", **asked, to="topic:late", rate=2)
     copies = Message.objects.filter(name="copies").order_by("id")
@@ -106,17 +102,18 @@ def test_messages_of_files_are_replayed(run, plan, publish, cursor, tmp_path):
     assert 1 == (due[2].run_after - due[0].run_after).total_seconds()
 
 
-def test_jobs_of_files_run_again(spark, run, tmp_path):
+def test_jobs_of_files_run_again(run, archive_days, cursor, tmp_path):
     """As from the archive: their arguments are what they were, and a queue 007 is not
-    one called 7. Files of a release before may lack a column. A job of two files is
-    one."""
+    one called 7."""
     args = [{"__pgqueue__": "date", "value": "2026-03-01"}]
-    row = make_archived_job(task="shop.send", queue="007", args=args)
-    make_archived_job(task="shop.send", queue="8")
-    make_archived_job(task="shop.send", queue="007", message_id=3)
-    frame = spark.read.format("pgqueue").option("table", "archive").load()
-    for day, rows in (("01", frame.drop("lane_policy")), ("02", frame)):
-        rows.write.partitionBy("queue").parquet(f"{tmp_path}/jobs/day=2026-01-{day}")
+    at = datetime.now(UTC) - timedelta(days=2)
+    with cursor.connection.transaction():
+        ARCHIVE.make_day(cursor, at.date())
+    make = partial(make_archived_job, task="shop.send", finished_at=at)
+    row = make(queue="007", args=args)
+    make(queue="8")
+    make(queue="007", message_id=3)
+    run("export", path=f"{tmp_path}/jobs")
 
     given = {"source": f"{tmp_path}/jobs", "since": "earliest", "name": "again"}
     ended = run("replay", **given, task="shop.send", queue="007")

@@ -10,8 +10,14 @@ from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, cancel
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import cancel_requests
-from django_pgqueue.queues.settle import KEPT_COLUMNS
-from tests.harness.factories import LEASE, make_job, make_leased_job
+from django_pgqueue.queues.settle import (
+    KEPT_COLUMNS,
+)
+from tests.harness.factories import (
+    LEASE,
+    make_job,
+    make_leased_job,
+)
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)

@@ -8,7 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.models import Job
-from django_pgqueue.queues.claim import Band, claim, claim_from_floors
+from django_pgqueue.queues.claim import (
+    Band,
+    claim,
+    claim_from_floors,
+)
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
 HOUR = timedelta(hours=1)

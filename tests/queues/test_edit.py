@@ -10,7 +10,12 @@ from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.edit import edit, lock, move
-from tests.harness.factories import LEASE, make_dead_letter, make_job, make_leased_job
+from tests.harness.factories import (
+    LEASE,
+    make_dead_letter,
+    make_job,
+    make_leased_job,
+)
 
 HOUR = timedelta(hours=1)
 

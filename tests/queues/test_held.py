@@ -11,7 +11,12 @@ import pytest
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.queues import lanes
-from django_pgqueue.queues.claim import Band, claim, claim_from_floors, park
+from django_pgqueue.queues.claim import (
+    Band,
+    claim,
+    claim_from_floors,
+    park,
+)
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
 HOUR = timedelta(hours=1)

@@ -13,7 +13,10 @@ from django.db.models.functions import Now
 from django_pgqueue.models import Job, Permit
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import release, renew, rescue
-from django_pgqueue.queues.queue_limits import claim_limited, set_concurrency
+from django_pgqueue.queues.queue_limits import (
+    claim_limited,
+    set_concurrency,
+)
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.suspects import claim_suspects
 from tests.harness.factories import LEASE, make_jobs

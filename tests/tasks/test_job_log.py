@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.tasks.output import LINES_MAX, JobLog
+from django_pgqueue.tasks.output import (
+    LINES_MAX,
+    JobLog,
+)
 from django_pgqueue.testing import drain
 from tests.app.tasks import writes_a_log
 

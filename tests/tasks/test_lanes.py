@@ -8,7 +8,13 @@ from uuid import UUID
 import pytest
 from django.db.models import Value
 
-from django_pgqueue import DeclarationError, Group, Limit, Unique, task
+from django_pgqueue import (
+    DeclarationError,
+    Group,
+    Limit,
+    Unique,
+    task,
+)
 from django_pgqueue.models import Job
 from tests.app import lane_tasks as tasks
 from tests.app.models import Order

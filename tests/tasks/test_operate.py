@@ -9,7 +9,10 @@ from decimal import Decimal
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue.exceptions import InvalidArgument, WrongState
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    WrongState,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.payload import decode

@@ -8,6 +8,7 @@ import pytest
 
 from django_pgqueue import Cancel, Reject, Retry, RetryLater, Snooze, TaskTimeout
 from django_pgqueue.conf import get_settings
+from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.options import TaskOptions
 from django_pgqueue.tasks.outcome import (
     Cancelled,
@@ -19,13 +20,42 @@ from django_pgqueue.tasks.outcome import (
     outcome_after,
 )
 from django_pgqueue.tasks.prepare import decide_before, decide_unknown
-from tests.tasks.test_perform import claimed
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 PLAIN = Retry(backoff="constant", base=7, jitter="none")
 PICKY = Retry(on=(OSError,), base=7, jitter="none")
+
+
+def claimed(**fields):
+    """Return a claimed job as a plain value."""
+    return Claimed(
+        **{
+            "id": 1,
+            "delivery": 1,
+            "task": "shop.send",
+            "args": "[]",
+            "kwargs": "{}",
+            "headers": "{}",
+            "queue": "default",
+            "priority": 0,
+            "attempt": 1,
+            "max_attempts": 5,
+            "crashes": 0,
+            "runs_alone": False,
+            "last_error": None,
+            "enqueued_at": NOW,
+            "accumulate_key": None,
+            "lane": None,
+            "lane_policy": None,
+            "is_paced": False,
+            "expired": None,
+            "claimed_at": NOW,
+            "due_at": NOW,
+            **fields,
+        }
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_pgqueue import InvalidArgument, PayloadTooLarge, Reject, UndecodablePayload
-from django_pgqueue.tasks.payload import TAG, decode, encode
+from django_pgqueue.tasks.payload import (
+    TAG,
+    decode,
+    encode,
+)
 from tests.app.models import Order
 from tests.app.tasks import noop
 from tests.harness.factories import make_job

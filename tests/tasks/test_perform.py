@@ -13,7 +13,13 @@ from django_pgqueue import Retry, UndecodablePayload, task
 from django_pgqueue.conf import parse
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import Inline
-from django_pgqueue.tasks.outcome import Expired, GaveUp, Performed, Retried, Succeeded
+from django_pgqueue.tasks.outcome import (
+    Expired,
+    GaveUp,
+    Performed,
+    Retried,
+    Succeeded,
+)
 from django_pgqueue.tasks.perform import perform
 from django_pgqueue.tasks.prepare import prepare
 from django_pgqueue.tasks.raised import Snooze

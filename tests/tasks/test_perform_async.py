@@ -10,7 +10,12 @@ import pytest
 from django_pgqueue import Reject, TaskTimeout, task
 from django_pgqueue.conf import parse
 from django_pgqueue.tasks.context import Inline
-from django_pgqueue.tasks.outcome import GaveUp, Performed, Retried, Succeeded
+from django_pgqueue.tasks.outcome import (
+    GaveUp,
+    Performed,
+    Retried,
+    Succeeded,
+)
 from django_pgqueue.tasks.perform import perform_async
 from django_pgqueue.tasks.prepare import prepare
 from django_pgqueue.tasks.raised import Snooze

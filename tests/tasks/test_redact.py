@@ -12,7 +12,11 @@ from django_pgqueue import task
 from django_pgqueue.conf import REDACT_DEFAULT, Settings
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.redaction.text import redact_text
-from django_pgqueue.redaction.values import REST, VALUES_MAX, redact
+from django_pgqueue.redaction.values import (
+    REST,
+    VALUES_MAX,
+    redact,
+)
 from django_pgqueue.tasks.redact import redact_job
 
 HIDDEN = PLACEHOLDER

@@ -10,7 +10,11 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection, connections
 
-from django_pgqueue import JobFailed, OutputFull, ResultTimeout
+from django_pgqueue import (
+    JobFailed,
+    OutputFull,
+    ResultTimeout,
+)
 from django_pgqueue.queues import output as store
 from django_pgqueue.queues.output import Said
 from django_pgqueue.queues.settle import Ended, ack

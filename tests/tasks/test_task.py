@@ -10,7 +10,13 @@ from asgiref.sync import async_to_sync
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import EnqueueError, InvalidArgument, WrongDatabase, signals, task
+from django_pgqueue import (
+    EnqueueError,
+    InvalidArgument,
+    WrongDatabase,
+    signals,
+    task,
+)
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX
 from django_pgqueue.tasks.result import JobResult

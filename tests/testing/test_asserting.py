@@ -11,7 +11,10 @@ from django.test import TestCase
 
 from django_pgqueue import task
 from django_pgqueue.models import Job
-from django_pgqueue.testing import assert_enqueued, assert_not_enqueued
+from django_pgqueue.testing import (
+    assert_enqueued,
+    assert_not_enqueued,
+)
 from tests.app.tasks import add, noop
 
 pytestmark = pytest.mark.django_db

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue import Snooze, signals, task
+from django_pgqueue import (
+    Snooze,
+    signals,
+    task,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.testing import DRAIN_JOBS_MAX, Drained, drain
 from tests.app.models import Order

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue import Change, TopicError, capture_actor, subscribe
+from django_pgqueue import (
+    Change,
+    TopicError,
+    capture_actor,
+    subscribe,
+)
 from django_pgqueue.models import Subscription
 from django_pgqueue.testing import drain
 from tests.app.models import EveryField, Order

@@ -10,7 +10,12 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import (
+    IntegrityError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 

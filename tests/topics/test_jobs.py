@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue import Reject, RetryLater, publish, publish_many, subscribe, topic
+from django_pgqueue import (
+    Reject,
+    RetryLater,
+    publish,
+    publish_many,
+    subscribe,
+    topic,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.tasks import operate
 from django_pgqueue.testing import drain

@@ -10,7 +10,12 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import OperationalError, connection, connections
 
-from django_pgqueue import TopicError, consume, subscribe, topic
+from django_pgqueue import (
+    TopicError,
+    consume,
+    subscribe,
+    topic,
+)
 from django_pgqueue.log import replay
 from django_pgqueue.models import BulkAct, Job, Message, Position
 from django_pgqueue.operators import bulk_acts

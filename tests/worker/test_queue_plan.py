@@ -6,7 +6,11 @@ import re
 
 import pytest
 
-from django_pgqueue.worker.queue_plan import CAP_MAX, WEIGHT_MAX, read_plan
+from django_pgqueue.worker.queue_plan import (
+    CAP_MAX,
+    WEIGHT_MAX,
+    read_plan,
+)
 
 NAME = "x" * 63
 

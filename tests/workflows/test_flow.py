@@ -7,7 +7,15 @@ import pytest
 from django_pgqueue import InvalidArgument, InvalidOption, flow, group
 from django_pgqueue.models import Step, Workflow
 from django_pgqueue.testing import drain
-from tests.app.workflow_tasks import SEEN, add, give, leaves_nothing, pair, see, total
+from tests.app.workflow_tasks import (
+    SEEN,
+    add,
+    give,
+    leaves_nothing,
+    pair,
+    see,
+    total,
+)
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,14 @@ from asgiref.sync import async_to_sync
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import JobFailed, ResultTimeout, as_completed, batch, chain, group
+from django_pgqueue import (
+    JobFailed,
+    ResultTimeout,
+    as_completed,
+    batch,
+    chain,
+    group,
+)
 from django_pgqueue.tasks import workflow_result as module
 from django_pgqueue.testing import drain
 from tests.app.workflow_tasks import add, fails_at, give

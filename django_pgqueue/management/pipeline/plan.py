@@ -14,8 +14,8 @@ from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.run import Plan
 
-# Jobs that go by PGQUEUE["EXPORT"], and what they take from it.
-OF_EXPORT = {"export": ("path", "format"), "compact": ("path",), "verify": ("path",)}
+# Jobs that go by PGQUEUE["EXPORT"].
+OF_EXPORT = ("export", "compact", "verify")
 
 
 def plan_of(
@@ -58,8 +58,7 @@ def _from_settings(name: str, options: Mapping[str, str]) -> dict[str, str]:
     export = get_settings().export
     if name not in OF_EXPORT or export is None or "path" in options:
         return {}
-    said = {"path": export.path, "format": export.format}
-    return {option: said[option] for option in OF_EXPORT[name]}
+    return {"path": export.path}
 
 
 def this_account() -> str:

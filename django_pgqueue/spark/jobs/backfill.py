@@ -18,8 +18,8 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.backfill import History, begin, history, made_at
 from django_pgqueue.log.start import EARLIEST, Start
-from django_pgqueue.spark.export.place import checked_format, checked_target
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.lake.table import checked_target
 from django_pgqueue.spark.replay import files, named
 from django_pgqueue.spark.replay.asked import moment_of, rate_of
 from django_pgqueue.spark.run import Run
@@ -36,7 +36,6 @@ def backfill(
     topic: str = "",
     to: str = "",
     path: str = "",
-    format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     since: str = EARLIEST,
     rate: int = 0,
     name: str | None = None,
@@ -47,9 +46,9 @@ def backfill(
     Give a new subscription or group the history of a topic, each message once.
 
     Options: topic; to, subscription:QUEUE/PATTERN or group:NAME; path, where ingest has
-    written the topic, which may be left out while its log has all; format, of the
-    files; since, a time; rate, so many a second from files; name; refused_path;
-    preview, which counts and writes nothing.
+    written the topic, which may be left out while its log has all; since, a time; rate,
+    so many a second from files; name; refused_path; preview, which counts and writes
+    nothing.
     """
     if not topic or to.partition(":")[0] not in KINDS:
         raise SparkOptionError(
@@ -61,7 +60,7 @@ def backfill(
     except TopicError as error:
         raise SparkOptionError(f"The option since: {error}") from None
     per_second = rate_of(rate)
-    target, kind = path and checked_target(path), checked_format(format)
+    target = path and checked_target(path)
     with run.reading() as cursor:
         _, receiver = receivers.find(cursor, topic, to)
         known = history(cursor, topic, target)
@@ -74,11 +73,8 @@ def backfill(
     _check_history(topic, target, known)
     frame = None
     if target and known.removed_to:
-        frame = files.messages(run, target, kind, topic)
+        frame = files.messages(run, target, topic, since=moment)
         frame = frame.where(f"id <= {known.removed_to}")
-        if moment is not None:
-            frame = files.narrowed(frame, "published_at", moment, is_end=False)
-        frame = files.once(frame)
     if preview:
         if frame is not None:
             files.preview(run, frame, of_jobs=False)

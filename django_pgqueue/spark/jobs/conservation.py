@@ -17,9 +17,9 @@ from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Counting
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.postgres.day_tables import ARCHIVE
-from django_pgqueue.spark.export.day import batches_of
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.jobs.metrics import hour_of
+from django_pgqueue.spark.lake.days import departed_batches
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.slices import midnight
@@ -97,7 +97,7 @@ def _count_departed(
     """Count what is in files alone."""
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     for day in departed:
-        for batch in batches_of(run, day, ("enqueued_at", "queue", "task")):
+        for batch in departed_batches(run, day, ("enqueued_at", "queue", "task")):
             at, *names = batch.columns
             hours = compute.divide(at.cast(arrow.int64()), HOUR_MICROSECONDS)
             is_meant = compute.and_(

@@ -1,10 +1,10 @@
 """
-Erase: one customer's jobs and messages, out of tables, the log and files.
+Erase: one customer's jobs and messages, out of tables, the log and the lake.
 
-The archive comes first: whoever exports a day afterwards does not find them there, and
-whoever was exporting it before is waited for, since the day is his until he ends. Then
-the files in which they are are rewritten as `compact` does it. The manifest counts and
-sums up what stays, so that retention finds archive and manifest to agree.
+Tables and the log come first, and then fence() has Delta refuse whoever has read them
+before: so nobody brings back what is gone. Then rows of theirs are deleted from the
+files by Delta's DELETE, whose commits name the receipt. The row of an exported day
+counts and sums up what stays, so that retention finds archive and lake to agree.
 
 The receipt says how many rows went from where, also if the run broke off: then another
 one erases the rest, with a receipt of its own.
@@ -12,37 +12,22 @@ one erases the rest, with a receipt of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import erasures, exports, ingest
 from django_pgqueue.pipeline.erasures import ARCHIVE, LETTERS, LIVE, LOG, Page, Sought
-from django_pgqueue.pipeline.exports import IDENTITY, Content, Details
-from django_pgqueue.spark.export.day import (
-    TAKEN,
-    Lake,
-    Unfinished,
-    each_day,
-    format_of,
-    opened,
-    replace_day,
-)
-from django_pgqueue.spark.export.place import DayRefused
-from django_pgqueue.spark.export.rows import of_files
-from django_pgqueue.spark.export.store import Store
-from django_pgqueue.spark.export.sums import PREFIX, Sums
-from django_pgqueue.spark.export.theirs import Theirs, sought
-from django_pgqueue.spark.ingest.files import OF_RECEIPT, ingested
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.lake.days import Unfinished, content_of
+from django_pgqueue.spark.lake.table import LakeTable
+from django_pgqueue.spark.lake.theirs import Theirs, sought
 from django_pgqueue.spark.run import Run
 
-# What a commit of Delta says of a day that was erased from.
-OF_DAY = "pgqueue.erased"
+# Columns of a receipt for what has gone from the lake: days of jobs, and messages.
+EXPORTS, INGESTED = "exports", "ingested"
 
 
 @pipeline_job(name="erase", in_queue=False, takes_out=(), hides=("value",))
@@ -71,23 +56,18 @@ def erase(
             value_hash=run.sign(f"{path}\0{task}\0{asked.values()['value']}"),
         )
     rows = _from_tables(run, asked, messages, receipt)
-    problems: dict[date, str] = {}
-    for target in _targets(run):
-        with opened(run, target, format_of(run, target)) as lake:
-            theirs = _Days(lake, asked, messages, receipt)
-            try:
-                theirs.recover()
-                rows += each_day(lake, theirs.due(), theirs.erase, "erased from")
-            except Unfinished as error:
-                rows += error.rows
-                problems |= error.problems
-            lake.place.forget()
+    problems: dict[str, str] = {}
+    for lake in _exported(run):
+        theirs = Theirs.of_jobs(asked, messages.ids)
+        rows += _from_lake(EXPORTS, lake, theirs, receipt, problems)
+    if not problems:
+        # After the jobs, which are found by them.
+        rows += _from_log(run, messages, receipt)
+        for lake in _ingested(run, asked):
+            theirs = Theirs.of_messages(asked)
+            rows += _from_lake(INGESTED, lake, theirs, receipt, problems)
     if problems:
         raise Unfinished(problems, rows, "erased, run it again")
-    # After the jobs, which are found by them.
-    rows += _from_log(run, messages, receipt)
-    if asked.is_of_messages:
-        rows += _from_ingested(run, asked, receipt, rows)
     with run.transaction(is_brief=True) as cursor:
         erasures.finish(cursor, receipt)
     run.note(f"Receipt {receipt}: {rows:,} rows are gone, those of files included.")
@@ -108,16 +88,21 @@ def _preview(run: Run, asked: Sought, messages: Messages) -> int:
     if asked.is_of_messages:
         rows = sum(map(len, messages.going.values()))
         run.note(f"Preview: {rows:,} messages of the log as well.")
-    for target in _targets(run):
-        with opened(run, target, format_of(run, target)) as lake:
-            found = _Days(lake, asked, messages, 0)
-            days = found.due()
-            rows = sum(found.counted(day) for day in days)
-        run.note(f"Preview: {rows:,} rows of {len(days)} days in {target} as well.")
-    for target in _ingested(run) if asked.is_of_messages else ():
-        rows = ingested(run, target).counted(Theirs.of_messages(asked))
-        run.note(f"Preview: {rows:,} messages in {target} as well.")
+    problems: dict[str, str] = {}
+    for lake in _exported(run):
+        if not _is_gone(EXPORTS, lake, problems):
+            found = _found(lake, Theirs.of_jobs(asked, messages.ids), problems)
+            rows = sum(map(len, found.values()))
+            where = f"{len(found)} days in {lake.target}"
+            run.note(f"Preview: {rows:,} rows of {where} as well.")
+    for lake in _ingested(run, asked):
+        if not _is_gone(INGESTED, lake, problems):
+            found = _found(lake, Theirs.of_messages(asked), problems)
+            rows = sum(map(len, found.values()))
+            run.note(f"Preview: {rows:,} messages in {lake.target} as well.")
     _note_waiting(run, asked, messages)
+    if problems:
+        raise Unfinished(problems, 0, "counted")
     return 0
 
 
@@ -233,203 +218,103 @@ def _from_log(run: Run, messages: Messages, receipt: int) -> int:
     return sum(rows for rows, _first, _last in gone.values())
 
 
-def _from_ingested(run: Run, asked: Sought, receipt: int, before: int) -> int:
-    """Take messages of theirs out of files of ingest; return how many those were."""
-    problems: dict[str, str] = {}
-    rows = 0
-    for target in _ingested(run):
+def _exported(run: Run) -> list[LakeTable]:
+    """Return the tables that days were exported to."""
+    with run.reading() as cursor:
+        return [LakeTable(run, target) for target in erasures.targets(cursor)]
+
+
+def _ingested(run: Run, asked: Sought) -> list[LakeTable]:
+    """Return the tables that messages were ingested to, if messages are sought."""
+    if not asked.is_of_messages:
+        return []
+    with run.reading() as cursor:
+        return [LakeTable(run, target) for target in ingest.targets(cursor)]
+
+
+def _found(
+    lake: LakeTable, theirs: Theirs, problems: dict[str, str]
+) -> dict[date, list[int]]:
+    """Return the ids of rows of theirs by day; what cannot be read is a problem."""
+    found: dict[date, list[int]] = {}
+    for day in sorted(lake.rows_by_day()):
         try:
-            rows += ingested(run, target).erase(Theirs.of_messages(asked), receipt)
-        except DayRefused as error:
-            problems[target] = str(error)
-    if problems:
-        raise Unfinished(problems, before + rows, "erased")
+            ids = lake.find(day, theirs)
+        except (OSError, ValueError) as error:
+            problems[f"{lake.target}, {day}"] = (
+                f"Its files cannot be read: {error}. Put them back, and run erase "
+                f"again. If they are gone for good: "
+                f"deltalake.DeltaTable({lake.target!r}).repair()"
+            )
+            continue
+        if ids:
+            found[day] = ids
+    return found
+
+
+def _is_gone(column: str, lake: LakeTable, problems: dict[str, str]) -> bool:
+    """Whether there is no table any more; say so."""
+    target = lake.target
+    if lake.latest() is not None:
+        return False
+    if column == EXPORTS:
+        problems[target] = (
+            f"Its files cannot be read: there is no Delta table. Put them back, and "
+            f"run erase again. If they are gone for good, forget them: "
+            f"Export.objects.filter(target={target!r}).delete()"
+        )
+    else:
+        lake.run.note(
+            f"Nothing is at {target}, where ingest wrote: if its files are elsewhere "
+            f"now, put them back, and run erase again."
+        )
+    return True
+
+
+def _from_lake(
+    column: str,
+    lake: LakeTable,
+    theirs: Theirs,
+    receipt: int,
+    problems: dict[str, str],
+) -> int:
+    """Take rows of theirs out of a table; return how many those were."""
+    if _is_gone(column, lake, problems):
+        return 0
+    _note_commits(column, lake)
+    lake.fence(receipt)
+    found = _found(lake, theirs, problems)
+    for day, ids in found.items():
+        lake.erase(day, ids, receipt)
+    _note_commits(column, lake)
+    lake.forget()
+    rows = sum(map(len, found.values()))
+    lake.run.rows_out += rows
     return rows
 
 
-def _ingested(run: Run) -> list[str]:
-    """Return the places of ingest; a note tells of one that has nothing."""
-    with run.reading() as cursor:
-        targets = ingest.targets(cursor)
-    for target in targets:
-        if not Store(target).names(""):
-            run.note(
-                f"Nothing is at {target}, where ingest wrote: if its files are "
-                f"elsewhere now, put them back, and run erase again."
-            )
-    return targets
-
-
-def _targets(run: Run) -> list[str]:
-    with run.reading() as cursor:
-        return erasures.targets(cursor)
-
-
-class _Days:
-    """The days of one target in whose files a customer's rows are."""
-
-    def __init__(
-        self, lake: Lake, asked: Sought, messages: Messages, receipt: int
-    ) -> None:
-        self._lake = lake
-        self._theirs = Theirs.of_jobs(asked, messages.ids)
-        self._receipt = receipt
-
-    def due(self) -> list[date]:
-        """Return the days that have rows of theirs, or whose files cannot be read."""
-        known = self._lake.known()
-        return [day for day in known if known[day].rows and self._may_have(day)]
-
-    def _may_have(self, day: date) -> bool:
-        try:
-            return bool(self.counted(day))
-        except DayRefused:
-            return True  # It is told when it should be erased from, after others.
-
-    def counted(self, day: date) -> int:
-        """Return how many rows of theirs the files of a day have."""
-        with self._lake.run.reading() as cursor:
-            details = exports.details(cursor, self._lake.target, day)
-        return sum(self._found(day, details).values()) if details else 0
-
-    def _found(self, day: date, details: Details) -> dict[int, int]:
-        """
-        Return how many rows are theirs, by the number of the file in *details*.
-
-        Raises:
-            DayRefused: The files cannot be read.
-        """
-        place, run, files = self._lake.place, self._lake.run, details.files
-        found: dict[int, int] = {}
-        rows, problem = 0, "nothing of it is there"
-        try:
-            for number, some in enumerate(
-                [[file] for file in files] if place.replaces_files else [files]
-            ):
-                for batch in place.rows(day, some, self._theirs.columns):
-                    run.check()
-                    rows += batch.num_rows
-                    theirs = self._theirs.mask(batch).true_count
-                    if theirs:
-                        found[number] = found.get(number, 0) + theirs
-        except OSError as error:
-            rows, problem = 0, str(error)
-        if details.found.rows and not rows:
-            target = self._lake.target
-            raise DayRefused(
-                f"Its files at {target} cannot be read: {problem}. Put them back, and "
-                f"run erase again. If they are gone for good, forget them: "
-                f"Export.objects.filter(target={target!r}, day='{day}').delete()"
-            )
-        return found
-
-    def recover(self) -> None:
-        """
-        Note what commits have erased whose run died before it said so.
-
-        The manifests of their days get new sums: nobody has those of what is gone.
-        """
-        run, target, place = self._lake.run, self._lake.target, self._lake.place
-        for commit in place.said(OF_RECEIPT):
-            receipt = int(commit[OF_RECEIPT])
-            gone = {"target": target, **json.loads(commit[OF_DAY])}
-            day = date.fromisoformat(gone["day"])
-            with run.reading() as cursor:
-                if erasures.has_export(cursor, receipt, gone):
-                    continue
-            with run.transaction(is_brief=True) as cursor:
-                if not exports.take(cursor, target, day, run=run.id):
-                    told = f"{TAKEN} Run erase again."
-                    raise Unfinished({day: told}, 0, "erased")
-            kept, sums = _Gone(run, self._theirs, sums_kept=True), Sums()
-            for batch in place.rows(day, ()):
-                kept.kept(batch)
-                sums.add(batch)
-            with run.transaction(is_brief=True) as cursor:
-                exports.publish(cursor, target, day, run=run.id)
-                exports.record(
-                    cursor,
-                    target,
-                    day,
-                    run=run.id,
-                    found=Content(sums.rows, kept.of_kept.checksum),
-                    content=sums.content,
-                    files=place.look(day, (), sums.rows) or (),
-                    version=int(commit["version"]),
-                )
-                erasures.add_export(cursor, receipt, gone)
-
-    def erase(self, day: date) -> int:
-        """Rewrite the files of a day without their rows; return how many those were."""
-        lake = self._lake
-        run, target, place = lake.run, lake.target, lake.place
+def _note_commits(column: str, lake: LakeTable) -> None:
+    """Note in receipts what commits have deleted, also of a run that died there."""
+    run, target = lake.run, lake.target
+    counted: set[date] = set()
+    for receipt, place, metrics in lake.erased():
+        day = date.fromisoformat(place["day"])
+        with run.reading() as cursor:
+            if erasures.has_files(cursor, receipt, column, place):
+                continue
+        content = None
+        if column == EXPORTS and day not in counted:
+            # What the day has from now on, by which retention goes.
+            content = content_of(run, lake, day)
+            counted.add(day)
         with run.transaction(is_brief=True) as cursor:
-            if not exports.take(cursor, target, day, run=run.id):
-                raise DayRefused(f"{TAKEN} Run erase again.")
-            details = exports.details(cursor, target, day)
-        if details is None:
-            return 0
-        found = self._found(day, details)
-        is_known = _is_known(details)
-        if place.replaces_files and is_known:
-            files = [details.files[number] for number in found]
-        else:
-            files = [*details.files]
-        kept = [file for file in details.files if file not in files]
-        gone = _Gone(run, self._theirs, sums_kept=not is_known)
-        told = {"day": str(day), "rows": sum(found.values()), "files": len(files)}
-        place.says = {OF_RECEIPT: str(self._receipt), OF_DAY: json.dumps(told)}
-        rows = of_files(run, place, day, files, details, gone.kept)
-
-        def manifest() -> tuple[Content, str | None]:
-            if not is_known:
-                return gone.of_kept, rows.sums.content
-            left = Sums.of(details.found.rows, details.content or "")
-            left.take_away(gone.sums)
-            return details.found.without(gone.content), left.content
-
-        def with_it(cursor: Any, published: Any) -> None:
-            erasures.add_export(cursor, self._receipt, {"target": target, **told})
-
-        replace_day(lake, day, rows, manifest, kept=kept, with_it=with_it)
-        return gone.sums.rows
-
-
-def _is_known(details: Details) -> bool:
-    """Whether the manifest has the checksums of this release, and counts each file."""
-    return (
-        (details.content or "").startswith(PREFIX)
-        and details.found.checksum.startswith(exports.PREFIX)
-        and all("rows" in file for file in details.files)
-    )
-
-
-@dataclass
-class _Gone:
-    """Takes their rows out of batches, and sums them up, or those that stay."""
-
-    run: Run
-    theirs: Theirs
-    sums_kept: bool
-    sums: Sums = field(default_factory=Sums, init=False)
-    content: Content = field(default=Content(0, exports.checksum_of(0)), init=False)
-    of_kept: Content = field(default=Content(0, exports.checksum_of(0)), init=False)
-
-    def kept(self, batch: Any) -> Any:
-        """Return what stays of *batch*."""
-        from_them = self.theirs.mask(batch)
-        kept = batch
-        if from_them.true_count:
-            theirs = batch.filter(from_them)
-            self.sums.add(theirs)
-            self.content = self.content.with_rows(self._content(theirs))
-            kept = batch.filter(extra("pyarrow.compute").invert(from_them))
-        if self.sums_kept:
-            self.of_kept = self.of_kept.with_rows(self._content(kept))
-        return kept
-
-    def _content(self, rows: Any) -> Content:
-        names = IDENTITY.split(", ")
-        values = {name: rows.column(name).to_pylist() for name in names}
-        with self.run.reading() as cursor:
-            return exports.content_of_rows(cursor, values)
+            erasures.add_files(
+                cursor,
+                receipt,
+                column,
+                place,
+                rows=int(metrics["num_deleted_rows"]),
+                files=int(metrics["num_removed_files"]),
+            )
+            if content is not None:
+                exports.recount(cursor, target, day, content)

@@ -1,12 +1,12 @@
 """
-Export: closed days of the archive, to files by day and queue.
+Export: closed days of the archive, to a Delta table, by day and queue.
 
-Each day is written, read again, compared, published, and noted in its manifest; then
-comes the next one. So a run that ends early has done its days, and the next one goes
-on. A day that is exported is left alone, unless the archive has more rows of it by now:
-then it is replaced as a whole.
+Each day is one commit, which is read again, compared and noted; then comes the next
+one. So a run that ends early has done its days, and the next one goes on. A day that is
+exported is left alone, unless the archive has more rows of it by now: then it is
+replaced as a whole.
 
-It starts no Spark: Arrow reads from PostgreSQL and writes the files.
+It starts no Spark: Arrow reads from PostgreSQL, and `deltalake` writes.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from dataclasses import dataclass
 from datetime import date
 
 from django_pgqueue.pipeline import exports
-from django_pgqueue.pipeline.exports import Manifest
-from django_pgqueue.spark.export.day import (
-    TAKEN,
-    Lake,
-    Unfinished,
+from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.lake.days import (
+    ArchiveDay,
+    DayRefused,
+    content_of,
+    day_schema,
     each_day,
-    opened,
     replace_day,
 )
-from django_pgqueue.spark.export.place import (
-    DayRefused,
+from django_pgqueue.spark.lake.table import (
+    DAY,
+    TRIES,
+    LakeTable,
     checked_days,
-    checked_format,
     checked_target,
 )
-from django_pgqueue.spark.export.rows import ArchiveDay
-from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
 
 # How long transactions that write to the archive are waited for.
@@ -51,99 +50,85 @@ class Asked:
 
 @pipeline_job(name="export", chooses=("path",), takes_out=("archive",))
 def export(
-    run: Run,
-    *,
-    path: str = "",
-    format: str = "parquet",  # noqa: A002  # An option is called as people say it.
-    since: str = "",
-    until: str = "",
-    again: bool = False,
+    run: Run, *, path: str = "", since: str = "", until: str = "", again: bool = False
 ) -> int:
     """
-    Export the closed days of the archive to Parquet or Delta, by day and queue.
+    Export the closed days of the archive to a Delta table, by day and queue.
 
-    Options: path, a folder or a URI; format, parquet or delta; since and until, the
-    first and the last day; again, also what is exported already.
+    Options: path, a folder or a URI; since and until, the first and the last day;
+    again, also what is exported already.
     """
-    target, form = checked_target(path), checked_format(format)
+    lake = LakeTable(run, checked_target(path))
     asked = Asked(*checked_days(since, until), again)
-    with opened(run, target, form) as lake:
-        problems: dict[date, str] = {}
-        due = _due(lake, asked, problems)
-        _wait_until_closed(run, due, problems)
-        rows = 0
-        try:
-            rows = each_day(
-                lake,
-                list(due),
-                lambda day: _export(lake, asked, day, due[day]),
-                "exported to",
-            )
-        except Unfinished as error:
-            problems |= error.problems
-            rows = error.rows
-        if problems:
-            raise Unfinished(problems, rows, f"exported to {target}")
-        return rows
+    problems: dict[date, str] = {}
+    due = _due(lake, asked, problems)
+    _wait_until_closed(run, due, problems)
+    return each_day(
+        lake,
+        list(due),
+        lambda day: _export(lake, day, due[day]),
+        problems,
+        "exported to",
+    )
 
 
-def _export(lake: Lake, asked: Asked, day: date, table: str) -> int:
-    """Export one day; return its rows."""
+def _export(lake: LakeTable, day: date, name: str) -> int:
+    """Export one day, whose table is called *name*; return its rows."""
     run, target = lake.run, lake.target
+    for tries_left in reversed(range(TRIES)):
+        table = lake.made(day_schema(), [DAY, "queue"])
+        # After the log was loaded, and before the day is read: a run that is lost, or
+        # has read rows that are erased since, cannot commit.
+        with run.transaction(is_brief=True) as cursor:
+            exports.begin(cursor, target, day, run=run.id)
+        rows = ArchiveDay(run, name)
+        try:
+            replace_day(lake, table, day, rows)
+            break
+        except lake.refused:
+            if not tries_left:
+                raise
+    version = lake.existing().version()
+    found = content_of(run, lake, day)
+    if found != rows.content:
+        raise DayRefused(f"The archive has {rows.content}, and {found} were written.")
     with run.transaction(is_brief=True) as cursor:
-        before = exports.known(cursor, target).get(day)
-        if not exports.begin(cursor, target, day, form=lake.format, run=run.id):
-            raise DayRefused(TAKEN)
-    is_ours = before is not None and before.was_published
-    if not is_ours and not asked.again and lake.place.has(day):
-        raise DayRefused(
-            f"There is something of it at {target}, and no manifest of ours says so. "
-            f"-o again=true replaces it."
-        )
-    rows = ArchiveDay(run, table)
-    replace_day(lake, day, rows, lambda: (rows.content, rows.sums.content))
-    return rows.sums.rows
+        exports.record(cursor, target, day, run=run.id, found=found, version=version)
+    return found.rows
 
 
-def _due(lake: Lake, asked: Asked, problems: dict[date, str]) -> dict[date, str]:
+def _due(lake: LakeTable, asked: Asked, problems: dict[date, str]) -> dict[date, str]:
     """Return the days that are to be exported, with their tables."""
-    due = {}
-    known = lake.known()
-    with lake.run.reading() as cursor:
+    run, target = lake.run, lake.target
+    due, whole = {}, []
+    lake.latest()
+    there, broken = lake.rows_by_day(), lake.broken_days()
+    with run.reading() as cursor:
+        known = exports.known(cursor, target)
         for day, table in exports.ended_days(cursor).items():
             if not asked.first <= day <= asked.last:
                 continue
-            before = known.get(day)
-            if before is None or before.rows is None or asked.again:
-                due[day] = table
-                continue
+            before, rows = known.get(day), there.get(day, 0)
             count = exports.count(cursor, table)
-            if count < before.rows:
+            if asked.again or (before is None and not rows):
+                due[day] = table
+            elif before is None:
                 problems[day] = (
-                    f"the archive has {count:,} rows of it and {before.rows:,} were "
+                    f"There is something of it at {target}, and no run of ours has "
+                    f"written it. -o again=true replaces it."
+                )
+            elif count < rows:
+                problems[day] = (
+                    f"the archive has {count:,} rows of it and {rows:,} were "
                     f"exported; they are left as they are. -o again=true replaces them."
                 )
-            elif (
-                count > before.rows
-                or not before.is_exported
-                or not _is_there(lake, before)
-            ):
+            elif count > rows or not before.is_exported or day in broken:
                 due[day] = table
+            else:
+                whole.append(day)
+    with run.transaction(is_brief=True) as cursor:
+        exports.seen(cursor, target, whole)
     return due
-
-
-def _is_there(lake: Lake, manifest: Manifest) -> bool:
-    """Look at the files of an exported day, and note that they are there, or not."""
-    day, target = manifest.day, lake.target
-    with lake.run.reading() as cursor:
-        files, _ = exports.files_of(cursor, target, day)
-    found = lake.place.look(day, files, manifest.rows or 0)
-    with lake.run.transaction(is_brief=True) as cursor:
-        if found is not None:
-            exports.seen(cursor, target, day, run=manifest.run, files=found)
-        else:
-            exports.spoil(cursor, target, day, error=exports.GONE)
-    return found is not None
 
 
 def _wait_until_closed(

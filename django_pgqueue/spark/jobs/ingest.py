@@ -1,9 +1,9 @@
 """
-Ingest: topics of the log, to files by topic and day.
+Ingest: topics of the log, to a Delta table by topic and day.
 
 A run reads what there is when it begins, in batches, and ends; or, by a trigger, it
 writes a batch now and then until it is stopped. How far it came stands in a checkpoint
-beside the files, so the next run goes on there, and each message is in the files once,
+beside the files, so the next run goes on there, and each message is in the table once,
 whatever died in between.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,17 +23,16 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.pipeline.ingest import note as note_position
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
-from django_pgqueue.spark.export.place import checked_format, checked_target
-from django_pgqueue.spark.export.store import Store, for_spark
-from django_pgqueue.spark.ingest.delta import DeltaPlace
-from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.lake import messages
+from django_pgqueue.spark.lake.table import LakeTable, checked_target
 from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.offsets import Offset, topics
 from django_pgqueue.spark.log.starting import EARLIEST
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run, connect
 from django_pgqueue.spark.session import TIME_ZONE
+from django_pgqueue.spark.store import Store, for_spark
 from django_pgqueue.spark.write.stream import query_id
 
 # Locks: none.
@@ -49,13 +48,8 @@ TRIGGER_SECONDS_MIN, TRIGGER_SECONDS_MAX = 1, 3_600
 LOOK_SECONDS = 0.2
 
 
-# Where batches go to.
-Place = ParquetPlace | DeltaPlace
-
-PLACES: Mapping[str, Callable[[Any, str], Place]] = {
-    "parquet": ParquetPlace,
-    "delta": DeltaPlace,
-}
+# Below the path: the checkpoint, where readers of Delta do not look.
+ASIDE = "_pgqueue_ingest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,6 @@ class Asked:
     """What the options say."""
 
     target: str
-    format: str
     checkpoint: str
     # Options of format("pgqueue").
     source: Mapping[str, str]
@@ -97,7 +90,6 @@ class Asked:
         assert topics is not None
         return cls(
             target,
-            checked_format(given["format"]),
             _checkpoint(given["checkpoint"], target),
             source,
             topics,
@@ -141,7 +133,6 @@ def ingest(
     *,
     topic: str = "",
     path: str = "",
-    format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     starting: str = "",
     trigger: str = AVAILABLE,
     max_rows_per_batch: int = options.ROWS_PER_BATCH,
@@ -149,17 +140,17 @@ def ingest(
     checkpoint: str = "",
 ) -> None:
     """
-    Write topics of the log to Parquet or Delta, by topic and day, each message once.
+    Write topics of the log to a Delta table, by topic and day, each message once.
 
-    Options: topic, one or several with commas between; path, a folder or a URI; format,
-    parquet or delta; starting, where the first run begins; trigger, available-now or a
-    duration between two batches, until it is stopped; max_rows_per_batch;
-    on_data_loss, fail or continue; checkpoint, another place for it.
+    Options: topic, one or several with commas between; path, a folder or a URI;
+    starting, where the first run begins; trigger, available-now or a duration between
+    two batches, until it is stopped; max_rows_per_batch; on_data_loss, fail or
+    continue; checkpoint, another place for it.
     """
     asked = Asked.of(run.options)
     _check_topics(run, asked)
-    place = PLACES[asked.format](run, asked.target)
-    _check_checkpoint(run, asked, place)
+    lake = LakeTable(run, asked.target)
+    _check_checkpoint(asked, lake)
     bounds = _bounds(run, asked.topics)
     failed: list[PgQueueError] = []
 
@@ -168,7 +159,7 @@ def ingest(
         part.sparkSession.conf.set(TIME_ZONE, "UTC")
         try:
             with run.whole():
-                rows = place.write(part, query_id(part), number)
+                rows = messages.write_batch(lake, part, query_id(part), number)
             run.rows_in += rows
             run.rows_out += rows
         except PgQueueError as error:
@@ -177,7 +168,7 @@ def ingest(
             raise
 
     query = (
-        _log(run, asked, place)
+        _log(run, asked)
         .writeStream.foreachBatch(write_batch)
         .option("checkpointLocation", for_spark(asked.checkpoint))
         .trigger(**_trigger(asked))
@@ -220,12 +211,9 @@ def _check_topics(run: Run, asked: Asked) -> None:
                 topics(connection.cursor(), asked.topics)
 
 
-def _log(run: Run, asked: Asked, place: Place) -> Any:
+def _log(run: Run, asked: Asked) -> Any:
     """Return the topics as a streaming DataFrame."""
     given = {**asked.source, **run.read_options}
-    if place.rows_max is not None:
-        rows = min(int(given["maxRowsPerBatch"]), place.rows_max)
-        given["maxRowsPerBatch"] = str(rows)
     if "maxRowsPerSecond" not in given:
         # A task writes a file for each topic and day: no more tasks than run.
         given["partitions"] = str(run.session.sparkContext.defaultParallelism)
@@ -241,14 +229,14 @@ def _dsn_of(run: Run) -> str | None:
     return run.dsn if variable == DEFAULT_VARIABLE else None
 
 
-def _check_checkpoint(run: Run, asked: Asked, place: Place) -> None:
+def _check_checkpoint(asked: Asked, lake: LakeTable) -> None:
     """Raise SparkError where messages are there, and no checkpoint knows of them."""
-    if asked.starts or place.is_empty(asked.topics):
+    if asked.starts or not messages.has_any(lake, asked.topics):
         return
     if Store(asked.checkpoint).exists("metadata"):
         return
     positions: dict[str, dict[str, int]] = {}
-    for row in place.positions():
+    for row in messages.positions(lake):
         if row["topic"] in asked.topics:
             positions.setdefault(row["topic"], {})[str(row["partition"])] = row["id"]
     told = json.dumps(positions, sort_keys=True)

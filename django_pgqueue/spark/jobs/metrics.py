@@ -12,19 +12,18 @@ before; it is not taken away where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import ended_jobs, exports, task_hours
 from django_pgqueue.pipeline.ended_jobs import HOUR, READ_COLUMNS, Day
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.pipeline.task_hours import Counted
 from django_pgqueue.postgres.day_tables import ARCHIVE
-from django_pgqueue.spark.export.day import batches_of
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.lake.days import as_csv, departed_batches
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.slices import midnight
@@ -98,11 +97,11 @@ class _Work:
         first = midnight(day)
         if departed is None:
             return ended_jobs.archived(self._cursor, first, self._since)
-        rows = _csv(self._run, departed)
+        rows = as_csv(departed_batches(self._run, departed, READ_COLUMNS))
         return ended_jobs.departed(self._cursor, first, self._since, rows)
 
     def _has_counted(self, departed: Departed) -> bool:
-        """Whether no row of a day in files is missing, as its manifest tells."""
+        """Whether no row of a day in files is missing, as its row tells."""
         first = midnight(departed.day)
         hours = [first + HOUR * n for n in range(24)]
         counted = sum(self._of(hour).archived for hour in hours)
@@ -120,23 +119,6 @@ class _Work:
 
     def _of(self, hour: datetime) -> Counted:
         return self._known.get(hour, Counted(0, 0))
-
-
-def _csv(run: Run, departed: Departed) -> Iterator[bytes]:
-    arrow, csv = extra("pyarrow"), extra("pyarrow.csv")
-    for batch in batches_of(run, departed, READ_COLUMNS):
-        text = arrow.BufferOutputStream()
-        # Times without their zone, which is that of run.reading(), UTC: to write it,
-        # Arrow would look it up in files that not every host has.
-        plain = [
-            column.cast(arrow.timestamp("us"))
-            if arrow.types.is_timestamp(column.type)
-            else column
-            for column in batch.columns
-        ]
-        rows = arrow.RecordBatch.from_arrays(plain, batch.schema.names)
-        csv.write_csv(rows, text, csv.WriteOptions(include_header=False))
-        yield text.getvalue().to_pybytes()
 
 
 def _since(cursor: Any, run: Run, lookback: timedelta, *, is_full: bool) -> datetime:

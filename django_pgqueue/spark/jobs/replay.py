@@ -31,7 +31,6 @@ def replay(
     state: str | None = None,
     rate: int = 0,
     name: str | None = None,
-    format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     refused_path: str | None = None,
     preview: bool = False,
 ) -> int:
@@ -41,8 +40,8 @@ def replay(
     Options: source, log, archive or where ingest or export has written; topic, whose
     messages; to, topic:, subscription:, group: or queue:; since and until; where, a
     condition on files; task, queue and state, which jobs; rate, so many a second;
-    name, under which it is done once; format, of files; refused_path; preview, which
-    counts and writes nothing.
+    name, under which it is done once; refused_path; preview, which counts and writes
+    nothing.
     """
     said = asked(run)
     ways = {LOG: log.replay, ARCHIVE: archive.replay}

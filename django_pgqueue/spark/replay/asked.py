@@ -11,7 +11,7 @@ from django_pgqueue.exceptions import SparkOptionError, TopicError
 from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.replay import place
 from django_pgqueue.log.start import EARLIEST, Start
-from django_pgqueue.spark.export.place import checked_format, checked_target
+from django_pgqueue.spark.lake.table import checked_target
 from django_pgqueue.spark.option_table import Word
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.once import digest
@@ -34,7 +34,6 @@ class Asked:
 
     Attributes:
         source: "log", "archive", or where files are.
-        format: Of files.
         topic: Whose messages; "": it is about jobs.
         to: As "topic:orders", "group:stats"; "": jobs go to their own queues.
         since: An id of a message, or a time.
@@ -47,7 +46,6 @@ class Asked:
     """
 
     source: str
-    format: str
     topic: str
     to: str
     since: int | Start
@@ -107,7 +105,6 @@ def asked(run: Run) -> Asked:
         )
     return Asked(
         source=checked_target(source) if is_file else source,
-        format=checked_format(given["format"]),
         topic=_topic(topic) if topic else "",
         to=f"{TOPIC}{_topic(to.removeprefix(TOPIC))}" if to.startswith(TOPIC) else to,
         since=_place("since", given["since"], of_jobs=not topic),

@@ -1,5 +1,5 @@
 """
-From files: messages that ingest has written, and jobs that export has, by Spark.
+From the lake: messages that ingest has written, and jobs that export has, by Spark.
 
 They are written as any DataFrame is: all or none, once under a name. What is JSON in
 them is so as the database had it; a value that redaction has hidden there is lost, and
@@ -13,12 +13,13 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
-from django_pgqueue.spark.export.delta import actions_of, found_table
-from django_pgqueue.spark.export.store import for_spark
+from django_pgqueue.log.start import Start
+from django_pgqueue.spark.lake.table import LakeTable
 from django_pgqueue.spark.replay.archive import tell
 from django_pgqueue.spark.replay.asked import QUEUE, Asked, moment_of
 from django_pgqueue.spark.run import Run
-from django_pgqueue.spark.tables import ARCHIVE, LOG, Table, ddl
+from django_pgqueue.spark.store import for_spark
+from django_pgqueue.spark.tables import ARCHIVE, LOG, ddl
 from django_pgqueue.spark.write.parts import OF_LOG
 
 # What a job that is replayed keeps.
@@ -37,12 +38,19 @@ def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
     Raises:
         SparkError: There are no such files, or a row was refused.
     """
+    since, until = (
+        moment_of(bound, run.started_at) if isinstance(bound, Start) else None
+        for bound in (asked.since, asked.until)
+    )
     if asked.topic:
-        frame = messages(run, asked.source, asked.format, asked.topic)
-        frame = _narrowed(run, frame, asked, "published_at", "id")
+        frame = messages(run, asked.source, asked.topic, since, until)
+        for bound, sign in ((asked.since, ">="), (asked.until, "<=")):
+            if isinstance(bound, int):
+                frame = frame.where(f"id {sign} {bound}")
     else:
-        frame = _narrowed(run, jobs(run, asked), asked, "finished_at", None)
-    frame = once(frame)
+        frame = jobs(run, asked, since, until)
+    if asked.where is not None:
+        frame = frame.where(asked.where)
     if is_preview:
         preview(run, frame, of_jobs=not asked.topic)
         return 0
@@ -64,32 +72,46 @@ def replay(run: Run, asked: Asked, *, is_preview: bool) -> int:
     return run.enqueue(frame, topic=asked.to_topic, encoded="true", **given)
 
 
-def messages(run: Run, path: str, kind: str, topic: str) -> Any:
+def messages(
+    run: Run,
+    path: str,
+    topic: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Any:
     """
     Return the messages of *topic* that ingest has written to *path*, as a DataFrame.
+
+    Those from *since* on, and before *until*; None: there is no such end.
 
     Raises:
         SparkError: There are none.
     """
-    if kind == "parquet":
-        return _parquet(run, path, [f"{path}/topic={topic}"], LOG)
-    return _parquet(run, path, _delta_files(path, f"/topic={topic}/"), LOG)
+    files = _files(run, path, since, until, topic)
+    f = extra("pyspark.sql.functions")
+    columns = [column for column in LOG.columns if column.name != "topic"]
+    # The folders of batches have none but the topic and the day.
+    reader = run.session.read.schema(ddl(columns)).option("recursiveFileLookup", "true")
+    frame = reader.parquet(*files).withColumn("topic", f.lit(topic))
+    frame = frame.withColumn("day", f.to_date("published_at"))
+    return _between(frame, "published_at", since, until)
 
 
-def jobs(run: Run, asked: Asked) -> Any:
+def jobs(run: Run, asked: Asked, since: datetime | None, until: datetime | None) -> Any:
     """
     Return the jobs that export has written and that are meant, as a DataFrame.
 
     Raises:
         SparkError: There are none.
     """
-    path = asked.source
-    files = [path] if asked.format == "parquet" else _delta_files(path, "")
-    frame = _parquet(run, path, files, ARCHIVE)
+    files = _files(run, asked.source, since, until)
+    # Else Spark takes a queue 007 for a number.
+    reader = run.session.read.schema(f"{ddl(ARCHIVE.columns)}, day date")
+    frame = reader.option("basePath", for_spark(asked.source)).parquet(*files)
     f = extra("pyspark.sql.functions")
     for name, value in asked.jobs.items():
         frame = frame.where(f.col(name) == value)
-    return frame
+    return _between(frame, "finished_at", since, until)
 
 
 def preview(run: Run, frame: Any, *, of_jobs: bool) -> None:
@@ -115,57 +137,40 @@ def _enqueue(run: Run, frame: Any, asked: Asked, given: dict[str, Any]) -> int:
     return run.enqueue(frame, encoded="true", **given)
 
 
-def _narrowed(run: Run, frame: Any, asked: Asked, at: str, number: str | None) -> Any:
-    """Return the rows of the range; the folders of other days are not opened."""
+def _between(
+    frame: Any, column: str, since: datetime | None, until: datetime | None
+) -> Any:
     f = extra("pyspark.sql.functions")
-    for bound, is_end in ((asked.since, False), (asked.until, True)):
-        if bound is None:
-            continue
-        if isinstance(bound, int):
-            assert number is not None
-            column = f.col(number)
-            frame = frame.where(column <= bound if is_end else column >= bound)
-            continue
-        moment = moment_of(bound, run.started_at)
-        if moment is not None:
-            frame = narrowed(frame, at, moment, is_end=is_end)
-    return frame if asked.where is None else frame.where(asked.where)
+    if since is not None:
+        frame = frame.where(f.col(column) >= f.lit(since))
+    if until is not None:
+        frame = frame.where(f.col(column) < f.lit(until))
+    return frame
 
 
-def once(frame: Any) -> Any:
-    """Return each row once: one that is being rewritten stands in two files."""
-    return frame.dropDuplicates(["id"])
-
-
-def narrowed(frame: Any, at: str, moment: datetime, *, is_end: bool) -> Any:
-    """Return the rows before a moment, or at or after it."""
-    f = extra("pyspark.sql.functions")
-    day, column = f.lit(moment.date()), f.col(at)
-    if is_end:
-        return frame.where((column < f.lit(moment)) & (f.col("day") <= day))
-    return frame.where((column >= f.lit(moment)) & (f.col("day") >= day))
-
-
-def _parquet(run: Run, path: str, files: list[str], table: Table) -> Any:
-    # Else Spark takes the columns of the oldest file, and a queue 007 for a number.
-    schema = f"{ddl(table.columns)}, day date"
-    reader = run.session.read.schema(schema).option("basePath", for_spark(path))
-    try:
-        return reader.parquet(*map(for_spark, files))
-    except Exception as error:
-        if "PATH_NOT_FOUND" not in str(error):
-            raise
-        raise SparkError(f"There are no files at {files[0]}.") from None
-
-
-def _delta_files(path: str, folder: str) -> list[str]:
-    """Return files of a Delta table: Parquet, in folders by topic or queue, and day."""
-    table = found_table(path)
-    if table is None:
+def _files(
+    run: Run,
+    path: str,
+    since: datetime | None,
+    until: datetime | None,
+    topic: str | None = None,
+) -> list[str]:
+    """Return the files of a table as Spark has them, without those of other days."""
+    lake = LakeTable(run, path)
+    if lake.latest() is None:
         raise SparkError(f"There is no Delta table at {path}.")
-    # Its URIs have a path with a space in another spelling.
-    names = [f"/{action['path']}" for action in actions_of(table)]
-    files = [f"{path}{name}" for name in names if folder in name]
-    if not files:
+    found = [
+        (f"{for_spark(path)}/{file['path']}", file["partition.day"])
+        for file in lake.files()
+        if topic is None or file.get("partition.topic") == topic
+    ]
+    if not found:
         raise SparkError(f"There is nothing of that in the Delta table at {path}.")
-    return files
+    meant = [
+        name
+        for name, day in found
+        if (since is None or day >= since.date())
+        and (until is None or day <= until.date())
+    ]
+    # Of one there is a DataFrame, even if it has no row that is meant.
+    return meant or [found[0][0]]

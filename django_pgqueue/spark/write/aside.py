@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
-from django_pgqueue.spark.export.store import Store
+from django_pgqueue.spark.store import Store
 
 PENDING = "_pending"
 

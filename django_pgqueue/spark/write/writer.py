@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.names import topic_of
-from django_pgqueue.spark.export.store import Store
+from django_pgqueue.spark.store import Store
 from django_pgqueue.spark.write import aside, journal, staged
 from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
 from django_pgqueue.spark.write.journal import SAMPLES_MAX, Outcome, Write

@@ -27,13 +27,6 @@ CREATE UNIQUE INDEX pgqueue_spark_write_name ON pgqueue_spark_write (name)
     WHERE state <> 'rolled_back';
 CREATE INDEX pgqueue_spark_write_started ON pgqueue_spark_write (started_at);
 
--- The last batch that ingest has decided for each stream, and the run that decided it.
-CREATE TABLE pgqueue_ingest_batch (
-    stream uuid PRIMARY KEY,
-    number bigint NOT NULL,
-    run_id bigint NOT NULL
-);
-
 -- The id up to which ingest has written each topic to each target.
 CREATE TABLE pgqueue_ingest_position (
     topic_id integer NOT NULL,
@@ -42,15 +35,4 @@ CREATE TABLE pgqueue_ingest_position (
     run_id bigint NOT NULL,
     read_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (topic_id, target)
-);
-
--- The run that has a folder of ingested files to itself. Once it has decided, the files
--- that it replaces and their replacements; the next run finishes that.
-CREATE TABLE pgqueue_ingest_rewrite (
-    target varchar(900) NOT NULL,
-    folder varchar(200) NOT NULL,
-    run_id bigint NOT NULL,
-    put jsonb NOT NULL DEFAULT '[]',
-    replaced jsonb NOT NULL DEFAULT '[]',
-    PRIMARY KEY (target, folder)
 );

@@ -136,24 +136,22 @@ class _Exported:
     """
     Lets a day of the archive go that is exported, with just the rows that it has.
 
-    Its files are looked at once more: by this process where it sees their folder, and
-    else by a run of the export in the last days.
+    A run of the export must have seen its files in the last days.
     """
 
     def __init__(self, cursor: Cursor, target: str) -> None:
         self._cursor = cursor
         self._target = target
-        self._folder = exports.local_folder(target)
         self._known = exports.known(cursor, target)
+        self._unchecked = exports.unchecked(cursor, target)
 
     def __call__(self, day: date, table: str) -> bool:
-        manifest = self._known.get(day)
-        like = None if manifest is None else manifest.checksum
-        found = exports.content(self._cursor, table, like=like)
+        exported = self._known.get(day)
+        found = exports.content(self._cursor, table)
         if not found.rows:
             return True
-        if manifest is not None and manifest.has(found):
-            return self._has_files(day)
+        if exported is not None and exported.has(found):
+            return self._is_seen(day)
         logger.warning(
             "kept       archive partition day=%s rows=%d: others were exported to %s",
             day,
@@ -169,30 +167,16 @@ class _Exported:
         self._known.pop(day, None)
         return False
 
-    def _has_files(self, day: date) -> bool:
-        """Whether the files of an exported day are there; if not, it is noted."""
-        files, is_checked = exports.files_of(self._cursor, self._target, day)
-        if self._folder is None:
-            if not is_checked:
-                logger.warning(
-                    "kept       archive partition day=%s: no run of export has seen "
-                    "its files at %s lately, and they are not on this host",
-                    day,
-                    self._target,
-                )
-            return is_checked
-        gone = exports.missing(self._folder, files)
-        if gone is None and files:
-            return True
-        logger.warning(
-            "kept       archive partition day=%s: %s is gone from %s",
-            day,
-            gone or "every file",
-            self._target,
-        )
-        exports.spoil(self._cursor, self._target, day, error=exports.GONE)
-        self._known.pop(day, None)
-        return False
+    def _is_seen(self, day: date) -> bool:
+        """Whether a run has looked lately at the files of an exported day."""
+        if day in self._unchecked:
+            logger.warning(
+                "kept       archive partition day=%s: no run of export has seen its "
+                "files at %s lately",
+                day,
+                self._target,
+            )
+        return day not in self._unchecked
 
     def without_waiting(self, days: list[date]) -> list[date]:
         """Return the days that are exported; to detach others would be in vain."""
@@ -201,7 +185,7 @@ class _Exported:
             for day in days
             if day in self._known
             and self._known[day].is_exported
-            and (not self._known[day].rows or self._has_files(day))
+            and self._is_seen(day)
         ]
         if len(exported) < len(days):
             logger.warning(

@@ -1,5 +1,5 @@
 """
-Ingest: how quick the pipeline job writes a backlog of the log to Parquet.
+Ingest: how quick the pipeline job writes a backlog of the log to a table.
 
 A backlog of 10,000 messages comes first, since a Java is slow at first; each turn then
 reads the same backlog from its beginning, with a checkpoint and a folder of its own,
@@ -63,9 +63,9 @@ def ingest(place: Place, session: Any, topic: str, path: Path) -> float:
 
 def written(path: Path) -> int:
     """Return how many messages a plain reader finds."""
-    from pyarrow import dataset
+    from deltalake import DeltaTable
 
-    return int(dataset.dataset(path, format="parquet").count_rows())
+    return int(DeltaTable(path).to_pyarrow_dataset().count_rows())
 
 
 def turns(

@@ -1,10 +1,10 @@
 """
 Processor seconds of Spark and of PostgreSQL: how far a core goes.
 
-    python -m tests.benchmarks.spark.rates [ROWS] [parquet | delta]
+    python -m tests.benchmarks.spark.rates [ROWS] [export]
 
-Without a format, rows are read and written by Spark; with one, the pipeline job export
-writes a day of the archive. All of it runs on one machine with a server of its own.
+Rows are read and written by Spark; or else the pipeline job export writes a day of the
+archive. All of it runs on one machine with a server of its own.
 Processor time hardly depends on what else the machine does.
 """
 
@@ -48,13 +48,10 @@ SELECT n, (ARRAY['mail', 'default', 'orders'])[1 + n %% 3], 'shop.tasks.t' || n 
 """
 
 
-def main(rows: int, form: str | None) -> None:
+def main(rows: int, *, exports: bool) -> None:
     """Print a line for each way."""
     with migrated_server() as place:
-        if form is None:
-            measure_spark(place, rows)
-        else:
-            measure_export(place, rows, form)
+        (measure_export if exports else measure_spark)(place, rows)
 
 
 def measure_spark(place: Place, rows: int) -> None:
@@ -88,7 +85,7 @@ def measure_spark(place: Place, rows: int) -> None:
     spark.stop()
 
 
-def measure_export(place: Place, rows: int, form: str) -> None:
+def measure_export(place: Place, rows: int) -> None:
     """Export a day, with verification."""
     with place.connect() as connection:
         ARCHIVE.make_day(connection.cursor(), date.fromisoformat(DAY))
@@ -100,7 +97,7 @@ def measure_export(place: Place, rows: int, form: str) -> None:
         "DJANGO_SETTINGS_MODULE": "tests.settings",
     }
     with tempfile.TemporaryDirectory() as folder:
-        options = (f"path={folder}", f"format={form}", f"since={DAY}", f"until={DAY}")
+        options = (f"path={folder}", f"since={DAY}", f"until={DAY}")
         command = [*DJANGO, "pgqueue_pipeline", "run", "export"]
         for option in options:
             command += ["-o", option]
@@ -108,7 +105,7 @@ def measure_export(place: Place, rows: int, form: str) -> None:
         def export() -> None:
             subprocess.run(command, cwd=REPOSITORY, env=environ, check=True)
 
-        report(f"export to {form}", rows, export, place.postmaster)
+        report("export", rows, export, place.postmaster)
 
 
 def report(what: str, rows: int, act: Callable[[], None], postmaster: int) -> None:
@@ -131,4 +128,4 @@ def report(what: str, rows: int, act: Callable[[], None], postmaster: int) -> No
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    main(int(given[0]) if given else ROWS, given[1] if given[1:] else None)
+    main(int(given[0]) if given else ROWS, exports="export" in given)

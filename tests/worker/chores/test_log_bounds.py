@@ -16,7 +16,12 @@ from django_pgqueue.worker.chores.log_retention import (
     STEP_PAUSE_SECONDS_MAX,
     LogRetention,
 )
-from tests.harness.factories import make_group, make_message, make_position, make_topic
+from tests.harness.factories import (
+    make_group,
+    make_message,
+    make_position,
+    make_topic,
+)
 from tests.log.rows import fill_day
 
 

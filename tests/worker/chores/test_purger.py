@@ -7,7 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import ArchivedJob, DeadLetter, Export, MailFile, Worker
+from django_pgqueue.models import (
+    ArchivedJob,
+    DeadLetter,
+    Export,
+    MailFile,
+    Worker,
+)
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import ARCHIVE, DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
@@ -160,14 +166,11 @@ def add_day(cursor, day):
     make_archived_job(finished_at=datetime.combine(day, datetime.min.time(), UTC))
 
 
-def note_export(cursor, day, target=TARGET, files=()):
-    """Write the manifest of what *day* has now."""
+def note_export(cursor, day, target=TARGET):
+    """Note that what *day* has now is exported."""
     found = exports.content(cursor, ARCHIVE.name_of(day))
-    exports.begin(cursor, target, day, form="parquet", run=1)
-    assert exports.publish(cursor, target, day, run=1)
-    assert exports.record(
-        cursor, target, day, run=1, found=found, content="", files=files
-    )
+    exports.begin(cursor, target, day, run=1)
+    exports.record(cursor, target, day, run=1, found=found)
 
 
 def test_retention_waits_for_the_export_of_a_day(link, days, cursor, caplog):
@@ -179,7 +182,7 @@ def test_retention_waits_for_the_export_of_a_day(link, days, cursor, caplog):
     note_export(cursor, old[9])
     note_export(cursor, old[10], "/srv/elsewhere")
     note_export(cursor, old[11])
-    exports.begin(cursor, TARGET, old[11], form="parquet", run=2)
+    exports.begin(cursor, TARGET, old[11], run=2)
 
     run_all(link, EXPORTING)
 
@@ -214,10 +217,10 @@ def test_a_late_row_keeps_its_day(link, days, cursor, caplog, detached):
     assert late.pk in ArchivedJob.objects.values_list("pk", flat=True)
     kept = f"kept       archive partition day={day} rows=2: others were exported to "
     assert kept + TARGET in caplog.messages
-    manifest = Export.objects.get()
+    exported = Export.objects.get()
     assert ("stale", "The archive has other rows of it: 2 now.") == (
-        manifest.state,
-        manifest.error,
+        exported.state,
+        exported.error,
     )
     run_all(link, EXPORTING)
     assert day in days()
@@ -226,41 +229,15 @@ def test_a_late_row_keeps_its_day(link, days, cursor, caplog, detached):
     assert day not in days()
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-@pytest.mark.parametrize("left", [None, b"half", b"whole"])
-def test_a_day_is_dropped_while_its_files_are_there(
-    link, days, cursor, caplog, tmp_path, left, scheme
-):
-    """Each of them, with its bytes. Else the day stays and is exported anew."""
-    day = datetime.now(UTC).date() - 9 * DAY
-    file = tmp_path / f"day={day}" / "queue=a b" / "run-1-part.parquet"
-    file.parent.mkdir(parents=True)
-    add_day(cursor, day)
-    target = f"{scheme}{tmp_path}"
-    name = str(file.relative_to(tmp_path))
-    note_export(cursor, day, target, [{"path": name, "bytes": len(b"whole")}])
-    if left is not None:
-        file.write_bytes(left)
-
-    run_all(link, {**EXPORTING, "EXPORT": {"path": target}})
-
-    assert (left != b"whole") is (day in days())
-    manifest = Export.objects.get()
-    if left != b"whole":
-        assert ("stale", exports.GONE) == (manifest.state, manifest.error)
-        kept = f"kept       archive partition day={day}: {name} is gone from {target}"
-        assert kept in caplog.messages
-
-
-def test_a_day_in_a_place_of_spark_alone_is_dropped_once_a_run_has_seen_it(
+def test_a_day_is_dropped_once_a_run_of_export_has_seen_its_files(
     link, days, cursor, caplog
 ):
-    """Lately: this host cannot look there by itself."""
+    """Lately: the worker does not look there by itself."""
     day = datetime.now(UTC).date() - 9 * DAY
     target = "s3a://bucket/jobs"
     exporting = {**EXPORTING, "EXPORT": {"path": target}}
     add_day(cursor, day)
-    note_export(cursor, day, target, [{"path": "x", "bytes": 1}])
+    note_export(cursor, day, target)
     for seen in ("NULL", "now() - interval '49 hours'"):
         cursor.execute(f"UPDATE pgqueue_export SET checked_at = {seen}")
 
@@ -269,6 +246,6 @@ def test_a_day_in_a_place_of_spark_alone_is_dropped_once_a_run_has_seen_it(
         assert day in days()
         assert "exported" == Export.objects.get().state
     assert "no run of export has seen its files" in caplog.text
-    exports.seen(cursor, target, day, run=1, files=[{"path": "x", "bytes": 1}])
+    exports.seen(cursor, target, [day])
     run_all(link, exporting)
     assert day not in days()

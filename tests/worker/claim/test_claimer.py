@@ -16,8 +16,14 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
 from django_pgqueue.worker.claim import floors, poller, strays
-from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
-from django_pgqueue.worker.claim.claimer import UNFLUSHED_JOBS_MAX, Claimer
+from django_pgqueue.worker.claim.capacity import (
+    Capacity,
+    QueueMix,
+)
+from django_pgqueue.worker.claim.claimer import (
+    UNFLUSHED_JOBS_MAX,
+    Claimer,
+)
 from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.poller import (
     CAP_SECONDS_MAX,

@@ -16,7 +16,10 @@ from django_pgqueue import task
 from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
-from django_pgqueue.worker.claim.capacity import Dispatcher, QueueMix
+from django_pgqueue.worker.claim.capacity import (
+    Dispatcher,
+    QueueMix,
+)
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run import async_runner as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module

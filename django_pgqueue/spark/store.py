@@ -15,8 +15,8 @@ from django_pgqueue.extras import extra
 # What Hadoop calls S3.
 OF_HADOOP = ("s3a:", "s3n:")
 
-# Where a folder is renamed in one step.
-MOVES_FOLDERS = ("local", "hdfs")
+# File systems that want a file's folder to be made.
+HAS_FOLDERS = ("local", "hdfs")
 
 
 class Store:
@@ -42,9 +42,9 @@ class Store:
         self._root = self._root.rstrip("/")
 
     @property
-    def moves_folders(self) -> bool:
-        """Whether move() takes a folder, in one step."""
-        return self._files.type_name in MOVES_FOLDERS
+    def filesystem(self) -> Any:
+        """The folder, as a file system of pyarrow."""
+        return self._arrow.SubTreeFileSystem(self._root, self._files)
 
     def shown(self, name: str = "") -> str:
         """Return how the folder, or *name* in it, is written where people read it."""
@@ -64,13 +64,9 @@ class Store:
         self._make_folder(name)
         return self._files.open_output_stream(self._of(name))
 
-    def touch(self, name: str) -> None:
-        """Make an empty file."""
-        self.writes(name).close()
-
     def move(self, name: str, to: str) -> None:
         """
-        Rename a file; where moves_folders, also a folder. What is above *to* is made.
+        Rename a file; what is above *to* is made.
 
         Raises:
             SparkError: There is something called *to*, or nothing called *name*.
@@ -103,33 +99,25 @@ class Store:
             if self.files(name):
                 raise
 
-    def names(self, name: str) -> list[str]:
-        """Return what is directly in a folder; nothing if it does not exist."""
-        return sorted(info.base_name for info in self._listed(name, recursive=False))
-
     def files(self, name: str) -> dict[str, int]:
         """Return each file below *name* with its bytes, by its name below that."""
         start = len(self._of(name)) + 1
+        selector = self._arrow.FileSelector(
+            self._of(name), allow_not_found=True, recursive=True
+        )
         return {
             info.path[start:]: int(info.size)
-            for info in self._listed(name, recursive=True)
+            for info in self._files.get_file_info(selector)
             if info.is_file
         }
 
-    def _listed(self, name: str, *, recursive: bool) -> list[Any]:
-        selector = self._arrow.FileSelector(
-            self._of(name), allow_not_found=True, recursive=recursive
-        )
-        found: list[Any] = self._files.get_file_info(selector)
-        return found
-
     def _make_folder(self, name: str) -> None:
         # An object store has none, and takes no marker of one either.
-        if self.moves_folders:
+        if self._files.type_name in HAS_FOLDERS:
             self._files.create_dir(self._of(name).rpartition("/")[0], recursive=True)
 
     def _of(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        return f"{self._root}/{name}" if name else self._root
 
 
 def for_arrow(target: str) -> str:

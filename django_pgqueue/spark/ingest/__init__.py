@@ -1,1 +1,0 @@
-"""Ingest: batches of the log become files, each of them once; a format, a file."""
