@@ -35,6 +35,7 @@ from django_pgqueue.exceptions import (
     InvalidArgument,
     MissingExtra,
     PgQueueError,
+    SchemaError,
     SettingsError,
     did_you_mean,
 )
@@ -44,6 +45,7 @@ from django_pgqueue.postgres.connect import DEFAULTS
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
+from django_pgqueue.tasks.errors import check_alias
 from django_pgqueue.tasks.options import as_middleware, pull_queues
 from django_pgqueue.tasks.plain import TAG
 from django_pgqueue.tasks.registry import (
@@ -55,8 +57,6 @@ from django_pgqueue.tasks.registry import (
 from django_pgqueue.topics.consume import mistyped_handlers
 from django_pgqueue.topics.subscribe import declared as subscriptions
 from django_pgqueue.topics.sync import overlaps
-
-ENGINE = "django.db.backends.postgresql"
 
 ADD_CAPTURE = (
     "Add a migration with CaptureChanges(…), of django_pgqueue.operations, which says "
@@ -72,19 +72,9 @@ POOL_SIZE = 4
 
 def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check PGQUEUE, and what it says about DATABASES, the tasks and the routers."""
-    found = [*_settings()]
     # Keys that are wrong have their default here: their error is told already.
     settings = readable_settings()
-    found += _databases(settings)
-    found += _traps(settings)
-    found += _mail(settings)
-    found += _tasks(settings)
-    found += _schedules()
-    found += _subscriptions()
-    found += _types(settings)
-    found += _contract(settings)
-    found += _changes()
-    return found
+    return [each for check in CHECKS for each in check(settings)]
 
 
 def check_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -172,7 +162,7 @@ def _captures(captures: Sequence[Installed]) -> Iterator[CheckMessage]:
             )
 
 
-def _settings() -> Iterator[CheckMessage]:
+def _settings(settings: Settings) -> Iterator[CheckMessage]:
     for problem in problems(getattr(django_settings, "PGQUEUE", {})):
         yield _error(
             1,
@@ -183,31 +173,33 @@ def _settings() -> Iterator[CheckMessage]:
 
 
 def _databases(settings: Settings) -> Iterator[CheckMessage]:
-    alias = settings.database
+    alias, listens = settings.database, settings.listen_database
     if alias not in connections.settings:
-        yield _no_alias(2, "DATABASE", alias)
+        yield _error(2, _problem("DATABASE", alias), _known())
     elif not _is_postgresql(alias):
-        yield _error(
-            3,
-            f"PGQUEUE['DATABASE'] is {alias!r}, whose engine is {_engine(alias)!r}; "
-            f"jobs need PostgreSQL.",
-            f"Set its ENGINE to {ENGINE!r}, or PGQUEUE['DATABASE'] to another alias.",
-        )
+        yield _error(3, _problem("DATABASE", alias), _known())
     else:
         yield from _driver(alias)
         yield from _router(alias)
-    listens = settings.listen_database
-    if listens is None:
-        return
-    if listens not in connections.settings:
-        yield _no_alias(5, "LISTEN_DATABASE", listens)
-    elif not _is_postgresql(listens):
-        yield _error(
-            5,
-            f"PGQUEUE['LISTEN_DATABASE'] is {listens!r}, whose engine is "
-            f"{_engine(listens)!r}; only PostgreSQL can LISTEN.",
-            f"Name an alias that leads directly to the server of {alias!r}.",
-        )
+    if listens is not None and (problem := _problem("LISTEN_DATABASE", listens)):
+        way_out = f"Name an alias that leads directly to the server of {alias!r}."
+        yield _error(5, problem, f"{way_out} {_known()}")
+
+
+def _problem(key: str, alias: str) -> str:
+    """Return why an alias that PGQUEUE names is no database of jobs; "": it is one."""
+    try:
+        check_alias(key, alias)
+    except SchemaError as error:
+        return str(error)
+    if _is_postgresql(alias):
+        return ""
+    kind = connections[alias].vendor
+    return f"PGQUEUE[{key!r}] is {alias!r}, a database of {kind}, and not PostgreSQL."
+
+
+def _known() -> str:
+    return f"Known are: {', '.join(connections.settings)}."
 
 
 def _driver(alias: str) -> Iterator[CheckMessage]:
@@ -456,7 +448,7 @@ def _pull_queue(name: str) -> Iterator[CheckMessage]:
         )
 
 
-def _schedules() -> Iterator[CheckMessage]:
+def _schedules(settings: Settings) -> Iterator[CheckMessage]:
     """Check TIME_ZONE, by which schedules without tz= go."""
     without = [each.name for each in declared() if each.tz is None]
     if without:
@@ -471,7 +463,7 @@ def _schedules() -> Iterator[CheckMessage]:
             )
 
 
-def _subscriptions() -> Iterator[CheckMessage]:
+def _subscriptions(settings: Settings) -> Iterator[CheckMessage]:
     """Check that no message makes two jobs in one queue."""
     for one, other in overlaps():
         both = " and ".join(
@@ -544,7 +536,7 @@ def _contract(settings: Settings) -> Iterator[CheckMessage]:
         )
 
 
-def _changes() -> Iterator[CheckMessage]:
+def _changes(settings: Settings) -> Iterator[CheckMessage]:
     """Check that migrations capture what code subscribes to."""
     wanted = [each for each in subscriptions() if each.changes is not None]
     if not wanted:
@@ -617,22 +609,15 @@ def _is_postgresql(alias: str) -> bool:
     return connections[alias].vendor == "postgresql"
 
 
-def _engine(alias: str) -> str:
-    return str(connections.settings[alias].get("ENGINE"))
-
-
-def _no_alias(number: int, key: str, alias: str) -> CheckMessage:
-    return _error(
-        number,
-        f"PGQUEUE[{key!r}] is {alias!r}, which is not in DATABASES."
-        f"{did_you_mean(alias, list(connections.settings))}",
-        f"Known are: {', '.join(connections.settings)}.",
-    )
-
-
 def _error(number: int, problem: str, hint: str) -> CheckMessage:
     return checks.Error(problem, hint=hint, id=f"pgqueue.E{number:03}")
 
 
 def _warning(number: int, problem: str, hint: str) -> CheckMessage:
     return checks.Warning(problem, hint=hint, id=f"pgqueue.W{number:03}")
+
+
+CHECKS = (
+    *(_settings, _databases, _traps, _mail, _tasks, _schedules, _subscriptions),
+    *(_types, _contract, _changes),
+)
