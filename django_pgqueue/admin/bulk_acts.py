@@ -8,17 +8,17 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acting import ActingAdmin, Fact, column
+from django_pgqueue.admin.acting import ActingAdmin, column
 from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
 from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.chart import Progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, said, text_field
 from django_pgqueue.models import BulkAct
 from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
+from django_pgqueue.operators import human
 from django_pgqueue.operators.bulk_acts import permission_of
 from django_pgqueue.operators.filters import equal, id_or, part_of
 from django_pgqueue.operators.workers import latest, leads
@@ -41,9 +41,9 @@ class BulkActFilters(FilterForm):
         "state": equal("state"),
     }
 
-    q = text_field(gettext_lazy("Id or who asked"), characters=150)
-    verb = choice_field(gettext_lazy("Act"), BulkVerb.choices)
-    state = choice_field(gettext_lazy("State"), BulkState.choices)
+    q = text_field(_("Id or who asked"), characters=150)
+    verb = choice_field(_("Act"), BulkVerb.choices)
+    state = choice_field(_("State"), BulkState.choices)
 
 
 def _may_stop(request: HttpRequest, row: Any) -> bool:
@@ -65,18 +65,18 @@ def _stop(work: Work) -> list[list[int]]:
 STOP = Act(
     name="stop",
     permissions=(),
-    label=gettext_lazy("Stop"),
-    help=gettext_lazy("It ends between two chunks; what is done stays done."),
+    label=_("Stop"),
+    help=_("It ends between two chunks; what is done stays done."),
     run=_stop,
     outcomes=[
         Outcome(
-            gettext_lazy("%(count)d stopped."),
-            gettext_lazy("Stopped."),
+            _("%(count)d stopped."),
+            _("Stopped."),
         )
     ],
-    left=gettext_lazy("%(count)d had ended."),
+    left=_("%(count)d had ended."),
     form=Confirm,
-    warning=gettext_lazy(
+    warning=_(
         "It ends between two chunks. What is done stays done, and the rest is left as "
         "it is; it cannot be gone on with, but asked for anew."
     ),
@@ -93,8 +93,8 @@ class BulkActAdmin(ActingAdmin):
     acts = (STOP,)
     named_by = ("verb", "state")
     list_display = (
-        *("number", "act", "what", "state_badge", "progress_bar", "asked", "why"),
-        "created",
+        *("id", "act", "what", "state_badge", "progress_bar", "asked_by", "reason"),
+        "created_at",
     )
     list_reads = (
         *("verb", "filters", "state", "asked_by", "reason", "counted", "is_more"),
@@ -120,22 +120,16 @@ class BulkActAdmin(ActingAdmin):
         """Offer to stop what the user might have asked for."""
         return super().buttons(request, row) if _may_stop(request, row) else []
 
-    number = column(gettext_lazy("bulk act"), lambda row: str(row.pk))
-    act = column(gettext_lazy("act"), lambda row: row.get_verb_display())
-    what = column(gettext_lazy("of"), lambda row: name(said(row.filters)))
-    asked = column(gettext_lazy("asked by"), lambda row: name(row.asked_by))
-    why = column(gettext_lazy("reason"), lambda row: name(row.reason))
-    created = column(
-        gettext_lazy("asked"), lambda row: moments.short(row.created_at, row.clock)
-    )
+    act = column(_("act"), lambda row: row.get_verb_display())
+    what = column(_("of"), lambda row: name(said(row.filters)))
 
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def state_badge(self, row: Any) -> SafeString:
         """Show the state as a badge."""
         return badge(BADGES[row.state], BulkState(row.state).label, row.state)
 
-    @admin.display(description=gettext_lazy("progress"))
-    def progress_bar(self, row: Any) -> SafeString | str:
+    @admin.display(description=_("progress"))
+    def progress_bar(self, row: Any) -> str:
         """Show how many are done, of how many."""
         bar = progress(row)
         return format_html(
@@ -160,30 +154,26 @@ class BulkActAdmin(ActingAdmin):
             "live_seconds": LIVE_SECONDS if is_open else None,
         }
 
-    def facts(self, row: Any) -> list[Fact]:
-        """Say who asked for what, and what came of it."""
-        counted = f"{row.counted:,}"
-        if row.is_more:
-            counted = _("%(count)s, and more") % {"count": counted}
-        next_try = None
-        if row.tries and row.state in OPEN:
-            next_try = moments.full(row.next_at, row.clock)
-        return [
-            (_("Act"), row.get_verb_display()),
-            (_("Of"), said(row.filters)),
-            (_("Asked by"), row.asked_by),
-            (_("Reason"), row.reason),
-            (_("At most per second"), row.per_second and f"{row.per_second:,}"),
-            (_("Counted"), counted),
-            (_("Done"), f"{row.done:,}"),
-            (_("Left alone"), f"{row.passed:,}"),
-            (_("Asked"), moments.full(row.created_at, row.clock)),
-            (_("Started"), moments.full(row.started_at, row.clock)),
-            (_("Failed tries in a row"), str(row.tries) if row.tries else None),
-            (_("Next try"), next_try),
-            (_("Ended"), moments.full(row.ended_at, row.clock)),
-            (_("Stopped by"), row.stopped_by),
-        ]
+    fields = (
+        *("act", "of", "asked_by", "reason", "per_second", "counted", "done_count"),
+        *("passed_count", "created_at", "started_at", "failed_tries", "next_try"),
+        *("ended_at", "stopped_by"),
+    )
+    of = column(_("of"), lambda row: said(row.filters))
+    counted = column(
+        _("counted"), lambda row: human.count(row.counted, is_more=row.is_more)
+    )
+    done_count = column(_("done"), lambda row: f"{row.done:,}")
+    passed_count = column(_("left alone"), lambda row: f"{row.passed:,}")
+    failed_tries = column(_("failed tries in a row"), lambda row: row.tries or None)
+    next_try = column(
+        _("next try"),
+        lambda row: (
+            moments.full(row.next_at, row.clock)
+            if row.tries and row.state in OPEN
+            else None
+        ),
+    )
 
 
 # The colours of admin.css.

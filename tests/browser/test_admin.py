@@ -135,9 +135,7 @@ def test_ticked_rows_are_set_aside_with_a_reason(site):
     page.get_by_label("Reason").fill("customer left")
     page.get_by_role("button", name="Set aside").click()
 
-    expect(page.locator(".messagelist")).to_contain_text(
-        "2 dead letters were set aside"
-    )
+    expect(page.locator(".messagelist")).to_contain_text("2 set aside")
     assert [letters[2].pk] == list(DeadLetter.objects.values_list("pk", flat=True))
 
 
@@ -152,5 +150,5 @@ def test_a_job_is_cancelled_after_a_question(site):
     site.open(f"/admin/pgqueue/job/{job.pk}/cancel/")
     page.get_by_role("button", name="Cancel").click()
 
-    expect(page.locator(".messagelist")).to_contain_text("1 job was cancelled")
+    expect(page.locator(".messagelist")).to_contain_text("1 cancelled.")
     assert not Job.objects.filter(pk=job.pk).exists()
