@@ -37,7 +37,9 @@
 -- once; each job moves it by one spacing, and how far ahead of now it is says how many
 -- were let through of late. What was let through and not claimed may start any moment,
 -- and all of it at once: so full_at is never nearer than these jobs take, from when they
--- are counted on: what was claimed since moment has just left them. Hence in any time the
+-- are counted on: what was claimed since moment has just left them. Nor is it further
+-- ahead than lane_burst jobs: by a slower rate, or by a clock that was put back since, it
+-- was, and would hold the lane up for as long as that said. Hence in any time the
 -- claims are no more than what the rate gives in it, and one burst. The proof
 -- is in docs/explanation/lanes.md. In a group with a rate, one that was tried holds the
 -- others up as any other does: it was parked for its next turn, and is still the first;
@@ -204,7 +206,10 @@ BEGIN
          CROSS JOIN LATERAL (
                SELECT greatest(told.unclaimed, waiting.jobs) AS unclaimed) at_once
          CROSS JOIN LATERAL (
-               SELECT greatest(extract(epoch FROM told.full_at - moment)::float8,
+               SELECT greatest(least(coalesce(extract(epoch FROM told.full_at - moment), 0)
+                                         ::float8,
+                                     extract(epoch FROM told.seen_at - moment)::float8
+                                     + told.burst * told.spacing),
                                CASE WHEN at_once.unclaimed > 0 THEN
                                extract(epoch FROM told.seen_at - moment)::float8
                                + at_once.unclaimed * told.spacing ELSE 0 END)

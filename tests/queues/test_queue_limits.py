@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
+from django.db.models import F
 from django.db.models.functions import Now
 
-from django_pgqueue.models import Job, Permit
+from django_pgqueue.models import Job, Permit, Queue
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import release, renew, rescue
 from django_pgqueue.queues.queue_limits import (
@@ -207,6 +208,18 @@ def test_claims_keep_to_rate_and_burst_in_every_window(cursor, new_cursor, burst
     )
     # A microsecond is what the clock tells.
     assert most_too_many <= rate * 0.000_001 * total
+
+
+def test_a_new_rate_counts_from_now(cursor):
+    """Also after a slower one, or a clock that was put back."""
+    make_jobs(2, queue="mail")
+    assert 1 == len(limited(cursor, spacing=600.0).jobs)
+
+    waits = limited(cursor, spacing=1.0)
+    Queue.objects.update(full_at=F("full_at") - timedelta(seconds=1.1))
+
+    assert ([], True) == (waits.jobs, waits.next_seconds <= 1)
+    assert 1 == len(limited(cursor, spacing=1.0).jobs)
 
 
 # What an operator says ----------------------------------------------------------------

@@ -79,6 +79,19 @@ def test_a_burst_starts_at_once_and_then_one_by_one(cursor):
     assert 3 == through(cursor)
 
 
+def test_a_new_rate_counts_from_now(cursor):
+    """Also after a slower one, or a clock that was put back."""
+    paced(1, spacing=600.0)
+    through(cursor)
+    claim_all(cursor)
+    paced(2, spacing=1.0)
+
+    (seconds,) = lanes.promote(cursor, ["a"]).next_seconds
+    passes(1.1)
+
+    assert (1, True) == (through(cursor), seconds < 1.1)
+
+
 def test_what_was_not_claimed_counts_as_if_just_let_through(cursor):
     """All of it may start together, however long it has waited for a worker."""
     paced(10, burst=3)
@@ -100,7 +113,7 @@ def test_a_claim_while_a_promotion_looks_counts_from_when_it_was(
     """Not from when the promotion began, by so much the next job would be early."""
     gate = new_cursor()
     path = files("django_pgqueue") / "sql" / "promote.sql"
-    looks = "moment := clock_timestamp();\n"
+    looks = "moment := coalesce(in_moment, clock_timestamp());\n"
     slow = path.read_text("utf-8").replace("pgqueue_promote(", "pg_temp.slow(")
     assert 1 == slow.count(looks)
     other_cursor.execute(
