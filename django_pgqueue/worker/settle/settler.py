@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import date, timedelta
 from typing import Any
 
@@ -138,6 +138,9 @@ KINDS = dict(WRITES)
 
 # How nearly all jobs end.
 DONE = frozenset({"ack", "forget"})
+
+# Whose rows go to the archive.
+ARCHIVED = frozenset({"ack", "expire", "cancel"})
 
 # After which nothing comes any more.
 FINAL = DONE | {"dead", "expire", "cancel"}
@@ -301,8 +304,9 @@ class Settler(Service):
 
     def has(self, job: Claimed) -> bool:
         """Whether an outcome of this very delivery was handed over and is not done."""
-        # In this order: an item is in the batch before it leaves the inbox.
-        waiting = [*self._inbox, *self._batch, *self._held]
+        # In this order: an item is where it goes before it leaves where it was, and it
+        # comes back into the batch from those put aside.
+        waiting = [*self._inbox, *self._batch, *self._held, *self._batch]
         return any(item.job is job for item in waiting)
 
     def wait_until_idle(self, seconds: float) -> bool:
@@ -317,7 +321,8 @@ class Settler(Service):
                 self._waiting_for_idle -= 1
 
     def _is_idle(self) -> bool:
-        return not (self._inbox or self._held or self._is_busy)
+        # In the order of has().
+        return not (self._inbox or self._is_busy or self._held or self._batch)
 
     @property
     def _is_busy(self) -> bool:
@@ -455,8 +460,9 @@ class Settler(Service):
         ]
         if untold:
             self._tell_held(untold)
-        held, self._held = self._held, []
+        held = self._held
         self._batch += held
+        self._held = []
         for kind in {item.kind for item in held}:
             items = [item for item in held if item.kind == kind]
             self._write_some(kind, items, were_held=True)
@@ -598,13 +604,23 @@ class Settler(Service):
                 write_last(cursor, last, worker=self._worker)
 
     def _settle(self, kind: str, items: list[Settlement]) -> set[int]:
+        rows = [self._row(item) for item in items]
+        are_plain = {row.result is None and row.error is None for row in rows}
+        # Two statements, then: what the first has written would look stale when the
+        # second meets a lock, and both are sent again.
+        is_whole = kind in ARCHIVED and len(are_plain) > 1
         return write(
             KINDS[kind],
-            [self._row(item) for item in items],
+            rows,
             worker=self._worker,
-            cursor=self.link.steady_cursor,
+            cursor=self._whole_cursor if is_whole else self.link.steady_cursor,
             make_day=self._make_day,
         )
+
+    @contextlib.contextmanager
+    def _whole_cursor(self) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+        with self.link.connection.transaction(), self.link.steady_cursor() as cursor:
+            yield cursor
 
     def _make_day(self) -> list[date]:
         connection = self.link.connection

@@ -307,6 +307,52 @@ def test_a_locked_row_keeps_nobody_elses_job_waiting(
     assert {"ack": 4} == impatient.counts
 
 
+def test_what_was_written_before_a_lock_was_met_is_not_stale(
+    impatient, claim_all, other_cursor
+):
+    """Of one batch, those without a result are written by a statement of their own."""
+    make_jobs(2, task=NOOP)
+    plain, locked = claim_all()
+    settle(impatient, [plain])
+    settle(impatient, [locked], SUCCEEDED)
+    other_cursor.execute("BEGIN")
+    other_cursor.execute(LOCKS["job"], [locked.id])
+
+    impatient.tick()
+
+    other_cursor.execute("ROLLBACK")
+    wait_for(lambda: impatient.tick() or impatient.wait_until_idle(0))
+    assert {"ack": 2} == impatient.counts
+
+
+class Moving(list):
+    """Outcomes that are asked for while they come back from those put aside."""
+
+    def __init__(self, settler, job):
+        self.is_found = None
+        self._settler, self._job = settler, job
+
+    def __iadd__(self, items):
+        self.is_found = self._settler.has(self._job), self._settler.wait_until_idle(0)
+        return [*self, *items]
+
+
+def test_what_was_put_aside_is_never_out_of_sight(impatient, claim_all, other_cursor):
+    """Else a job that is about to be settled would be settled as failed."""
+    make_jobs(1, task=NOOP)
+    (locked,) = claim_all()
+    settle(impatient, [locked])
+    other_cursor.execute("BEGIN")
+    other_cursor.execute(LOCKS["job"], [locked.id])
+    impatient.tick()
+    impatient._batch = moving = Moving(impatient, locked)
+
+    wait_for(lambda: impatient.tick() or moving.is_found)
+
+    assert (True, False) == moving.is_found
+    other_cursor.execute("ROLLBACK")
+
+
 # Stale settles -----------------------------------------------------------------------
 
 
