@@ -22,6 +22,12 @@ BEGIN
             'digits, _ and - with dots between, such as orders.created', name
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    headers := coalesce(headers, '{}');
+    IF jsonb_typeof(headers) <> 'object' OR length(key) > 1000 THEN
+        RAISE EXCEPTION 'the message % cannot be published: its headers must be an '
+            'object, and its key have 1,000 characters at most', name
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF run_after IS NOT NULL THEN
         ids := pgqueue_schedule_messages(
             jsonb_build_array(jsonb_build_array(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 
 from django_pgqueue import (
@@ -128,6 +128,21 @@ def test_it_is_published_as_it_was_stored():
         drain(raise_errors=True)
         cursor.execute("SELECT payload = %s::jsonb FROM pgqueue_message", [payload])
         assert cursor.fetchone()[0]
+
+
+@pytest.mark.parametrize("run_after", ["NULL", "now()"])
+def test_sql_is_refused_what_no_log_takes(run_after):
+    """Not only when it is published; headers that are NULL are none."""
+    with connection.cursor() as cursor:
+        for key, headers in ((None, "[1]"), ("k" * 1_001, "{}")):
+            with pytest.raises(DataError, match="headers|key"):
+                cursor.execute(
+                    f"SELECT pgqueue_publish('a', '1', %s, %s, {run_after})",
+                    [key, headers],
+                )
+        cursor.execute(f"SELECT pgqueue_publish('a', '1', 'k', NULL, {run_after})")
+    drain(raise_errors=True)
+    assert [1] == published()
 
 
 def test_it_commits_with_its_transaction_or_never_was():
