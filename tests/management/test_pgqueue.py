@@ -18,7 +18,9 @@ from django.db import connection
 
 from django_pgqueue.management.cli import queues
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Lane, Queue
+from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.human import shown
+from django_pgqueue.tasks import operate
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
@@ -371,6 +373,26 @@ def test_many_jobs_are_counted_and_confirmed(db, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     assert DONE == run("redrive", "--all")[0]
     assert 0 == DeadLetter.objects.count()
+
+
+def test_an_act_that_ends_early_is_no_success(db, monkeypatch):
+    """Its status says so, also where some jobs were done before."""
+    letters = [make_dead_letter().pk for _ in range(2)]
+    redrive = operate.redrive
+
+    def breaks(ids, **options):
+        if letters[1] in ids:
+            raise ValueError("no more")
+        return redrive(ids, **options)
+
+    monkeypatch.setattr(operate, "redrive", breaks)
+    monkeypatch.setattr(bulk_acts, "CHUNK_ROWS", 1)
+
+    status, out, err = run("redrive", "--all", "--yes")
+
+    assert (NOTHING, "1 job redriven.\n") == (status, out)
+    assert "no more" in err
+    assert "failed before its end" in err
 
 
 # Names of queues ---------------------------------------------------------------------

@@ -38,7 +38,7 @@ from django_pgqueue.management.cli.words import (
     rows_count,
 )
 from django_pgqueue.models import BulkAct
-from django_pgqueue.models.bulk_act import OPEN, BulkVerb
+from django_pgqueue.models.bulk_act import OPEN, BulkState, BulkVerb
 from django_pgqueue.models.job import LiveState
 from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.bulk_acts import CHUNK_ROWS, VERBS
@@ -121,7 +121,12 @@ def _act(name: str, options: dict[str, Any], out: Output) -> int:
     row = _follow(act, name, out)
     if row.error:
         out.note(shown(row.error))
-    return _answer(name, row.done, row.passed, out, act=act)
+    status = _answer(name, row.done, row.passed, out, act=act)
+    if row.state == BulkState.DONE:
+        return status
+    how = "failed" if row.state == BulkState.FAILED else "was stopped"
+    out.note(f"Bulk act {act} {how} before its end.")
+    return EXIT_NOTHING
 
 
 def _act_on_ids(

@@ -256,7 +256,9 @@ class Supervisor:
         if self._stop_started_at is not None:
             waits.append(self._kill_at() - time.monotonic())
         starts = [
-            since for child in self._children.values() if (since := child.starts_since)
+            since
+            for child in self._children.values()
+            if not child.has_hung and (since := child.starts_since)
         ]
         waits += [since + START_SECONDS_MAX - time.monotonic() for since in starts]
         if self._options.threads == 1:
