@@ -73,19 +73,20 @@ SELECT j.lane_capacity IS NULL, j.lane_policy FROM pgqueue_job j
  ORDER BY j.lane DESC, j.id DESC LIMIT 1
 """
 
-# Without a value, no row is made.
+# Without a value, no row is made. Somebody else may make it meanwhile.
 SET_CAPACITY, SET_WEIGHT = (
     f"""
-WITH changed AS (
-    UPDATE pgqueue_lane SET {column} = %(value)s::integer
-     WHERE name = %(lane)s AND {column} IS DISTINCT FROM %(value)s::integer
+WITH unset AS (
+    UPDATE pgqueue_lane SET {column} = NULL
+     WHERE name = %(lane)s AND {column} IS NOT NULL AND %(value)s::integer IS NULL
     RETURNING name),
-made AS (
-    INSERT INTO pgqueue_lane (name, {column})
+given AS (
+    INSERT INTO pgqueue_lane AS l (name, {column})
     SELECT %(lane)s, %(value)s::integer WHERE %(value)s::integer IS NOT NULL
-    ON CONFLICT (name) DO NOTHING
+    ON CONFLICT (name) DO UPDATE SET {column} = EXCLUDED.{column}
+     WHERE l.{column} IS DISTINCT FROM EXCLUDED.{column}
     RETURNING name)
-SELECT name FROM changed UNION ALL SELECT name FROM made
+SELECT name FROM unset UNION ALL SELECT name FROM given
 """
     for column in ("capacity", "weight")
 )

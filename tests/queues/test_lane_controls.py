@@ -14,7 +14,7 @@ from django_pgqueue.queues import lane_controls as controls
 from django_pgqueue.queues import lanes
 from django_pgqueue.queues.lane_stats import lane_stats
 from tests.harness.factories import make_job, make_jobs
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import wait_for, wait_until_blocked
 
 HOUR = timedelta(hours=1)
 
@@ -116,6 +116,21 @@ def test_an_operators_capacity_holds_in_place_of_the_jobs(cursor):
     assert not controls.set_capacity(cursor, "a", None)
     assert 1 == let_through(cursor)
     assert not Lane.objects.exists()
+
+
+def test_a_capacity_meets_who_makes_the_row_of_its_lane(
+    cursor, other_cursor, new_cursor
+):
+    """As a promotion of a rate does, of which no snapshot has shown anything."""
+    other_cursor.execute("BEGIN")
+    other_cursor.execute("INSERT INTO pgqueue_lane (name, spacing) VALUES ('a', 1)")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(controls.set_capacity, cursor, "a", 5)
+        wait_until_blocked(new_cursor(), cursor)
+        other_cursor.execute("COMMIT")
+
+    assert answer.result()
+    assert 5 == Lane.objects.get().capacity
 
 
 # Releases ----------------------------------------------------------------------------
