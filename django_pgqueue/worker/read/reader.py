@@ -57,6 +57,7 @@ from django_pgqueue.worker.run.isolation import (
     clean_connections,
     in_own_context,
     keep_caches,
+    keep_connections,
 )
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service
@@ -219,6 +220,7 @@ class Reader(Service):
         if self._group is None or now >= self._refresh_at:
             if not self._is_prepared:
                 keep_caches()
+                keep_connections()
                 self._is_prepared = True
             with self.link.cursor() as cursor:
                 group = groups.find(cursor, self.consumer.topic, self.consumer.group)

@@ -37,6 +37,7 @@ from django_pgqueue.worker.run.isolation import (
     clean_connections,
     in_own_context,
     keep_caches,
+    keep_connections,
     new_thread,
     watch_connections,
 )
@@ -231,6 +232,7 @@ class Executor:
 
     def _run(self, thread: int) -> None:
         keep_caches()
+        keep_connections()
         token = self._run_token
         is_rested = True
         while True:

@@ -70,6 +70,18 @@ def keep_caches() -> None:
             caches[alias]
 
 
+def keep_connections() -> None:
+    """
+    Make this thread's wrappers that are none of Django's own, without connecting.
+
+    What a job changes about one is then noticed, also if it sends no query.
+    """
+    for alias in connections:
+        # An engine that cannot be loaded says so to the task that uses it.
+        with contextlib.suppress(Exception):
+            _note_foreign(connections[alias])
+
+
 class Opened(threading.local):
     """What this thread has opened, ever: connections.all() takes as long as a job."""
 
@@ -93,7 +105,10 @@ def clean_connections() -> None:
 
     Never raises: the outcome of the job that has just ended is still to be settled.
     """
-    _clean_each(connections.all(initialized_only=True))
+    found = connections.all(initialized_only=True)
+    for connection in found:
+        _note_foreign(connection)
+    _clean_each(found)
 
 
 def clean_after_job() -> None:
@@ -120,13 +135,28 @@ def _clean_each(found: Iterable[Any]) -> None:
 
 
 def _watch(sender: Any, connection: Any, **fields: Any) -> None:
+    _note_foreign(connection)
     if not any(known is connection for known in opened.connections):
         opened.connections.append(connection)
-        if not type(connection).__module__.startswith("django.db.backends."):
-            new = connections.create_connection(connection.alias)
-            opened.pristine[id(connection)] = _own_attributes(new)
     if connection.vendor == "postgresql" and hasattr(connection.connection, "info"):
         session.watch(connection.connection)
+
+
+def _note_foreign(connection: Any) -> None:
+    """Note what a wrapper that is none of Django's own holds when it is new."""
+    is_djangos = type(connection).__module__.startswith("django.db.backends.")
+    if is_djangos or id(connection) in opened.pristine:
+        return
+    new, other = (
+        _own_attributes(connections.create_connection(connection.alias))
+        for _ in range(2)
+    )
+    # Of what each has for itself, such as a lock, nobody can say that it was changed.
+    opened.pristine[id(connection)] = {
+        name: value for name, value in new.items() if other.get(name) == value
+    }
+    if not any(known is connection for known in opened.connections):
+        opened.connections.append(connection)
 
 
 def _own_attributes(connection: Any) -> dict[str, Any]:
@@ -157,6 +187,7 @@ def _replace_if_changed(connection: Any) -> None:
     del opened.pristine[id(connection)]
     if connections[connection.alias] is connection:
         del connections[connection.alias]
+        _note_foreign(connections[connection.alias])
 
 
 def _clean(connection: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,11 @@ from psycopg.pq import TransactionStatus
 
 from django_pgqueue.topics.captured import Captured
 from django_pgqueue.worker.run import isolation as module
-from django_pgqueue.worker.run.isolation import clean_connections, watch_connections
+from django_pgqueue.worker.run.isolation import (
+    clean_after_job,
+    clean_connections,
+    watch_connections,
+)
 from tests.app.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -201,6 +206,39 @@ def test_the_tenant_of_a_job_ends_with_it(tenant):
 
     assert ("public", "public") == (tenant.schema, tenant.tenant.name)
     assert is_usable()
+
+
+def test_a_tenant_ends_with_its_job_also_before_the_first_query(tenant):
+    """Of a thread that has not connected yet, and again of the new connection."""
+    connection.close()
+    del connections["default"]
+    module.opened.connections.clear()
+    module.opened.pristine.clear()
+    module.keep_connections()
+
+    for name in ("acme", "other"):
+        connection.set_schema(name)
+        clean_after_job()
+        assert "public" == connection.schema
+
+
+def test_what_no_two_connections_have_alike_keeps_none_from_being_kept(
+    tenant, monkeypatch
+):
+    """Such as a lock, by which each job would connect anew."""
+    monkeypatch.setattr(
+        TenantWrapper,
+        "set_schema",
+        lambda wrapper, name: setattr(wrapper, "own", Lock()),
+    )
+    connection.close()
+    del connections["default"]
+    before = backend()
+    connection.close_at = None
+
+    clean_connections()
+
+    assert before == backend()
 
 
 def test_cursors_that_a_job_left_open_are_closed(watched):
