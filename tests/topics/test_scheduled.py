@@ -135,7 +135,7 @@ def test_sql_is_refused_what_no_log_takes(run_after):
     """Not only when it is published; headers that are NULL are none."""
     with connection.cursor() as cursor:
         for key, headers in ((None, "[1]"), ("k" * 1_001, "{}")):
-            with pytest.raises(DataError, match="headers|key"):
+            with pytest.raises(DataError, match=r"headers|key"):
                 cursor.execute(
                     f"SELECT pgqueue_publish('a', '1', %s, %s, {run_after})",
                     [key, headers],
