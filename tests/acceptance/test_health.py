@@ -115,6 +115,28 @@ def test_without_a_database_it_is_alive_and_not_ready(start_healthy):
 READS = {"TASK_MODULES": ["consume_tasks", "crash_tasks"], **SHORT_LEASE}
 
 
+def test_a_worker_whose_readers_fail_is_not_ready(start_healthy, cursor):
+    """One word for all of them; and its jobs go on meanwhile."""
+    worker, port = start_healthy("--queues", "shares,default", pgqueue=READS)
+
+    cursor.execute("ALTER TABLE pgqueue_position RENAME TO pgqueue_position_away")
+    # They may have looked already, and would look again after the poll interval.
+    cursor.execute("SELECT pg_notify(pgqueue_channel(), '!topic shares')")
+    try:
+        wait_for(
+            lambda: ["process 0: reader fails"] == ask(port, "/readyz")[1],
+            20,
+            "it is not ready",
+        )
+        assert (200, []) == ask(port, "/livez")
+        wait_until_final(enqueue(crash_tasks.record, 5))
+    finally:
+        cursor.execute("ALTER TABLE pgqueue_position_away RENAME TO pgqueue_position")
+
+    wait_for(lambda: ask(port, "/readyz")[0] == 200, 20, "it is ready again")
+    assert 0 == worker.stop()
+
+
 def test_a_process_that_is_frozen_is_not_alive(start_healthy):
     """It is silent for half of a lease. When it goes on, all is well again."""
     worker, port = start_healthy(processes=2, pgqueue=SHORT_LEASE)

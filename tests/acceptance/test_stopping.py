@@ -109,12 +109,15 @@ def test_a_second_term_leaves_at_once_and_its_jobs_are_back_within_seconds(
     assert {"succeeded"} == {place.state for place in final.values()}
 
 
-def test_a_closed_terminal_stops_a_worker_in_order(start_worker, the_ledger, gate):
-    """HUP comes to the whole group, and from the shell once more."""
+@pytest.mark.parametrize("number, times", [(signal.SIGHUP, 2), (signal.SIGINT, 1)])
+def test_a_terminal_stops_a_worker_in_order(
+    start_worker, the_ledger, gate, number, times
+):
+    """Ctrl+C comes to the whole group; HUP does, too, and from the shell once more."""
     worker, ids = run_gated(start_worker, the_ledger, gate)
 
-    for _ in range(2):
-        os.killpg(worker.popen.pid, signal.SIGHUP)
+    for _ in range(times):
+        os.killpg(worker.popen.pid, number)
         worker.wait_for_lines("stopping ")
     gate.touch()
 

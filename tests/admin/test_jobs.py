@@ -162,3 +162,13 @@ def test_what_retries_is_grouped_by_task_error_and_place(admin_client):
     assert [2, 1] == list(map(len, rows))
     assert {"retrying"} == {row.state for row in rows[0]}
     assert f'href="{URL}groups/"' in admin_client.get(URL).content.decode()
+
+
+def test_a_job_that_waits_to_run_alone_says_so(admin_client):
+    """In the list and on its page; the next free worker would not take it."""
+    job = make_job(runs_alone=True, crashes=1)
+
+    for url in (URL, f"{URL}{job.pk}/change/"):
+        html = admin_client.get(url).content.decode()
+        assert "waits to run alone" in html
+        assert "the next free worker takes it" not in html

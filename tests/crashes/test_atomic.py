@@ -48,3 +48,15 @@ def test_the_connection_ends_at_the_commit(start_worker, the_ledger, harm, start
     assert [] == the_ledger.entries("stale")
     committed = worker.lines("committed  alias=default although COMMIT")
     assert (40 if harm == "cut" else 0) == len(committed)
+
+
+def test_a_kill_before_the_commit_leaves_nothing(start_worker, the_ledger, failpoint):
+    """Between write and ack: what it wrote is rolled back, and the job runs again."""
+    jobs = enqueue(control_tasks.atomic_effect, 20)
+    killing = failpoint("running", times=2)
+
+    start_worker(threads=1, failpoint=killing, pgqueue=PATIENT)
+    assert_exactly_once(jobs)
+
+    assert 2 == len(killing.hits())
+    assert 2 == sum(the_ledger.repeated().values())

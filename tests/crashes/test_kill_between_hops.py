@@ -101,6 +101,24 @@ def test_a_kill_loses_no_batched_job(start_worker, the_ledger, failpoint):
     assert len(ids) == len(the_ledger.starts())
 
 
+def test_a_batched_job_that_had_returned_repeats_without_a_crash(
+    start_worker, the_ledger, failpoint
+):
+    """Its thread had left it: whatever ended the process, it was not this job."""
+    (job,) = enqueue(crash_tasks.record_batched)
+    killing = failpoint("ack.before")
+
+    start_worker(threads=1, failpoint=killing)
+    final = wait_until_final([job])
+
+    assert {job: 2} == dict(the_ledger.starts())
+    assert ("succeeded", 0, 1) == (
+        final[job].state,
+        final[job].crashes,
+        final[job].attempt,
+    )
+
+
 @pytest.mark.parametrize(
     "point,starts",
     [

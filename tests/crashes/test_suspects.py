@@ -83,6 +83,23 @@ def test_a_crash_that_met_hundreds_is_narrowed_down_by_halves(
     assert len(worker.lines("died       worker=")) <= 3 + halvings
 
 
+def test_where_many_wait_there_are_as_many_places_as_processes(
+    start_worker, the_ledger, gate
+):
+    """Each has a process where nothing else runs; the third waits for one of them."""
+    jobs = enqueue(crash_tasks.record_through_gate, 3, gate=str(gate))
+    Job.objects.filter(pk__in=jobs).update(runs_alone=True, crashes=1)
+    worker = start_worker(processes=2, threads=4)
+
+    wait_for(lambda: len(the_ledger.entries("start")) == 2, what="two of them run")
+    assert 2 == len({entry.pid for entry in the_ledger.entries("start")})
+    assert 4 == len(worker.children())
+    assert 1 == Job.objects.filter(pk__in=jobs, leased_by=None).count()
+    gate.touch()
+
+    assert {"succeeded"} == {place.state for place in wait_until_final(jobs).values()}
+
+
 def test_suspects_of_a_worker_that_is_gone_are_taken_by_another(
     start_worker, the_ledger
 ):

@@ -260,6 +260,18 @@ def test_show_tells_all_and_hides_secrets(db):
     assert [ERROR, {**ERROR, "attempt": 2, "log": log}] == found["job"]["errors"]
 
 
+def test_show_and_stats_tell_what_waits_to_run_alone(transactional_db):
+    """Of a job that is due; one that waits for its time does that first."""
+    job, later = (
+        make_job(runs_alone=True, crashes=1, **columns)
+        for columns in ({}, {"visible_at": LATER})
+    )
+
+    assert f"Job {job.pk} is ready, and waits to run alone" in run("show", job.pk)[1]
+    assert "waits to run alone" not in run("show", later.pk)[1]
+    assert "1 of the ready wait to run alone" in run("stats")[1]
+
+
 # dead --------------------------------------------------------------------------------
 
 

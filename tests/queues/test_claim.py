@@ -173,12 +173,13 @@ def test_the_limit_is_never_exceeded(cursor, claim_jobs, limit):
 
 @either_claim
 def test_what_is_not_due_is_not_claimed(cursor, claim_jobs):
-    """Scheduled, in back-off, parked and leased jobs, and other queues, stay."""
+    """Scheduled, in back-off, parked and leased jobs, suspects, other queues: stay."""
     make_job(run_after=HOUR)
     make_job(visible_at=HOUR, attempt=1, deliveries=1)
     make_job(visible_at=None)
     make_job(lane="a")
     make_leased_job("b")
+    make_job(runs_alone=True, crashes=1)
     make_job(queue="other")
 
     assert [] == claim_jobs(cursor)

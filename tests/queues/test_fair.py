@@ -11,6 +11,7 @@ import pytest
 
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.queues import fair
+from django_pgqueue.queues.settle import Ended, retry
 from tests.harness.factories import make_jobs
 
 HOUR = timedelta(hours=1)
@@ -174,3 +175,15 @@ def test_no_job_goes_to_two_claims(new_cursor):
         taken = [job_id for some in pool.map(drain, cursors) for job_id in some]
 
     assert (400, 400) == (len(taken), len(set(taken)))
+
+
+def test_a_retry_has_had_its_turn(cursor):
+    """It is visible by its back-off, as that of a job without a lane."""
+    (job_id,) = wait_in("a")
+    claim(cursor, 1)
+    again = Ended(id=job_id, delivery=1, delay_seconds=60)
+
+    assert {job_id} == retry(cursor, worker="w", ended=[again])
+    row = Job.objects.get(pk=job_id)
+    assert (None, None) == (row.leased_by, row.lane_due_at)
+    assert row.visible_at is not None

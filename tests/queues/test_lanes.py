@@ -107,6 +107,14 @@ def test_a_limit_lets_so_many_through(cursor):
     assert set(ids[2:]) == set(visible())
 
 
+def test_the_job_stored_last_says_how_many(cursor):
+    """As when a new version of the code is rolled out."""
+    make_jobs(3, lane="a", lane_capacity=1)
+    make_jobs(3, lane="a", lane_capacity=4)
+
+    assert 4 == lanes.promote(cursor, ["a"]).jobs
+
+
 def test_a_retry_takes_no_place_of_a_limit(cursor):
     """It is parked until its next attempt, and others run meanwhile."""
     job = make_job(lane="a", lane_capacity=1)

@@ -139,6 +139,41 @@ def test_a_claim_while_a_promotion_looks_counts_from_when_it_was(
     assert Lane.objects.get().full_at >= claimed_at + timedelta(seconds=60)
 
 
+def test_a_claim_that_nobody_was_told_of_costs_one_turn(cursor):
+    """As when its process died; never one job too many."""
+    paced(2)
+    assert 1 == through(cursor)
+    claim(cursor, queues=["default"], worker="w", limit=100, lease=LEASE)
+    passes(100_000)
+
+    assert 0 == through(cursor)
+    passes(60.1)
+    assert 1 == through(cursor)
+
+
+def test_a_lane_whose_bucket_is_full_is_forgotten(cursor):
+    """Ten minutes later: it is as good as new."""
+    paced(1)
+    assert 1 == through(cursor)
+    claim_all(cursor)
+    passes(60.0)
+    assert (0, "") == lanes.forget(cursor)
+    passes(lanes.REST.total_seconds())
+    assert (1, "") == lanes.forget(cursor)
+
+
+def test_a_rate_holds_beside_a_limit(cursor):
+    """A job goes when both let it."""
+    ids = paced(5, burst=3, lane_capacity=2)
+    found = []
+    for job_id in ids[:3]:
+        found.append(through(cursor))
+        claim_all(cursor)
+        Job.objects.filter(pk=job_id).delete()
+
+    assert [2, 1, 0] == found
+
+
 def test_a_rate_holds_beside_an_order(cursor):
     """A retry has its turn again, and nobody overtakes it meanwhile."""
     first, second = paced(2, lane_capacity=None)

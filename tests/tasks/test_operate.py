@@ -73,6 +73,16 @@ def test_a_cancel_archives_what_waits_and_asks_what_runs(heard):
     assert ["!cancel"] == heard()
 
 
+def test_workers_hear_of_a_lane_that_a_job_leaves_or_comes_back_to(heard):
+    """Those behind it do not wait for the leader to find out."""
+    waiting, dead = make_job(lane="a"), make_dead_letter(lane="b")
+
+    operate.cancel([waiting.pk])
+    assert ["!lane:a"] == heard()
+    operate.retry([dead.pk])
+    assert ["!lanes"] == heard()
+
+
 # Edit ---------------------------------------------------------------------------------
 
 

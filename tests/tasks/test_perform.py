@@ -100,6 +100,15 @@ def stored_order(pk, db="default"):
     )
 
 
+@pytest.mark.django_db
+def test_a_job_whose_model_instance_is_gone_is_rejected():
+    """Fetched when it runs: a row that was deleted will not come back."""
+    performed = prepare(claimed(args=stored_order(5)), SETTINGS)
+
+    assert GaveUp("rejected") == performed.outcome
+    assert "testapp.order with primary key 5 is gone" in str(performed.error)
+
+
 @pytest.mark.parametrize("attempt, outcome", [(1, Retried), (4, Retried), (5, GaveUp)])
 def test_a_database_that_cannot_be_asked_is_a_failed_attempt(attempt, outcome):
     """It may be back for the next one; the last one is the last. No django_db here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -25,6 +26,7 @@ from django_pgqueue.models import ArchivedJob, Job, Message, Topic
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.testing import drain, freeze
 from django_pgqueue.worker.queue_plan import read_plan
+from tests.harness.waiting import wait_until_blocked
 from tests.log.test_publish import subscribe
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -186,6 +188,21 @@ def test_a_cancel_that_is_open_holds_up_no_other():
         cursor.execute("ROLLBACK")
     drain()
     assert [2, 1] == published()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_cancel_waits_for_who_publishes(commits, cursor, other_cursor, new_cursor):
+    """It is told what has become of the message: one of the two has had it."""
+    first, second = orders.publish_many([1, 2], run_after=0)
+    Job.objects.filter(pk=-first).update(visible_at=Now())  # It was claimed.
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction(force_rollback=not commits):
+            assert storage.publish_later(cursor, -first, with_others=True)
+            cancelled = pool.submit(storage.cancel_later, other_cursor, second)
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert commits is (cancelled.result(20) is None)
+
+    assert ([1, 2] if commits else []) == published()
 
 
 def test_one_that_cannot_be_published_keeps_no_other_waiting():

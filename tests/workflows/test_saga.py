@@ -130,6 +130,23 @@ def test_a_compensation_that_is_set_aside_was_done_by_hand():
     assert "cancelled" == Step.objects.get(name="refund").state
 
 
+def test_a_step_that_is_cancelled_is_compensated_for():
+    """By itself, or by somebody."""
+    CANCELS.add("ship")
+    assert "compensated" == run().status
+    assert ["reserve", "charge", "refund", "release"] == [name for name, *_ in LOG]
+
+
+def test_a_key_starts_one_saga():
+    """Also when the first one has ended."""
+    first, second = (
+        (order.start(order_id=7, amount=5, key="order-7"), drain())[0] for _ in range(2)
+    )
+
+    assert (first.id, False, "succeeded") == (second.id, second.created, second.status)
+    assert 3 == len(LOG)
+
+
 def test_a_cancel_compensates():
     """Of what has been done by then."""
     result = order.start(order_id=7, amount=5)

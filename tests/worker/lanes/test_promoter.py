@@ -108,6 +108,17 @@ def test_the_leader_finds_what_is_older(promoter):
     assert [job.pk] == let_through()
 
 
+def test_the_leader_wakes_up_for_the_next_job_by_the_clock(promoter):
+    """It rests until then, and five seconds at most."""
+    promoter.set_leading(True)
+    assert 4 < promoter.tick() <= 5
+
+    make_job(lane="a", run_after=2 * SECOND)
+    promoter.hint()
+    promoter._free_at = 0.0
+    assert 0 < promoter.tick() <= 2
+
+
 def test_all_lanes_of_a_task_that_goes_on_are_promoted_at_once(promoter, monkeypatch):
     """However many there are; and none of another task, which are for the walk."""
     monkeypatch.setattr(lanes, "LANES_LOOKED_AT_MAX", 10)

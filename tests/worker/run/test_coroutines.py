@@ -17,6 +17,8 @@ from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
 from django_pgqueue.worker.claim.capacity import (
+    HELD_MAX,
+    Capacity,
     Dispatcher,
     QueueMix,
 )
@@ -512,3 +514,18 @@ def test_each_job_goes_where_its_task_runs(dispatched, declare):
 
     assert ([calls], [plain]) == (dispatched.coroutines.jobs, dispatched.threads.jobs)
     assert {"calls"} == dispatched.mix.pure
+
+
+def test_no_more_is_claimed_than_a_process_may_hold(dispatched):
+    """What has run and is not written counts; a write tells the claimer of capacity."""
+    threads = dispatched.threads.count
+    held = [claimed("a", id=number) for number in range(HELD_MAX + threads)]
+    dispatched.leases.add(held, 0.0)
+
+    assert Capacity(0, 0) == dispatched.capacity()
+    dispatched.settled.on_written()
+    assert ["capacity"] == dispatched.told
+
+    for each in held[:3]:
+        dispatched.leases.drop(each)
+    assert Capacity(3, 3) == dispatched.capacity()
