@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db.models import F
 
 from django_pgqueue import DeclarationError, InvalidArgument, WorkflowFailed, saga
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Step, Workflow
@@ -135,6 +136,17 @@ def test_a_step_that_is_cancelled_is_compensated_for():
     CANCELS.add("ship")
     assert "compensated" == run().status
     assert ["reserve", "charge", "refund", "release"] == [name for name, *_ in LOG]
+
+
+def test_a_step_that_has_expired_is_compensated_for():
+    """It never started, and what came before it is undone."""
+    result = order.start(order_id=7, amount=5)
+    drain(max_jobs=1)
+    Job.objects.update(expires_at=F("enqueued_at"))
+    drain()
+
+    assert ["reserve", "release"] == [name for name, *_ in LOG]
+    assert "compensated" == result.refresh().status
 
 
 def test_a_key_starts_one_saga():

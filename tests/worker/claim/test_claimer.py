@@ -14,6 +14,7 @@ from django_pgqueue.conf import parse
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
+from django_pgqueue.queues import lanes
 from django_pgqueue.worker.claim import claimer as module
 from django_pgqueue.worker.claim import floors, poller, strays
 from django_pgqueue.worker.claim.capacity import (
@@ -188,6 +189,20 @@ def test_the_first_look_is_at_all_queues(rig, leases):
     assert {"a", "b"} == set(rig.looks[0].asked)
     assert {1_000.0} == {held.claimed_at for held in leases.all()}
     assert 2 == len(leases) == Job.objects.running().count()
+
+
+def test_a_lane_with_a_rate_is_told_of_its_claims(rig, cursor):
+    """At once, so that its bucket fills from the claim on."""
+    told = []
+    rig.claimer._on_paced = told.append
+    make_job(lane="a", lane_capacity=100, lane_spacing=60.0, lane_burst=1)
+    make_job(lane="b")
+    lanes.promote(cursor, ["a", "b"])
+
+    rig.tick()
+
+    assert 2 == len(rig.put)
+    assert [{"a"}] == told
 
 
 def test_a_wake_is_followed_although_enough_waits_to_start(rig):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import psycopg
 import pytest
@@ -211,6 +212,33 @@ def test_wakes_of_other_queues_are_nothing_to_a_worker(signal):
     wakes.flag("mail")
     assert signal.is_set()
     assert {"mail"} == wakes.take()
+
+
+def test_a_hint_that_is_about_no_queue_is_told_to_whom_it_is_for(signal):
+    """Whatever queues are served; and no claimer is woken."""
+    heard = []
+
+    def on(*names):
+        return {f"on_{name}": partial(heard.append, name) for name in names}
+
+    wakes = Wakes(
+        read_plan(("mail",)),
+        signal,
+        **on("cancel", "schedules", "held", "alert", "bulk_act"),
+        on_topic=heard.append,
+        on_lanes=heard.append,
+        on_freed=heard.extend,
+        on_waited=heard.append,
+    )
+    taken(wakes)
+
+    for hint in ("!cancel", "!held", "!topic clicks", "!lanes", "!lanes9", "!lane:a"):
+        wakes.flag(hint)
+    wakes.flag("!wait:1,2")
+
+    assert ["cancel", "held", "clicks", 0, 9, "a", "!wait:1,2"] == heard
+    assert not wakes.pending
+    assert not signal.is_set()
 
 
 def test_a_stranger_with_made_up_names_fills_bounded_memory(signal):

@@ -100,6 +100,23 @@ def test_a_queue_without_room_is_not_asked_for_a_while(rig, asked):
     assert ticks < 20
 
 
+def test_who_frees_a_place_takes_it_again(rig, settle, asked):
+    """At once, and nobody asks before."""
+    limit(rig, TWO)
+    first, _, third, *_ = make_jobs(9, queue="mail")
+    rig.tick()
+    rig.run_dry()
+    before = len(asked)
+    rig.tick()
+    assert before == len(asked)
+
+    settle(next(job for job in rig.put if job.id == first))
+
+    assert rig.claimer.wake.is_set()
+    rig.tick()
+    assert third == rig.put[-1].id
+
+
 def test_a_place_that_is_freed_during_the_claim_is_not_missed(rig, settle, monkeypatch):
     """The count was older than the settle: the queue is asked again."""
     limit(rig, TWO)
