@@ -236,6 +236,7 @@ LOG_PAGES = [
 ]
 
 
+@pytest.mark.slow
 def test_pages_of_topics_read_a_bounded_number_of_rows(admin_client):
     """Along the index of the log, whether a topic has many messages or few of many."""
     with connection.cursor() as cursor:

@@ -326,6 +326,7 @@ def places(html):
     return {link.split("/")[0] for link in links} - {"static", ""}
 
 
+@pytest.mark.slow
 def test_pages_work_on_other_sites_and_in_other_languages(admin_client, settings):
     """
     Each link stays on its site, and what would lead to pages that it lacks is left out.

@@ -65,6 +65,7 @@ def test_a_peer_is_measured(name):
     assert f"{row.peer.title}: {row.configuration.name}" in table.figures(results)
 
 
+@pytest.mark.slow
 def test_a_turn_in_which_a_job_ran_twice_does_not_count(tmp_path):
     """It is told, and in no median."""
     environment = Environment((sys.executable, "-m", "tests.benchmarks.wrong"), {})

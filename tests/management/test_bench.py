@@ -59,6 +59,7 @@ def count(cursor: Any, statement: str, *values: Any) -> int:
     return int(cursor.fetchone()[0])
 
 
+@pytest.mark.slow
 def test_each_measure_has_two_sides_and_a_ratio(cursor):
     """All of them by default; jobs of the project are left alone."""
     noop.delay()
@@ -96,6 +97,7 @@ def test_a_table_of_one_measure(capsys, transactional_db):
     assert re.match(r" +enqueue +yardstick( +[\d,.]+){3} +jobs/s *$", yardstick)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_and_leaves_nothing(cursor):
     """The database is dropped and the worker has left, in the midst of a run."""
     process = start("drain", "--runs", "1000")

@@ -78,6 +78,7 @@ def test_a_queue_that_looks_like_a_typo_is_asked_about(start_worker):
     assert 0 == unlike.wait(60)
 
 
+@pytest.mark.slow
 def test_it_runs_in_a_bare_environment(start_worker):
     """Without assertions, in the C locale, with no time zone and a fixed hash seed."""
     jobs = enqueue(crash_tasks.record, 3, note="世界")

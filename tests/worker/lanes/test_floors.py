@@ -88,6 +88,7 @@ def set_aside(cursor, job, seconds=3600.0):
 # What it spares -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_promotion_reads_no_more_for_what_has_left(cursor, other_cursor, promote):
     """While nothing can be vacuumed; without floors, it does."""
     cursor.execute("SET plan_cache_mode = force_generic_plan")
@@ -101,6 +102,7 @@ def test_a_promotion_reads_no_more_for_what_has_left(cursor, other_cursor, promo
     assert pages(cursor, []) > few + 20
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("analysed", ["when empty", "when full"])
 @pytest.mark.parametrize("left", ["due", "later"])
