@@ -132,6 +132,7 @@ def manage(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_module_with_an_import_error_stops_workers_alone(manage):
     """The check tells it as a warning, which no command fails for."""
     checked = manage("check")

@@ -570,6 +570,7 @@ def test_a_database_that_is_away_is_status_3(db):
     assert all("Database 'default' cannot be used" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(transactional_db):
     """`pgqueue jobs | head -2` says nothing about pipes, whatever it can encode."""
     make_jobs(600, task="t" * 200)  # More than a pipe holds, which is 64 KiB.

@@ -112,6 +112,7 @@ def test_pytest_finds_the_plugin_by_itself():
     assert "django_pgqueue.testing.pytest_plugin" == found.value
 
 
+@pytest.mark.slow
 def test_without_django_it_imports_nothing_and_the_fixture_says_what_is_missing(
     tmp_path,
 ):
