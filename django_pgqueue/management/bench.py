@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import psycopg
 from django.conf import settings
@@ -37,19 +38,13 @@ CREATE = sql.SQL("CREATE DATABASE {} TEMPLATE template0")
 # Locks: the database itself. FORCE ends the sessions of connected workers.
 DROP = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
 
-CURRENT = "SELECT current_database()"
-
-# psycopg's own default, which connections of the queue do not have.
-PREPARE_AFTER = 5
-
-# How often a waiting benchmark looks, which is also the error of what it measures.
+# How often a waiting benchmark polls, which is also the error of its figures.
 POLL_SECONDS = 0.005
 
-# A worker that ran dry looks again for a third of a second before it is idle.
+# A worker without jobs polls for a third of a second before it is idle.
 REST_SECONDS = 0.5
 
 STOP_SECONDS = 10.0
-PARENT_CHECK_SECONDS = 1.0
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -73,7 +68,8 @@ TRUNCATE pgqueue_job, pgqueue_archived_job, pgqueue_dead_letter, pgqueue_yardsti
 def connect_plain() -> Connection:
     """Return a plain psycopg connection to the queue's database, in autocommit."""
     connection = connect(get_settings().database, name="pgqueue bench")
-    connection.prepare_threshold = PREPARE_AFTER
+    # psycopg's own default, which connections of the queue do not have.
+    connection.prepare_threshold = 5
     return connection
 
 
@@ -90,21 +86,20 @@ def scratch_database() -> Iterator[str]:
         with connect_plain() as connection:
             connection.execute(CREATE.format(sql.Identifier(name)))
         stack.callback(drop, name)
-        stack.enter_context(changed(settings, "DEBUG", False))
+        stack.enter_context(mock.patch.object(settings, "DEBUG", False))
         for each in vars(signals).values():
             if isinstance(each, Signal):
-                stack.enter_context(changed(each, "receivers", []))
+                stack.enter_context(mock.patch.object(each, "receivers", []))
         for alias in {queue.database, queue.listen_database or queue.database}:
             stack.callback(lead, alias, connections.settings[alias]["NAME"])
             lead(alias, name)
         with connect_plain() as connection:
-            # A pooler may choose another one, whose tables would be emptied.
-            if connection.execute(CURRENT).fetchone() != (name,):
+            # A pooler may choose another database, whose tables would be emptied.
+            if connection.execute("SELECT current_database()").fetchone() != (name,):
                 raise CommandError(f"The connection does not lead to database {name}.")
             # Not the command migrate: its signals would run code of the project.
             executor = MigrationExecutor(connections[queue.database])
-            nodes = executor.loader.graph.leaf_nodes()
-            executor.migrate([node for node in nodes if node[0] == "pgqueue"])
+            executor.migrate(executor.loader.graph.leaf_nodes("pgqueue"))
             connection.execute(CREATE_YARDSTICK)
         yield name
 
@@ -113,17 +108,6 @@ def drop(name: str) -> None:
     """Remove a database, even while sessions are connected to it; absent is fine."""
     with connect_plain() as connection:
         connection.execute(DROP.format(sql.Identifier(name)))
-
-
-@contextlib.contextmanager
-def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give an attribute another value until the block ends."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def lead(alias: str, name: str) -> None:
@@ -136,7 +120,7 @@ def lead(alias: str, name: str) -> None:
 
 
 def results(connection: Connection) -> dict[int, float]:
-    """Return what jobs have returned, by their ids."""
+    """Return the results of jobs, by their ids."""
     return dict(connection.execute(RESULTS).fetchall())
 
 
@@ -157,7 +141,7 @@ class Watch:
         return self.connection.execute(statement, values).fetchall()[0][0]
 
     def rest(self) -> None:
-        """Let the worker become idle, as it is when nothing was due for a while."""
+        """Let the worker become idle, as it is when no job was due for a while."""
         time.sleep(REST_SECONDS)
 
     def wait_until_done(self, ids: Sequence[int]) -> None:
@@ -181,10 +165,10 @@ class Watch:
 
 
 @contextlib.contextmanager
-def worker(*, threads: int) -> Iterator[Watch]:
-    """Run a worker process while the block lasts."""
+def worker() -> Iterator[Watch]:
+    """Run a worker process with eight threads while the block lasts."""
     connections.close_all()  # The process has no share in them.
-    process = multiprocessing.get_context("fork").Process(target=_work, args=[threads])
+    process = multiprocessing.get_context("fork").Process(target=_work)
     process.start()
     try:
         with connect_plain() as connection:
@@ -196,24 +180,24 @@ def worker(*, threads: int) -> Iterator[Watch]:
         process.join()
 
 
-def _work(threads: int) -> None:
-    """Be the worker process, until told to stop or the benchmark is gone."""
+def _work() -> None:
+    """Be the worker process, until it is told to stop or the benchmark is gone."""
     parent = os.getppid()
 
     def check(number: int, frame: Any) -> None:
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    os.setsid()  # Ctrl+C comes to the benchmark, which stops it.
+    os.setsid()  # Ctrl+C reaches the benchmark, which stops the worker.
     os.dup2(2, 1)  # Standard output is for the figures.
     signal.signal(signal.SIGALRM, check)
-    signal.setitimer(signal.ITIMER_REAL, PARENT_CHECK_SECONDS, PARENT_CHECK_SECONDS)
-    call_command("pgqueue_worker", threads=threads, verbosity=0, stdout=io.StringIO())
+    signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+    call_command("pgqueue_worker", threads=8, verbosity=0, stdout=io.StringIO())
 
 
 @contextlib.contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """End like Ctrl+C, by way of the clean-up, which a second signal cannot stop."""
+    """Let signals end the block like Ctrl+C; a second one cannot stop the clean-up."""
 
     def interrupt(number: int, frame: Any) -> None:
         for each in END_SIGNALS:
@@ -235,9 +219,8 @@ def signals_as_interrupts() -> Iterator[None]:
 # and no threads: the distance between it and the product is what those cost.
 
 QUEUE, TASK, WORKER = "default", "pgqueue_bench.nothing", "yardstick"
-CLAIM_ROWS = 100
 
-# How long a consumer waits for a notification before it looks whether to stop.
+# How long a consumer waits for a notification before it checks whether to stop.
 STOP_CHECK_SECONDS = 0.2
 
 # Locks: ACCESS EXCLUSIVE on the new table.
@@ -276,15 +259,13 @@ CLAIM = """
 WITH candidate AS MATERIALIZED (
     SELECT id FROM pgqueue_yardstick
      WHERE queue = %s AND visible_at <= statement_timestamp()
-     ORDER BY priority DESC, visible_at LIMIT %s FOR UPDATE SKIP LOCKED)
+     ORDER BY priority DESC, visible_at LIMIT 100 FOR UPDATE SKIP LOCKED)
 UPDATE pgqueue_yardstick AS y
    SET visible_at = statement_timestamp() + interval '60 s',
        attempt = y.attempt + 1, leased_by = %s
   FROM candidate WHERE y.id = candidate.id
-RETURNING y.id, y.task, y.args, y.kwargs, y.attempt, y.enqueued_at
+RETURNING y.id, y.kwargs, y.task, y.args, y.attempt, y.enqueued_at
 """
-
-KWARGS = 3  # Its place in a row of CLAIM.
 
 # Locks: row locks on the deleted rows, for the statement.
 DELETE = "DELETE FROM pgqueue_yardstick WHERE id = ANY(%s)"
@@ -292,41 +273,32 @@ DELETE = "DELETE FROM pgqueue_yardstick WHERE id = ANY(%s)"
 LISTEN = "LISTEN pgqueue_yardstick"
 
 
-def enqueue(connection: Connection, payloads: Iterable[Any]) -> float:
-    """Insert and notify, one statement and one commit each; return the seconds."""
-    started = time.perf_counter()
-    for payload in payloads:
-        values = [QUEUE, TASK, json.dumps(payload)]
-        connection.execute(INSERT_AND_NOTIFY, values).fetchone()
-    return time.perf_counter() - started
+def insert(connection: Connection, payload: Any) -> int:
+    """Insert and notify in one statement; return the id."""
+    values = [QUEUE, TASK, json.dumps(payload)]
+    row = connection.execute(INSERT_AND_NOTIFY, values).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def publish(connection: Connection, payload: Any) -> tuple[int, float]:
-    """Insert and notify in one transaction; return the id and when it was to commit."""
+    """Insert and notify; return the id, and when the COMMIT was about to be sent."""
     with connection.transaction():
-        values = [QUEUE, TASK, json.dumps(payload)]
-        row = connection.execute(INSERT_AND_NOTIFY, values).fetchone()
-        assert row is not None
-        return row[0], time.monotonic()
+        return insert(connection, payload), time.monotonic()
 
 
-def bulk(connection: Connection, payloads: Iterable[Any]) -> float:
-    """Insert all in one statement; return the seconds."""
-    started = time.perf_counter()
+def bulk(connection: Connection, payloads: Iterable[Any]) -> None:
+    """Insert all in one statement."""
     items = [json.dumps(payload) for payload in payloads]
     connection.execute(INSERT_MANY, [QUEUE, TASK, items]).fetchall()
-    return time.perf_counter() - started
 
 
-def drain(connection: Connection, work: Callable[[int, Any], object]) -> int:
-    """Claim 100, call *work* with each id and payload, delete them; return how many."""
-    count, values = 0, [QUEUE, CLAIM_ROWS, WORKER]
-    while rows := connection.execute(CLAIM, values).fetchall():
-        for row in rows:
-            work(row[0], row[KWARGS])
+def drain(connection: Connection, work: Callable[[int, Any], object]) -> None:
+    """Claim 100, call *work* with each id and payload, delete, until all are gone."""
+    while rows := connection.execute(CLAIM, [QUEUE, WORKER]).fetchall():
+        for row_id, payload, *_ in rows:
+            work(row_id, payload)
         connection.execute(DELETE, [[row[0] for row in rows]])
-        count += len(rows)
-    return count
 
 
 @contextlib.contextmanager
@@ -335,7 +307,7 @@ def consumer() -> Iterator[dict[int, float]]:
     started_at: dict[int, float] = {}
     stopping = threading.Event()
 
-    def note(row_id: int, payload: Any) -> None:
+    def start(row_id: int, payload: Any) -> None:
         started_at.setdefault(row_id, time.monotonic())
 
     def consume() -> None:
@@ -343,7 +315,7 @@ def consumer() -> Iterator[dict[int, float]]:
             listening.execute(LISTEN)
             while not stopping.is_set():
                 for _ in listening.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1):
-                    drain(claiming, note)
+                    drain(claiming, start)
 
     thread = threading.Thread(target=consume, daemon=True)
     thread.start()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_OBJECT
+from django_pgqueue.models.columns import CLOCK, JSON_OBJECT, JsonField
 
 
 class BulkVerb(models.TextChoices):
@@ -47,15 +45,13 @@ class BulkAct(models.Model):
     id = models.BigAutoField(_("id"), primary_key=True)
     verb = models.CharField(_("verb"), max_length=9, choices=BulkVerb.choices)
     # In the words of operators/filters.py; of a replay, in those of topics/replay.py.
-    filters: models.JSONField[Any, Any] = models.JSONField(
-        _("filters"), db_default=JSON_OBJECT
-    )
+    filters: JsonField = models.JSONField(_("filters"), db_default=JSON_OBJECT)
     state = models.CharField(
         _("state"), max_length=7, choices=BulkState.choices, db_default="waiting"
     )
     asked_by = models.CharField(_("asked by"), max_length=150)
     reason = models.TextField(_("reason"), db_default="")
-    per_second = models.IntegerField(_("at most per second"), null=True, blank=True)
+    per_second = models.IntegerField(_("at most per second"), null=True)
     # How many matched when it was confirmed, and whether there were more.
     counted = models.IntegerField(_("counted"))
     is_more = models.BooleanField(_("more than counted"), db_default=False)
@@ -68,12 +64,12 @@ class BulkAct(models.Model):
     # When they were counted: what gives up later is not meant.
     shown_at = models.DateTimeField(_("counted at"), db_default=CLOCK)
     created_at = models.DateTimeField(_("asked at"), db_default=CLOCK)
-    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    started_at = models.DateTimeField(_("started at"), null=True)
     # When the next chunk is due; who waited longest is next.
     next_at = models.DateTimeField(_("next chunk"), db_default=CLOCK)
     # Chunks in a row that the database did not do.
     tries = models.SmallIntegerField(_("failed tries"), db_default=0)
-    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+    ended_at = models.DateTimeField(_("ended at"), null=True)
     stopped_by = models.CharField(_("stopped by"), max_length=150, db_default="")
     error = models.TextField(_("error"), db_default="")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.models.columns import JsonField
 
 
 class DedupWindow(models.Model):
@@ -51,9 +51,9 @@ class DedupCall(models.Model):
     # What pgqueue_store_unique() is called with.
     queue = models.CharField(_("queue"), max_length=63)
     task = models.CharField(_("task"), max_length=255)
-    args: models.JSONField[Any, Any] = models.JSONField(_("positional arguments"))
-    kwargs: models.JSONField[Any, Any] = models.JSONField(_("keyword arguments"))
-    headers: models.JSONField[Any, Any] = models.JSONField(_("headers"))
+    args: JsonField = models.JSONField(_("positional arguments"))
+    kwargs: JsonField = models.JSONField(_("keyword arguments"))
+    headers: JsonField = models.JSONField(_("headers"))
     priority = models.SmallIntegerField(_("priority"))
     max_attempts = models.SmallIntegerField(_("maximum attempts"))
     run_after = models.DateTimeField(_("run after"), null=True)

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.bounds import PULL_TASK
 from django_pgqueue.live_states import REST, TESTS
-from django_pgqueue.models.columns import CLOCK, JobColumns, LaneHash
+from django_pgqueue.models.columns import CLOCK, JobColumns, JsonField, LaneHash
 
 
 class LiveState(models.TextChoices):
@@ -91,29 +91,23 @@ class Job(JobColumns):
     id = models.BigAutoField(_("id"), primary_key=True)
 
     # Not claimed before: start time, end of back-off or end of lease. NULL: parked.
-    visible_at = models.DateTimeField(
-        _("visible at"), null=True, blank=True, db_default=CLOCK
-    )
+    visible_at = models.DateTimeField(_("visible at"), null=True, db_default=CLOCK)
     # Of a job that is parked in a lane: the lane may let it through from then on. NULL:
     # it was let through, or is in none.
-    lane_due_at = models.DateTimeField(_("due in its lane at"), null=True, blank=True)
+    lane_due_at = models.DateTimeField(_("due in its lane at"), null=True)
     # The number of the promotion that let it through, from a sequence. NULL: it has
     # waited in its lane since it was stored; 0: it came into it otherwise.
-    promotion = models.BigIntegerField(_("promotion"), null=True, blank=True)
+    promotion = models.BigIntegerField(_("promotion"), null=True)
     # The worker's name, as in pgqueue_worker; NULL: nobody.
-    leased_by = models.CharField(_("leased by"), max_length=100, null=True, blank=True)
-    leased_at = models.DateTimeField(_("leased at"), null=True, blank=True)
+    leased_by = models.CharField(_("leased by"), max_length=100, null=True)
+    leased_at = models.DateTimeField(_("leased at"), null=True)
     # True: its process died while it ran, so it runs alone in its next one.
     runs_alone = models.BooleanField(_("runs alone"), db_default=False)
     # The dedup key of a job that has it only while it waits: its claim empties
     # dedup_key, and what puts the job back takes the key again where it is free.
-    queued_key = models.CharField(
-        _("queued key"), max_length=255, null=True, blank=True
-    )
+    queued_key = models.CharField(_("queued key"), max_length=255, null=True)
     # Set by cancel(); a running task sees it through its context.
-    cancel_requested_at = models.DateTimeField(
-        _("cancel requested at"), null=True, blank=True
-    )
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
 
     objects = JobQuerySet.as_manager()
 
@@ -251,14 +245,12 @@ class ArchivedJob(JobColumns):
 
     id = models.BigIntegerField(_("id"), primary_key=True)
     state = models.CharField(_("state"), max_length=9, choices=ArchivedState.choices)
-    result: models.JSONField[Any, Any] = models.JSONField(
-        _("result"), null=True, blank=True
-    )
+    result: JsonField = models.JSONField(_("result"), null=True)
     # NULL: it never started (expired or cancelled before).
-    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    started_at = models.DateTimeField(_("started at"), null=True)
     finished_at = models.DateTimeField(_("finished at"))
     # The worker that settled it; its row in pgqueue_worker may be long gone.
-    worker = models.CharField(_("worker"), max_length=100, null=True, blank=True)
+    worker = models.CharField(_("worker"), max_length=100, null=True)
 
     class Meta:
         db_table = "pgqueue_archived_job"
@@ -298,13 +290,11 @@ class DeadLetter(JobColumns):
 
     id = models.BigIntegerField(_("id"), primary_key=True)
     reason = models.CharField(_("reason"), max_length=13, choices=Reason.choices)
-    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    started_at = models.DateTimeField(_("started at"), null=True)
     finished_at = models.DateTimeField(_("finished at"))
     # As that of the job: a redrive takes it again.
-    queued_key = models.CharField(
-        _("queued key"), max_length=255, null=True, blank=True
-    )
-    worker = models.CharField(_("worker"), max_length=100, null=True, blank=True)
+    queued_key = models.CharField(_("queued key"), max_length=255, null=True)
+    worker = models.CharField(_("worker"), max_length=100, null=True)
 
     class Meta:
         db_table = "pgqueue_dead_letter"

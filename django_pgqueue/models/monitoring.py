@@ -28,7 +28,7 @@ class Alert(models.Model):
     # When it was last said, and with which count: that it began, grew or ended.
     said_at = models.DateTimeField(_("said at"))
     said_count = models.IntegerField(_("said count"))
-    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+    ended_at = models.DateTimeField(_("ended at"), null=True)
 
     class Meta:
         db_table = "pgqueue_alert"

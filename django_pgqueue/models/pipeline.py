@@ -8,7 +8,13 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_LIST, JSON_OBJECT, TextArray
+from django_pgqueue.models.columns import (
+    CLOCK,
+    JSON_LIST,
+    JSON_OBJECT,
+    JsonField,
+    TextArray,
+)
 
 
 class RunState(models.TextChoices):
@@ -37,33 +43,25 @@ class PipelineRun(models.Model):
     state = models.CharField(
         _("state"), max_length=9, choices=RunState.choices, db_default="running"
     )
-    options: models.JSONField[Any, Any] = models.JSONField(
-        _("options"), db_default=JSON_OBJECT
-    )
+    options: JsonField = models.JSONField(_("options"), db_default=JSON_OBJECT)
     # A user, a queue's job or an account of the host; NULL: nobody said.
-    asked_by = models.CharField(_("asked by"), max_length=150, null=True, blank=True)
+    asked_by = models.CharField(_("asked by"), max_length=150, null=True)
     # The queue's job that runs it; NULL: none does.
-    queue_job_id = models.BigIntegerField(_("job"), null=True, blank=True)
+    queue_job_id = models.BigIntegerField(_("job"), null=True)
     hostname = models.CharField(_("host"), max_length=255)
     pid = models.IntegerField(_("process id"))
     started_at = models.DateTimeField(_("started at"), db_default=CLOCK)
-    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
     lease_until = models.DateTimeField(_("lease until"))
     rows_in = models.BigIntegerField(_("rows in"), db_default=0)
     rows_out = models.BigIntegerField(_("rows out"), db_default=0)
     # What it does now: phase, tasks_done, tasks, rows_per_second.
-    progress: models.JSONField[Any, Any] = models.JSONField(
-        _("progress"), db_default=JSON_OBJECT
-    )
-    error = models.TextField(_("error"), null=True, blank=True)
-    ui_url = models.CharField(
-        _("address of Spark's UI"), max_length=500, null=True, blank=True
-    )
-    cancel_requested_at = models.DateTimeField(
-        _("cancel requested at"), null=True, blank=True
-    )
+    progress: JsonField = models.JSONField(_("progress"), db_default=JSON_OBJECT)
+    error = models.TextField(_("error"), null=True)
+    ui_url = models.CharField(_("address of Spark's UI"), max_length=500, null=True)
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
     cancel_requested_by = models.CharField(
-        _("cancel requested by"), max_length=150, null=True, blank=True
+        _("cancel requested by"), max_length=150, null=True
     )
 
     class Meta:
@@ -117,19 +115,19 @@ class Export(models.Model):
         _("state"), max_length=8, choices=ExportState.choices, db_default="writing"
     )
     # NULL: it was never exported; as the rest down to exported_at.
-    rows = models.BigIntegerField(_("rows"), null=True, blank=True)
+    rows = models.BigIntegerField(_("rows"), null=True)
     # Of what identifies each row, in any order, by PostgreSQL.
-    checksum = models.CharField(_("checksum"), max_length=40, null=True, blank=True)
+    checksum = models.CharField(_("checksum"), max_length=40, null=True)
     # When a run has last seen that the files are there; NULL: not yet.
-    checked_at = models.DateTimeField(_("checked at"), null=True, blank=True)
+    checked_at = models.DateTimeField(_("checked at"), null=True)
     # Of the table, when it was written.
-    version = models.BigIntegerField(_("version"), null=True, blank=True)
-    exported_at = models.DateTimeField(_("exported at"), null=True, blank=True)
+    version = models.BigIntegerField(_("version"), null=True)
+    exported_at = models.DateTimeField(_("exported at"), null=True)
 
     # The latest run that took it up, whatever became of it.
     run_id = models.BigIntegerField(_("run"))
     started_at = models.DateTimeField(_("started at"), db_default=CLOCK)
-    error = models.TextField(_("error"), null=True, blank=True)
+    error = models.TextField(_("error"), null=True)
 
     class Meta:
         db_table = "pgqueue_export"
@@ -169,32 +167,26 @@ class Erasure(models.Model):
     id = models.BigAutoField(_("id"), primary_key=True)
     run_id = models.BigIntegerField(_("run"))
     # NULL: nobody was named.
-    asked_by = models.CharField(_("asked by"), max_length=150, null=True, blank=True)
+    asked_by = models.CharField(_("asked by"), max_length=150, null=True)
     # The argument, such as kwargs.customer_id, or payload.customer_id of messages; and
     # the task, or "" for all.
     path = models.CharField(_("path"), max_length=200)
-    task = models.CharField(_("task"), max_length=255, blank=True)
+    task = models.CharField(_("task"), max_length=255)
     value_hash = models.CharField(_("hash of the value"), max_length=64)
     # Rows that are gone from the archive, and dead letters.
     archive_rows = models.BigIntegerField(_("rows of the archive"), db_default=0)
     dead_letter_rows = models.BigIntegerField(_("dead letters"), db_default=0)
     # {"orders": {"rows": 3, "first_id": 7, "last_id": 19}}: messages that are gone from
     # the log, by topic, and the first and the last of them.
-    messages: models.JSONField[Any, Any] = models.JSONField(
-        _("messages"), db_default=JSON_OBJECT
-    )
+    messages: JsonField = models.JSONField(_("messages"), db_default=JSON_OBJECT)
     # [{"target": "/srv/export", "day": "2026-11-21", "version": 7, "rows": 3, "files":
     # 1}]: rows that are gone by a commit, and the files that were rewritten for it.
-    exports: models.JSONField[Any, Any] = models.JSONField(
-        _("exports"), db_default=JSON_LIST
-    )
+    exports: JsonField = models.JSONField(_("exports"), db_default=JSON_LIST)
     # The same of tables of ingest.
-    ingested: models.JSONField[Any, Any] = models.JSONField(
-        _("files of ingest"), db_default=JSON_LIST
-    )
+    ingested: JsonField = models.JSONField(_("files of ingest"), db_default=JSON_LIST)
     started_at = models.DateTimeField(_("started at"), db_default=CLOCK)
     # NULL: the run has not come to its end; another one erases the rest.
-    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
 
     class Meta:
         db_table = "pgqueue_erasure"
@@ -224,9 +216,7 @@ class Failure(models.Model):
     jobs = models.BigIntegerField(_("jobs"), db_default=0)
     dead_letters = models.BigIntegerField(_("dead letters"), db_default=0)
     # At most twenty names.
-    tasks: models.JSONField[Any, Any] = models.JSONField(
-        _("tasks"), db_default=JSON_LIST
-    )
+    tasks: JsonField = models.JSONField(_("tasks"), db_default=JSON_LIST)
     first_seen = models.DateTimeField(_("first seen"))
     last_seen = models.DateTimeField(_("last seen"))
     # The latest one, without secrets.
@@ -287,7 +277,7 @@ def _count(name: Any) -> models.BigIntegerField[int, int]:
 
 
 def _seconds(name: Any) -> models.FloatField[float | None, float | None]:
-    return models.FloatField(name, null=True, blank=True)
+    return models.FloatField(name, null=True)
 
 
 class TaskHour(models.Model):

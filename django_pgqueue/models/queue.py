@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_LIST
+from django_pgqueue.models.columns import CLOCK, JSON_LIST, JsonField
 
 
 class Queue(models.Model):
@@ -27,30 +27,28 @@ class Queue(models.Model):
     kind = models.CharField(_("kind"), max_length=10, db_default="tasks")
     # Of a pull queue: for how long a message is its receiver's, and how often it is
     # received at most. NULL: 30, and 5; see sql/pull_queue.sql.
-    visibility_seconds = models.FloatField(
-        _("visibility in seconds"), null=True, blank=True
-    )
-    max_receives = models.IntegerField(_("maximum receives"), null=True, blank=True)
+    visibility_seconds = models.FloatField(_("visibility in seconds"), null=True)
+    max_receives = models.IntegerField(_("maximum receives"), null=True)
 
     # NULL: not paused. Workers leave the jobs of a paused queue alone.
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
-    paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, null=True)
     # NULL: until it is ended.
-    paused_until = models.DateTimeField(_("paused until"), null=True, blank=True)
-    pause_reason = models.TextField(_("pause reason"), null=True, blank=True)
+    paused_until = models.DateTimeField(_("paused until"), null=True)
+    pause_reason = models.TextField(_("pause reason"), null=True)
 
     # Of a queue with a limit: how many jobs it held when the leader last counted, one
     # more than the limit at most, and when that was.
-    depth = models.IntegerField(_("depth"), null=True, blank=True)
-    depth_at = models.DateTimeField(_("depth counted at"), null=True, blank=True)
+    depth = models.IntegerField(_("depth"), null=True)
+    depth_at = models.DateTimeField(_("depth counted at"), null=True)
 
     # What an operator says, in place of the settings: how many jobs may be claimed at a
     # time, and how many seconds there are from one to the next; NULL: theirs.
-    concurrency = models.IntegerField(_("concurrency"), null=True, blank=True)
-    rate_spacing = models.FloatField(_("rate spacing"), null=True, blank=True)
-    rate_burst = models.IntegerField(_("rate burst"), null=True, blank=True)
+    concurrency = models.IntegerField(_("concurrency"), null=True)
+    rate_spacing = models.FloatField(_("rate spacing"), null=True)
+    rate_burst = models.IntegerField(_("rate burst"), null=True)
     # Of a rate, when burst jobs could be claimed at once: see queues/queue_limits.py.
-    full_at = models.DateTimeField(_("full at"), null=True, blank=True)
+    full_at = models.DateTimeField(_("full at"), null=True)
 
     class Meta:
         db_table = "pgqueue_queue"
@@ -73,26 +71,26 @@ class Lane(models.Model):
 
     # Of a rate, as the promotion has last seen it; spacing NULL: it has none. When it
     # could let burst jobs through at once, and how many were through and not claimed.
-    spacing = models.FloatField(_("spacing"), null=True, blank=True)
-    burst = models.IntegerField(_("burst"), null=True, blank=True)
-    full_at = models.DateTimeField(_("full at"), null=True, blank=True)
+    spacing = models.FloatField(_("spacing"), null=True)
+    burst = models.IntegerField(_("burst"), null=True)
+    full_at = models.DateTimeField(_("full at"), null=True)
     unclaimed = models.IntegerField(_("unclaimed"), db_default=0)
 
     # What an operator says: this capacity in place of what jobs say; NULL: theirs.
-    capacity = models.IntegerField(_("capacity"), null=True, blank=True)
+    capacity = models.IntegerField(_("capacity"), null=True)
     # While it is paused, nothing is let through; paused_until NULL: until it is ended.
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
-    paused_until = models.DateTimeField(_("paused until"), null=True, blank=True)
-    paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
-    pause_reason = models.TextField(_("reason"), null=True, blank=True)
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_until = models.DateTimeField(_("paused until"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, null=True)
+    pause_reason = models.TextField(_("reason"), null=True)
 
     # Of a fair lane, how many jobs it has in a turn; NULL: one.
-    weight = models.IntegerField(_("weight"), null=True, blank=True)
+    weight = models.IntegerField(_("weight"), null=True)
     # Of a task, whose lane has its name: how often in a row its circuit breaker has
     # opened; 0: it is closed. While it is open the lane is paused. Then one job at a
     # time is let through, the probe, until it is closed.
     breaker_trips = models.IntegerField(_("breaker trips"), db_default=0)
-    probe_id = models.BigIntegerField(_("probe"), null=True, blank=True)
+    probe_id = models.BigIntegerField(_("probe"), null=True)
 
     class Meta:
         db_table = "pgqueue_lane"
@@ -152,9 +150,7 @@ class Worker(models.Model):
     hostname = models.CharField(_("host"), max_length=255)
     pid = models.IntegerField(_("process id"))
     # Empty: all queues.
-    queues: models.JSONField[Any, Any] = models.JSONField(
-        _("queues"), db_default=JSON_LIST
-    )
+    queues: JsonField = models.JSONField(_("queues"), db_default=JSON_LIST)
     threads = models.IntegerField(_("threads"))
     # How many coroutines it runs at once; 0: none of its tasks is async.
     async_slots = models.IntegerField(_("async slots"), db_default=0)
@@ -162,7 +158,7 @@ class Worker(models.Model):
     started_at = models.DateTimeField(_("started at"), db_default=CLOCK)
     heartbeat_at = models.DateTimeField(_("heartbeat at"), db_default=CLOCK)
     # While this is in the future, this worker does the chores of all.
-    leader_until = models.DateTimeField(_("leader until"), null=True, blank=True)
+    leader_until = models.DateTimeField(_("leader until"), null=True)
 
     class Meta:
         db_table = "pgqueue_worker"

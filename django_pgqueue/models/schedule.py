@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_LIST, JSON_OBJECT
+from django_pgqueue.models.columns import CLOCK, JSON_LIST, JSON_OBJECT, JsonField
 
 
 class ScheduleSource(models.TextChoices):
@@ -50,27 +48,19 @@ class Schedule(models.Model):
         _("source"), max_length=4, choices=ScheduleSource.choices, db_default="user"
     )
     task = models.CharField(_("task"), max_length=255)
-    args: models.JSONField[Any, Any] = models.JSONField(
-        _("positional arguments"), db_default=JSON_LIST, blank=True
-    )
-    kwargs: models.JSONField[Any, Any] = models.JSONField(
-        _("keyword arguments"), db_default=JSON_OBJECT, blank=True
-    )
+    args: JsonField = models.JSONField(_("positional arguments"), db_default=JSON_LIST)
+    kwargs: JsonField = models.JSONField(_("keyword arguments"), db_default=JSON_OBJECT)
     # Instead of a task, of which the name is empty then: what is published.
-    message_name = models.CharField(_("message"), max_length=255, null=True, blank=True)
-    message_key = models.CharField(_("key"), max_length=1_000, null=True, blank=True)
-    message_payload: models.JSONField[Any, Any] = models.JSONField(
-        _("payload"), null=True, blank=True
-    )
+    message_name = models.CharField(_("message"), max_length=255, null=True)
+    message_key = models.CharField(_("key"), max_length=1_000, null=True)
+    message_payload: JsonField = models.JSONField(_("payload"), null=True)
     # NULL: as the task says.
-    queue = models.CharField(_("queue"), max_length=63, null=True, blank=True)
-    priority = models.SmallIntegerField(_("priority"), null=True, blank=True)
+    queue = models.CharField(_("queue"), max_length=63, null=True)
+    priority = models.SmallIntegerField(_("priority"), null=True)
 
     # One of the two.
-    expression = models.CharField(
-        _("cron expression"), max_length=255, null=True, blank=True
-    )
-    every_seconds = models.IntegerField(_("every, in seconds"), null=True, blank=True)
+    expression = models.CharField(_("cron expression"), max_length=255, null=True)
+    every_seconds = models.IntegerField(_("every, in seconds"), null=True)
     tz = models.CharField(_("time zone"), max_length=100, db_default="UTC")
     # "skip", "one" or "all(N)": timetable/catch_up.py.
     catch_up = models.CharField(_("catch up"), max_length=10, db_default="one")
@@ -80,25 +70,17 @@ class Schedule(models.Model):
     jitter_seconds = models.IntegerField(_("jitter, in seconds"), db_default=0)
 
     # What the code says, by the names of the columns above; NULL: made by a user.
-    declared: models.JSONField[Any, Any] = models.JSONField(
-        _("declared"), null=True, blank=True
-    )
-    last_declared_at = models.DateTimeField(
-        _("last declared at"), null=True, blank=True
-    )
+    declared: JsonField = models.JSONField(_("declared"), null=True)
+    last_declared_at = models.DateTimeField(_("last declared at"), null=True)
     # The code that was last migrated does not declare it any more: it has no ticks.
-    withdrawn_at = models.DateTimeField(_("withdrawn at"), null=True, blank=True)
-    overridden_at = models.DateTimeField(_("overridden at"), null=True, blank=True)
-    overridden_by = models.CharField(
-        _("overridden by"), max_length=150, null=True, blank=True
-    )
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
-    paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
-    pause_reason = models.TextField(_("pause reason"), null=True, blank=True)
+    withdrawn_at = models.DateTimeField(_("withdrawn at"), null=True)
+    overridden_at = models.DateTimeField(_("overridden at"), null=True)
+    overridden_by = models.CharField(_("overridden by"), max_length=150, null=True)
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, null=True)
+    pause_reason = models.TextField(_("pause reason"), null=True)
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
-    created_by = models.CharField(
-        _("created by"), max_length=150, null=True, blank=True
-    )
+    created_by = models.CharField(_("created by"), max_length=150, null=True)
 
     # Raised by whatever changes the row, ticks aside: a scheduler that has read an
     # earlier one does nothing.
@@ -106,11 +88,11 @@ class Schedule(models.Model):
     # No tick is due before: when it was made, resumed, or got another timetable.
     ticks_from = models.DateTimeField(_("ticks from"), db_default=CLOCK)
     # The due time of the latest tick that was dealt with; never moves back.
-    last_tick = models.DateTimeField(_("last tick"), null=True, blank=True)
+    last_tick = models.DateTimeField(_("last tick"), null=True)
     # The first one after it; NULL: to be reckoned, or there is none.
-    next_tick = models.DateTimeField(_("next tick"), null=True, blank=True)
+    next_tick = models.DateTimeField(_("next tick"), null=True)
     # Why there is no next tick, where the row cannot be read.
-    error = models.TextField(_("error"), null=True, blank=True)
+    error = models.TextField(_("error"), null=True)
 
     class Meta:
         db_table = "pgqueue_schedule"
@@ -165,12 +147,12 @@ class Tick(models.Model):
         _("outcome"), max_length=9, choices=TickOutcome.choices, db_default="enqueued"
     )
     # NULL: none came of it.
-    job_id = models.BigIntegerField(_("job"), null=True, blank=True)
-    message_id = models.BigIntegerField(_("message"), null=True, blank=True)
+    job_id = models.BigIntegerField(_("job"), null=True)
+    message_id = models.BigIntegerField(_("message"), null=True)
     # How many ticks before this one were due and dropped; at most 1,000 are counted.
     missed = models.SmallIntegerField(_("missed before"), db_default=0)
     # Who asked for it by hand; NULL: the time did.
-    asked_by = models.CharField(_("asked by"), max_length=150, null=True, blank=True)
+    asked_by = models.CharField(_("asked by"), max_length=150, null=True)
 
     class Meta:
         db_table = "pgqueue_tick"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_OBJECT, IdArray, TextArray
+from django_pgqueue.models.columns import (
+    CLOCK,
+    JSON_OBJECT,
+    IdArray,
+    JsonField,
+    TextArray,
+)
 
 
 class SubscriptionSource(models.TextChoices):
@@ -34,77 +38,59 @@ class Subscription(models.Model):
     )
     pattern = models.CharField(_("pattern"), max_length=255)
     # The one topic that the pattern can match; NULL: any.
-    topic = models.CharField(_("topic"), max_length=63, null=True, blank=True)
+    topic = models.CharField(_("topic"), max_length=63, null=True)
     # The pattern as a regular expression, for queries of yours; NULL: every name of the
     # topic. Nothing of ours reads it.
     regex = models.CharField(_("regular expression"), max_length=2_000, null=True)
     # Only messages whose payload contains this; NULL: all.
-    payload_filter: models.JSONField[Any, Any] = models.JSONField(
-        _("where"), null=True, blank=True
-    )
+    payload_filter: JsonField = models.JSONField(_("where"), null=True)
     task = models.CharField(_("task"), max_length=255)
     queue = models.CharField(_("queue"), max_length=63, db_default="default")
     priority = models.SmallIntegerField(_("priority"), db_default=0)
     max_attempts = models.SmallIntegerField(_("maximum attempts"), db_default=5)
     # Added to those of the message: tags.
-    headers: models.JSONField[Any, Any] = models.JSONField(
-        _("headers"), db_default=JSON_OBJECT
-    )
+    headers: JsonField = models.JSONField(_("headers"), db_default=JSON_OBJECT)
 
     # What of a message makes the lane of its job: "key", "name", or "payload." and a
     # field. NULL: it has none; empty: that of the task. The others as of a job.
-    lane_by = TextArray(_("lane by"), null=True, blank=True)
-    lane_capacity = models.IntegerField(_("lane capacity"), null=True, blank=True)
-    lane_spacing = models.FloatField(_("lane spacing"), null=True, blank=True)
-    lane_burst = models.IntegerField(_("lane burst"), null=True, blank=True)
-    lane_policy = models.CharField(
-        _("lane policy"), max_length=20, null=True, blank=True
-    )
+    lane_by = TextArray(_("lane by"), null=True)
+    lane_capacity = models.IntegerField(_("lane capacity"), null=True)
+    lane_spacing = models.FloatField(_("lane spacing"), null=True)
+    lane_burst = models.IntegerField(_("lane burst"), null=True)
+    lane_policy = models.CharField(_("lane policy"), max_length=20, null=True)
 
     # How many jobs of its task may wait in its queue, and what is done beyond that;
     # NULL: any number.
-    backlog_max = models.IntegerField(_("backlog maximum"), null=True, blank=True)
-    backlog_on_full = models.CharField(
-        _("when it is full"), max_length=11, null=True, blank=True
-    )
+    backlog_max = models.IntegerField(_("backlog maximum"), null=True)
+    backlog_on_full = models.CharField(_("when it is full"), max_length=11, null=True)
     # What the leader has counted; since when there are too many, and since when it
     # makes no jobs for that.
-    backlog = models.IntegerField(_("backlog"), null=True, blank=True)
-    backlog_at = models.DateTimeField(_("counted at"), null=True, blank=True)
-    full_at = models.DateTimeField(_("full since"), null=True, blank=True)
-    held_at = models.DateTimeField(_("held since"), null=True, blank=True)
+    backlog = models.IntegerField(_("backlog"), null=True)
+    backlog_at = models.DateTimeField(_("counted at"), null=True)
+    full_at = models.DateTimeField(_("full since"), null=True)
+    held_at = models.DateTimeField(_("held since"), null=True)
 
     # Messages of this epoch and later ones have their job; see LogState.
     since_epoch = models.BigIntegerField(_("since epoch"), db_default=0)
     # "latest", "earliest" or a time in ISO 8601: which messages it began with.
     start = models.CharField(_("start"), max_length=40, db_default="latest")
     # The id up to which messages of older epochs have their job; NULL: all have.
-    backfill_position = models.BigIntegerField(
-        _("back-filled up to"), null=True, blank=True
-    )
+    backfill_position = models.BigIntegerField(_("back-filled up to"), null=True)
     # Epochs where messages without a job begin and end, by turns; the last one may have
     # no end yet. NULL: those before since_epoch.
-    missed = IdArray(_("missed epochs"), null=True, blank=True)
+    missed = IdArray(_("missed epochs"), null=True)
     # The transaction that subscribed: one that began before it may still publish
     # messages of an older epoch. An xid8.
-    backfill_xid = models.BigIntegerField(
-        _("subscribing transaction"), null=True, blank=True
-    )
+    backfill_xid = models.BigIntegerField(_("subscribing transaction"), null=True)
 
     # What retention has last removed before it had its job: how much, which, of when.
-    lost: models.JSONField[Any, Any] = models.JSONField(
-        _("lost"), null=True, blank=True
-    )
+    lost: JsonField = models.JSONField(_("lost"), null=True)
 
-    disabled_at = models.DateTimeField(_("disabled at"), null=True, blank=True)
-    disabled_by = models.CharField(
-        _("disabled by"), max_length=150, null=True, blank=True
-    )
-    disabled_reason = models.TextField(_("reason"), null=True, blank=True)
+    disabled_at = models.DateTimeField(_("disabled at"), null=True)
+    disabled_by = models.CharField(_("disabled by"), max_length=150, null=True)
+    disabled_reason = models.TextField(_("reason"), null=True)
     # Of those that code declares.
-    last_declared_at = models.DateTimeField(
-        _("last declared at"), null=True, blank=True
-    )
+    last_declared_at = models.DateTimeField(_("last declared at"), null=True)
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
 
     class Meta:
@@ -161,9 +147,7 @@ class ConsumerGroup(models.Model):
     batch = models.IntegerField(_("messages per batch"), db_default=500)
     lease_seconds = models.FloatField(_("lease, in seconds"), db_default=60.0)
     is_atomic = models.BooleanField(_("atomic"), db_default=False)
-    payload_filter: models.JSONField[Any, Any] = models.JSONField(
-        _("where"), null=True, blank=True
-    )
+    payload_filter: JsonField = models.JSONField(_("where"), null=True)
     on_error = models.CharField(
         _("on error"), max_length=5, choices=OnError.choices, db_default="skip"
     )
@@ -174,12 +158,10 @@ class ConsumerGroup(models.Model):
     # It has positions of several generations of partitions, and reads those by id.
     is_merging = models.BooleanField(_("merging"), db_default=False)
 
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
-    paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
-    pause_reason = models.TextField(_("pause reason"), null=True, blank=True)
-    last_declared_at = models.DateTimeField(
-        _("last declared at"), null=True, blank=True
-    )
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, null=True)
+    pause_reason = models.TextField(_("pause reason"), null=True)
+    last_declared_at = models.DateTimeField(_("last declared at"), null=True)
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
 
     class Meta:
@@ -210,28 +192,26 @@ class Position(models.Model):
     partition = models.SmallIntegerField(_("partition"))
     # The id of the last message that is done; those after it are to be read.
     position = models.BigIntegerField(_("position"), db_default=0)
-    moved_at = models.DateTimeField(_("moved at"), null=True, blank=True)
+    moved_at = models.DateTimeField(_("moved at"), null=True)
 
     fence = models.BigIntegerField(_("fence"), db_default=0)
-    leased_by = models.CharField(_("leased by"), max_length=100, null=True, blank=True)
-    leased_until = models.DateTimeField(_("leased until"), null=True, blank=True)
+    leased_by = models.CharField(_("leased by"), max_length=100, null=True)
+    leased_until = models.DateTimeField(_("leased until"), null=True)
     # Claimed in this order, so that all partitions get their turn.
     last_read_at = models.DateTimeField(_("last read at"), db_default=CLOCK)
 
     # Failures of what comes next, since the position last moved.
     failures = models.SmallIntegerField(_("failures"), db_default=0)
     # Not read before this: the end of a back-off.
-    retry_at = models.DateTimeField(_("retry at"), null=True, blank=True)
+    retry_at = models.DateTimeField(_("retry at"), null=True)
     # Messages are handed over one by one up to this id, to find the one that fails.
-    single_to = models.BigIntegerField(_("one by one up to"), null=True, blank=True)
+    single_to = models.BigIntegerField(_("one by one up to"), null=True)
     # Entries like those of a job's errors.
-    errors: models.JSONField[Any, Any] = models.JSONField(
-        _("errors"), null=True, blank=True
-    )
+    errors: JsonField = models.JSONField(_("errors"), null=True)
     # Nothing is read until somebody resumes or seeks.
-    halted_at = models.DateTimeField(_("halted at"), null=True, blank=True)
+    halted_at = models.DateTimeField(_("halted at"), null=True)
     # "error" or "retention".
-    halted_for = models.CharField(_("halted for"), max_length=9, null=True, blank=True)
+    halted_for = models.CharField(_("halted for"), max_length=9, null=True)
 
     class Meta:
         db_table = "pgqueue_position"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.bounds import EXTERNAL_ID_CHARACTERS_MAX, SOURCE_CHARACTERS_MAX
-from django_pgqueue.models.columns import CLOCK, JSON_OBJECT
+from django_pgqueue.models.columns import CLOCK, JSON_OBJECT, JsonField
 
 
 class Topic(models.Model):
@@ -27,26 +27,22 @@ class Topic(models.Model):
     # The number of the first of them: each change of their count begins new ones.
     first_partition = models.SmallIntegerField(_("first partition"), db_default=0)
     # NULL: as PGQUEUE["RETENTION"]["log"] says.
-    retain = models.DurationField(_("retention"), null=True, blank=True)
+    retain = models.DurationField(_("retention"), null=True)
     # How many bytes of messages it may have; NULL: any number.
-    retain_bytes = models.BigIntegerField(_("bytes kept"), null=True, blank=True)
+    retain_bytes = models.BigIntegerField(_("bytes kept"), null=True)
     # How many it had, by the leader's last estimate; NULL: there was none.
-    log_bytes = models.BigIntegerField(_("bytes"), null=True, blank=True)
-    log_bytes_at = models.DateTimeField(_("measured at"), null=True, blank=True)
+    log_bytes = models.BigIntegerField(_("bytes"), null=True)
+    log_bytes_at = models.DateTimeField(_("measured at"), null=True)
     # For how long after that its messages wait for the pipeline job ingest; NULL: as
     # PGQUEUE["RETENTION"]["wait_for_ingest"] says.
-    wait_for_ingest = models.DurationField(_("wait for ingest"), null=True, blank=True)
+    wait_for_ingest = models.DurationField(_("wait for ingest"), null=True)
     # The class that payloads are checked against, for people; NULL: none.
-    schema = models.CharField(_("schema"), max_length=255, null=True, blank=True)
+    schema = models.CharField(_("schema"), max_length=255, null=True)
     # Retention has removed messages up to this id, or is about to.
     removed_to = models.BigIntegerField(_("removed up to"), db_default=0)
     # What the code last said: {"partitions": …, "retain": seconds, …}; NULL: nothing.
-    declared: models.JSONField[Any, Any] = models.JSONField(
-        _("declared"), null=True, blank=True
-    )
-    last_declared_at = models.DateTimeField(
-        _("last declared at"), null=True, blank=True
-    )
+    declared: JsonField = models.JSONField(_("declared"), null=True)
+    last_declared_at = models.DateTimeField(_("last declared at"), null=True)
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
 
     class Meta:
@@ -75,7 +71,7 @@ class Generation(models.Model):
     # Of the transaction that has changed the count, as pg_current_xact_id() gives it.
     ended_by = models.BigIntegerField(_("ended by the transaction"))
     # No message of it has a higher id; NULL: somebody may still publish one.
-    last_id = models.BigIntegerField(_("last id"), null=True, blank=True)
+    last_id = models.BigIntegerField(_("last id"), null=True)
 
     class Meta:
         db_table = "pgqueue_generation"
@@ -112,12 +108,10 @@ class Message(models.Model):
     # The topic's first one, and hash(key) modulo their count; without a key, any.
     partition = models.SmallIntegerField(_("partition"))
     name = models.CharField(_("name"), max_length=255)
-    key = models.CharField(_("key"), max_length=1_000, null=True, blank=True)
-    payload: models.JSONField[Any, Any] = models.JSONField(_("payload"))
+    key = models.CharField(_("key"), max_length=1_000, null=True)
+    payload: JsonField = models.JSONField(_("payload"))
     # Trace context, request id; keys that begin with "pgqueue." are ours.
-    headers: models.JSONField[Any, Any] = models.JSONField(
-        _("headers"), db_default=JSON_OBJECT
-    )
+    headers: JsonField = models.JSONField(_("headers"), db_default=JSON_OBJECT)
 
     class Meta:
         db_table = "pgqueue_message"
@@ -145,9 +139,7 @@ class LogDay(models.Model):
     day = models.DateField(_("day"), primary_key=True)
     last_id = models.BigIntegerField(_("last id"))
     # Bytes by the id of each topic, estimated once; NULL: not yet.
-    topic_bytes: models.JSONField[Any, Any] = models.JSONField(
-        _("bytes of topics"), null=True, blank=True
-    )
+    topic_bytes: JsonField = models.JSONField(_("bytes of topics"), null=True)
 
     class Meta:
         db_table = "pgqueue_log_day"

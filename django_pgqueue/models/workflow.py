@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.models.columns import CLOCK, JsonField
 from django_pgqueue.models.columns import IdArray as IdArray  # noqa: PLC0414 - 0015 asks here.
 
 
@@ -42,7 +42,7 @@ class Workflow(models.Model):
 
     name = models.CharField(_("name"), max_length=255)
     # Of those of a kind with the same name and key only the first was stored.
-    key = models.CharField(_("key"), max_length=255, null=True, blank=True)
+    key = models.CharField(_("key"), max_length=255, null=True)
     kind = models.CharField(_("kind"), max_length=6, choices=WorkflowKind.choices)
     state = models.CharField(
         _("state"),
@@ -58,25 +58,23 @@ class Workflow(models.Model):
     dead = models.IntegerField(_("dead"), db_default=0)
     cancelled = models.IntegerField(_("cancelled"), db_default=0)
     # The steps whose results are the result: a list of them, if is_list.
-    ends = IdArray(_("ends"), null=True, blank=True)
+    ends = IdArray(_("ends"), null=True)
     is_list = models.BooleanField(_("is list"), db_default=False)
     # Steps may be added from outside; it does not end before.
     is_open = models.BooleanField(_("is open"), db_default=False)
 
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
-    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
-    cancel_requested_at = models.DateTimeField(
-        _("cancel requested at"), null=True, blank=True
-    )
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True)
     # When it is cancelled, if it has not ended by then.
-    deadline_at = models.DateTimeField(_("deadline at"), null=True, blank=True)
+    deadline_at = models.DateTimeField(_("deadline at"), null=True)
     is_overdue = models.BooleanField(_("is overdue"), db_default=False)
     # Whose results it began with.
-    restarted_from = models.BigIntegerField(_("restarted from"), null=True, blank=True)
+    restarted_from = models.BigIntegerField(_("restarted from"), null=True)
     # Of a saga: by which steps it was stored; NULL: by a release that did not say so.
-    version = models.CharField(_("version"), max_length=12, null=True, blank=True)
+    version = models.CharField(_("version"), max_length=12, null=True)
     # Of a batch: the one that it is in, whose numbers count its steps as well.
-    parent_id = models.BigIntegerField(_("part of"), null=True, blank=True)
+    parent_id = models.BigIntegerField(_("part of"), null=True)
 
     class Meta:
         db_table = "pgqueue_workflow"
@@ -151,36 +149,28 @@ class Step(models.Model):
     # "on_complete", "compensation".
     kind = models.CharField(_("kind"), max_length=12)
     # NULL: it has no job, and gathers the results of those before it.
-    task = models.CharField(_("task"), max_length=255, null=True, blank=True)
+    task = models.CharField(_("task"), max_length=255, null=True)
     # What its job will be: queue, arguments, times from its start on, and so on.
-    job: models.JSONField[Any, Any] = models.JSONField(_("job"), null=True, blank=True)
+    job: JsonField = models.JSONField(_("job"), null=True)
     after = IdArray(_("after"))
     next = IdArray(_("next"))
     # How many of those before it have not succeeded.
     waits = models.IntegerField(_("waits"))
     # What comes first among its arguments: "result", "results", "failure"; NULL: none.
-    takes = models.CharField(_("takes"), max_length=10, null=True, blank=True)
+    takes = models.CharField(_("takes"), max_length=10, null=True)
     # Which arguments, by place or name, are the results of which steps.
-    fills: models.JSONField[Any, Any] = models.JSONField(
-        _("fills"), null=True, blank=True
-    )
+    fills: JsonField = models.JSONField(_("fills"), null=True)
     # Comparisons of results; where one does not hold, the step is skipped.
-    condition: models.JSONField[Any, Any] = models.JSONField(
-        _("condition"), null=True, blank=True
-    )
+    condition: JsonField = models.JSONField(_("condition"), null=True)
     # Of a compensation: the step that it undoes.
-    compensates = models.BigIntegerField(_("compensates"), null=True, blank=True)
+    compensates = models.BigIntegerField(_("compensates"), null=True)
 
     state = models.CharField(_("state"), max_length=9, choices=StepState.choices)
-    result: models.JSONField[Any, Any] = models.JSONField(
-        _("result"), null=True, blank=True
-    )
+    result: JsonField = models.JSONField(_("result"), null=True)
     # Of one that is dead: the reason, and the type and message of its last error.
-    error: models.JSONField[Any, Any] = models.JSONField(
-        _("error"), null=True, blank=True
-    )
-    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
-    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    error: JsonField = models.JSONField(_("error"), null=True)
+    started_at = models.DateTimeField(_("started at"), null=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
 
     class Meta:
         db_table = "pgqueue_step"
@@ -209,15 +199,13 @@ class DurableStep(models.Model):
     place = models.IntegerField(_("place"))
     name = models.CharField(_("name"), max_length=255)
     kind = models.CharField(_("kind"), max_length=5)  # "step", "sleep" or "wait".
-    result: models.JSONField[Any, Any] = models.JSONField(
-        _("result"), null=True, blank=True
-    )
+    result: JsonField = models.JSONField(_("result"), null=True)
     # Of a wait: for which signal.
     key = models.CharField(_("key"), max_length=255, db_default="")
     # Of a sleep or a wait: until when. NULL: without end.
-    until = models.DateTimeField(_("until"), null=True, blank=True)
+    until = models.DateTimeField(_("until"), null=True)
     created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
-    done_at = models.DateTimeField(_("done at"), null=True, blank=True)
+    done_at = models.DateTimeField(_("done at"), null=True)
 
     class Meta:
         db_table = "pgqueue_durable_step"
@@ -244,9 +232,7 @@ class Signal(models.Model):
 
     name = models.CharField(_("name"), max_length=255)
     key = models.CharField(_("key"), max_length=255, db_default="")
-    payload: models.JSONField[Any, Any] = models.JSONField(
-        _("payload"), null=True, blank=True
-    )
+    payload: JsonField = models.JSONField(_("payload"), null=True)
     sent_at = models.DateTimeField(_("sent at"), db_default=CLOCK)
 
     class Meta:
@@ -271,7 +257,7 @@ class Output(models.Model):
     # The delivery and the place in it: queues/output.py.
     sequence = models.BigIntegerField(_("sequence"))
     attempt = models.IntegerField(_("attempt"))
-    value: models.JSONField[Any, Any] = models.JSONField(_("value"))
+    value: JsonField = models.JSONField(_("value"))
     emitted_at = models.DateTimeField(_("emitted at"), db_default=CLOCK)
 
     class Meta:

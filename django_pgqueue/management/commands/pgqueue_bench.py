@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from statistics import median, quantiles
 from typing import Any
 
@@ -56,9 +57,15 @@ def tells_time(order_id: int, note: str) -> float:
 def payloads(jobs: int, pause: tuple[float, float] = (0, 0)) -> Iterator[Any]:
     """Yield the arguments of jobs, with a random pause before each."""
     for number in range(jobs):
-        if any(pause):
-            time.sleep(random.uniform(*pause))
+        time.sleep(random.uniform(*pause))
         yield {"order_id": number, "note": NOTE}
+
+
+def rate(jobs: int, run: Callable[[], object]) -> Values:
+    """Return the jobs per second of *run*."""
+    started = time.perf_counter()
+    run()
+    return [jobs / (time.perf_counter() - started)]
 
 
 @contextmanager
@@ -66,12 +73,14 @@ def enqueue(plain: Connection) -> Iterator[tuple[Side, Side]]:
     """Product: delay(), a commit each. Yardstick: insert and notify in one."""
 
     def product(jobs: int) -> Values:
-        started = time.perf_counter()
-        for item in payloads(jobs):
-            tells_time.delay(**item)
-        return [jobs / (time.perf_counter() - started)]
+        items = list(payloads(jobs))
+        return rate(jobs, lambda: [tells_time.delay(**item) for item in items])
 
-    yield product, lambda jobs: [jobs / bench.enqueue(plain, payloads(jobs))]
+    def yardstick(jobs: int) -> Values:
+        items = list(payloads(jobs))
+        return rate(jobs, lambda: [bench.insert(plain, item) for item in items])
+
+    yield product, yardstick
 
 
 @contextmanager
@@ -92,12 +101,10 @@ def drain(plain: Connection) -> Iterator[tuple[Side, Side]]:
 
     def yardstick(jobs: int) -> Values:
         bench.bulk(plain, payloads(jobs))
-        started = time.perf_counter()
-        bench.drain(plain, lambda row_id, payload: None)
-        return [jobs / (time.perf_counter() - started)]
+        return rate(jobs, lambda: bench.drain(plain, lambda row_id, payload: None))
 
     alias = get_settings().database
-    with bench.worker(threads=8) as watch:
+    with bench.worker() as watch:
         yield product, yardstick
 
 
@@ -111,7 +118,7 @@ def latency(plain: Connection) -> Iterator[tuple[Side, Side]]:
     """
 
     def delay(item: Any) -> tuple[int, float]:
-        with transaction.atomic(using=alias):
+        with transaction.atomic(using=get_settings().database):
             return tells_time.delay(**item).id, time.monotonic()
 
     def product(jobs: int) -> Values:
@@ -126,11 +133,7 @@ def latency(plain: Connection) -> Iterator[tuple[Side, Side]]:
         watch.wait_while(lambda: not commits_at.keys() <= started_at.keys())
         return since(commits_at, started_at)
 
-    alias = get_settings().database
-    with (
-        bench.worker(threads=8) as watch,
-        bench.consumer() as started_at,
-    ):
+    with bench.worker() as watch, bench.consumer() as started_at:
         yield product, yardstick
 
 
@@ -157,39 +160,26 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: Any) -> None:
         """Declare what can be measured, and how often."""
-        parser.add_argument(
+        add = parser.add_argument
+        add(
             "measures",
             nargs="*",
+            default="all",
+            choices=[*MEASURES, "all"],
             metavar="MEASURE",
             help="enqueue: delay() one by one. drain: one worker process with 8 "
             "threads. latency: COMMIT to the first line of the task. Default: all.",
         )
-        parser.add_argument(
-            "--runs",
-            type=whole_number(RUNS_MAX),
-            default=RUNS_DEFAULT,
-            metavar="N",
-            help=f"Pairs of runs for each measure (default {RUNS_DEFAULT}).",
-        )
-        parser.add_argument(
-            "--jobs",
-            type=whole_number(JOBS_MAX, least=JOBS_MIN),
-            metavar="N",
-            help="Jobs in each run (default: depends on the measure).",
-        )
-        parser.add_argument(
-            "--json",
-            action="store_true",
-            help="Print one JSON object, with a key for each measure.",
-        )
+        runs = f"Pairs of runs for each measure (default {RUNS_DEFAULT})."
+        jobs = "Jobs in each run (default: depends on the measure)."
+        read_jobs = whole_number(JOBS_MAX, least=JOBS_MIN)
+        add("--runs", type=whole_number(RUNS_MAX), default=RUNS_DEFAULT, help=runs)
+        add("--jobs", type=read_jobs, help=jobs)
+        add("--json", action="store_true", help="Print one JSON object.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure, and print."""
-        names = options["measures"] or list(MEASURES)
-        if unknown := set(names) - MEASURES.keys():
-            known = ", ".join(MEASURES)
-            message = f"Error: {min(unknown)!r} is no measure; there are {known}."
-            raise CommandError(message, returncode=2)
+        names = MEASURES if "all" in options["measures"] else options["measures"]
         runs, jobs = options["runs"], options["jobs"]
         try:
             with (
@@ -216,21 +206,16 @@ class Command(BaseCommand):
         pairs: list[list[Values]] = []
         with opened(plain) as sides:
             for run in range(runs + 1):
-                # The first pair opens connections and warms up code and plans.
                 pair = []
                 for side in sides:
                     bench.empty(plain)
                     pair.append(side(jobs if run else min(jobs, usual // 10)))
-                if run:
-                    pairs.append(pair)
-                    medians = [shown(median(side)) for side in pair]
-                    self._say(
-                        f"{name} {run}/{runs}: {medians[0]} {unit}, "
-                        f"yardstick {medians[1]}"
-                    )
-        product, yardstick = (
-            [value for pair in pairs for value in pair[side]] for side in (0, 1)
-        )
+                if not run:  # It opened connections and warmed up code and plans.
+                    continue
+                pairs.append(pair)
+                ours, plainly = (shown(median(side)) for side in pair)
+                self._say(f"{name} {run}/{runs}: {ours} {unit}, yardstick {plainly}")
+        product, yardstick = (list(chain(*side)) for side in zip(*pairs, strict=True))
         # The two of a pair ran one after the other, so what slows the machine for a
         # minute slows both: this is not the ratio of the medians.
         ratios = [median(one) / median(other) for one, other in pairs]

@@ -33,7 +33,8 @@ class Producer:
 
     def enqueue(self, items: Items, options: dict[str, Any]) -> None:
         """Insert and notify in one statement each."""
-        bench.enqueue(self._connection, items)
+        for item in items:
+            bench.insert(self._connection, item)
 
     def bulk(self, items: Items, options: dict[str, Any]) -> None:
         """Insert all in one statement."""
