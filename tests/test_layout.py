@@ -1,6 +1,7 @@
 """Habits that a machine keeps: docstrings, where SQL stands, where imports point."""
 
 import ast
+import re
 import runpy
 import tomllib
 from graphlib import CycleError, TopologicalSorter
@@ -50,6 +51,20 @@ def test_sql_stands_where_its_locks_are_reviewed():
     ]
 
     assert [] == calls
+
+
+def test_no_sql_reads_a_sequence_as_a_table():
+    """Every 32nd nextval() shows there, for a moment, the value of 32 draws later."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.suffix in {".py", ".sql"}
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+        if re.search(r"(?<!pg_sequence_)last_value\b", line.partition("--")[0])
+        and not line.lstrip().startswith("#")
+    ]
+
+    assert [] == found
 
 
 def test_the_direction_of_imports_has_no_exceptions():

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
+from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.cursor import Cursor, column, has_row, one_row, rows
 
@@ -86,18 +87,17 @@ TRY_LOCK = f"SELECT pg_try_advisory_xact_lock(%(class)s, {keys.INSTALLATION})"
 # Locks: the row of the epoch and the subscription, until the transaction ends. A
 # message whose statement sees this commit has an id that is drawn after it, above what
 # is drawn now.
-HOLD = """
+HOLD = f"""
 WITH state AS (
     INSERT INTO pgqueue_log_state AS s (id, epoch) VALUES (1, 1)
     ON CONFLICT (id) DO UPDATE SET epoch = s.epoch + 1
     RETURNING epoch
 ), drawn AS MATERIALIZED (
-    SELECT CASE WHEN q.is_called THEN q.last_value ELSE q.last_value - 1 END AS id
-      FROM pgqueue_message_id_seq q
+    SELECT {DRAWN} AS id
 )
 UPDATE pgqueue_subscription s
    SET held_at = clock_timestamp(),
-       missed = CASE WHEN s.backfill_position IS NULL THEN '{}'
+       missed = CASE WHEN s.backfill_position IS NULL THEN '{{}}'
                      ELSE coalesce(s.missed, ARRAY[0, s.since_epoch]) END
                 || state.epoch,
        backfill_position = coalesce(s.backfill_position, drawn.id)

@@ -58,12 +58,6 @@ FIRST_OPEN = """
 SELECT ((statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
 """
 
-# The highest id that was drawn.
-HIGHEST = """
-SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END
-  FROM pgqueue_message_id_seq
-"""
-
 # Until the transaction ends.
 PATIENCE = "SELECT set_config('lock_timeout', %(timeout)s, true)"
 

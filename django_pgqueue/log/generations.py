@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.closed_days import unread_since
-from django_pgqueue.log.horizon import has_older, horizons
+from django_pgqueue.log.horizon import DRAWN, has_older, horizons
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.log.names import PARTITION_MAX
 from django_pgqueue.postgres.cursor import Cursor, column, rows, value
@@ -85,10 +85,10 @@ UPDATE pgqueue_topic SET first_partition = %(first)s, partitions = %(partitions)
 
 # Locks: row locks on new rows. Whoever publishes into the new partitions sees this
 # transaction, and draws higher ids than the last one of now.
-BEGIN = """
+BEGIN = f"""
 INSERT INTO pgqueue_position (group_id, partition, position)
-SELECT g.id, n, CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END
-  FROM pgqueue_consumer_group g, pgqueue_message_id_seq s,
+SELECT g.id, n, (SELECT {DRAWN})
+  FROM pgqueue_consumer_group g,
        generate_series(%(first)s::int, %(first)s + %(partitions)s - 1) n
  WHERE g.topic_id = %(topic_id)s
     ON CONFLICT (group_id, partition) DO NOTHING
@@ -117,11 +117,9 @@ OPEN = "SELECT id, ended_by FROM pgqueue_generation WHERE last_id IS NULL ORDER 
 
 # Locks: row locks on what is written. The sequence is read afterwards: a message
 # that was published before we knew that nobody can would be beyond the last one.
-CLOSE = """
+CLOSE = f"""
 UPDATE pgqueue_generation
-   SET last_id = (SELECT CASE WHEN s.is_called THEN s.last_value
-                              ELSE s.last_value - 1 END
-                    FROM pgqueue_message_id_seq s)
+   SET last_id = (SELECT {DRAWN})
  WHERE id = ANY(%(ids)s::bigint[])
 """
 

@@ -19,6 +19,10 @@ from dataclasses import dataclass
 
 from django_pgqueue.postgres.cursor import Cursor
 
+# The highest id that was drawn; not SELECT last_value, for the reason in
+# sql/horizons.sql. Of a sequence that was never called: 0.
+DRAWN = "coalesce(pg_sequence_last_value('pgqueue_message_id_seq'), 0)"
+
 # Locks: none; it reads the server's table of locks, 0.2 ms, and 5 ms with 5,000 locks.
 # On the primary alone: sql/horizons.sql.
 HORIZONS = "SELECT topic_id, bound FROM pgqueue_horizons()"

@@ -35,9 +35,7 @@ SELECT p.group_id, p.id, p.partition, p.position, ahead.unread, ahead.held_back,
        p.retry_at, p.retry_at IS NOT NULL AND p.retry_at > statement_timestamp(),
        p.failures, p.single_to, p.errors -> -1 ->> 'message', p.halted_at,
        p.halted_for, p.moved_at, g.paused_at IS NOT NULL,
-       p.position > (SELECT CASE WHEN s.is_called THEN s.last_value
-                                 ELSE s.last_value - 1 END
-                       FROM pgqueue_message_id_seq s)
+       p.position > (SELECT {horizon.DRAWN})
   FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
   LEFT JOIN unnest(%(topics)s::int[], %(bounds)s::bigint[]) AS held(topic_id, bound)
        ON held.topic_id = g.topic_id

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, SchemaError
 from django_pgqueue.log import generations
+from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.log.in_partition import RISING, within
 from django_pgqueue.postgres.cursor import Cursor, column, has_row, one_row, rows
 
@@ -52,9 +53,7 @@ SELECT p.id, p.ctid::text, g.topic_id, p.partition, p.position,
                           - statement_timestamp())::float8,
        drawn.last, g.is_merging
   FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
- CROSS JOIN (SELECT CASE WHEN s.is_called THEN s.last_value
-                         ELSE s.last_value - 1 END AS last
-               FROM pgqueue_message_id_seq s) drawn
+ CROSS JOIN (SELECT {DRAWN} AS last) drawn
  WHERE p.group_id = %(group)s
  ORDER BY p.last_read_at, p.id
 """

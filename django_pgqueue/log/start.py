@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import TopicError
+from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
 LATEST, EARLIEST = "latest", "earliest"
@@ -124,7 +125,7 @@ def _too_long_ago(said: object) -> TopicError:
 # The bounds of the day first, from the ends of its primary key; then each step looks at
 # the first message at or after the middle. Days are read through the parent, by a
 # condition that leaves one partition. Locks: none.
-FIRST_ID = """
+FIRST_ID = f"""
 WITH RECURSIVE halved(low, high) AS (
     SELECT (SELECT m.id FROM pgqueue_message m
              WHERE m.published_at >= %(day)s AND m.published_at < %(end)s
@@ -148,8 +149,7 @@ SELECT coalesce(
     (SELECT low FROM halved WHERE low >= high),
     (SELECT m.id FROM pgqueue_message m WHERE m.published_at >= %(end)s
       ORDER BY m.id LIMIT 1),
-    (SELECT CASE WHEN is_called THEN last_value + 1 ELSE last_value END
-       FROM pgqueue_message_id_seq))
+    {DRAWN} + 1)
 """
 
 DAY = timedelta(days=1)

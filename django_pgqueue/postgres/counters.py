@@ -66,8 +66,7 @@ USED: Mapping[str, str] = {
 # snapshot, and the sequence is read after it: whoever draws meanwhile makes nothing
 # seem to be behind.
 SEQUENCE = """
-SELECT coalesce({used}, 0), (SELECT CASE WHEN is_called THEN last_value
-                                         ELSE last_value - 1 END FROM {sequence})
+SELECT coalesce({used}, 0), coalesce(pg_sequence_last_value('{sequence}'), 0)
 """
 NAME = "SELECT pg_get_serial_sequence(%s, %s)"
 
@@ -133,7 +132,7 @@ def sequence_of(cursor: Cursor, column: str) -> str:
 
 
 def _sequence(cursor: Cursor, column: str) -> Counter:
-    statement = SEQUENCE.format(used=USED[column], sequence=sequence_of(cursor, column))
-    cursor.execute(statement)
+    sequence = sequence_of(cursor, column).replace("'", "''")
+    cursor.execute(SEQUENCE.format(used=USED[column], sequence=sequence))
     used, last = one_row(cursor)
     return Counter(column, last, used)

@@ -10,11 +10,12 @@
 -- Locks: a shared advisory lock (postgres/keys.py), once for each transaction and
 -- topic, until the transaction ends; readers look at it (horizons.sql), nobody waits
 -- for it. Its key says above which id everything is that this transaction may draw, so
--- it must be taken before the first id is. The setting remembers it, and ends with the
--- lock, at commit, rollback, and rollback to a savepoint. Both have the name of this
--- installation: a transaction that publishes in two takes a lock in each. Assignments,
--- not PERFORM: what is not a statement costs a third of one. A topic that nobody has
--- declared gets its row: others of that topic wait until this transaction ends.
+-- it must be taken before the first id is; horizons.sql says how the sequence is read.
+-- The setting remembers the lock, and ends with it, at commit, rollback, and rollback to
+-- a savepoint. Both have the name of this installation: a transaction that publishes in
+-- two takes a lock in each. Assignments, not PERFORM: what is not a statement costs a
+-- third of one. A topic that nobody has declared gets its row: others of that topic wait
+-- until this transaction ends.
 CREATE OR REPLACE FUNCTION pgqueue_begin_publish(
     topic text, OUT topic_id integer
 ) LANGUAGE plpgsql AS $$
@@ -47,8 +48,7 @@ BEGIN
                 USING ERRCODE = 'serialization_failure';
         END IF;
     END IF;
-    SELECT CASE WHEN q.is_called THEN q.last_value ELSE q.last_value - 1 END
-      INTO drawn FROM pgqueue_message_id_seq q;
+    drawn := coalesce(pg_sequence_last_value('pgqueue_message_id_seq'), 0);
     setting := 'pgqueue.publishes_' || 'pgqueue_message'::regclass::oid
         || '_' || topic_id;
     IF coalesce(current_setting(setting, true), '') = '' THEN

@@ -33,8 +33,7 @@ BEGIN
         RAISE EXCEPTION 'the log has no day %', day
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END
-      INTO highest FROM pgqueue_message_id_seq s;
+    highest := coalesce(pg_sequence_last_value('pgqueue_message_id_seq'), 0);
     -- There is one where the row that it stands for was deleted.
     EXECUTE pg_catalog.format('ALTER TABLE %I.%I DROP CONSTRAINT IF EXISTS %I',
                    schema, name, name || '_closed');

@@ -6,6 +6,9 @@
 -- The order is the proof: the highest id drawn, then the locks of those who draw, and
 -- only then, in a statement of its own, the messages. An id up to the bound was drawn
 -- by a transaction that has ended, hence its message is visible, or was rolled back.
+-- The sequence is read through pg_sequence_last_value(), which takes the lock of its
+-- page: every 32nd nextval() writes the value of 32 draws later for a moment, for the
+-- WAL, and SELECT last_value, which takes no such lock, may read that.
 -- Ids are compared modulo 2^32, since a lock's key has no more: what lies half of that
 -- behind was drawn later.
 --
@@ -25,8 +28,7 @@ BEGIN
             'does not see the locks of those who publish'
             USING ERRCODE = 'read_only_sql_transaction';
     END IF;
-    SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END INTO highest
-      FROM pgqueue_message_id_seq;
+    highest := coalesce(pg_sequence_last_value('pgqueue_message_id_seq'), 0);
     RETURN QUERY
         WITH lock AS MATERIALIZED (
             SELECT l.locktype, l.virtualtransaction, l.classid,

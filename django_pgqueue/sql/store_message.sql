@@ -47,8 +47,7 @@ BEGIN
     END IF;
     LOOP
         SELECT t.id, t.first_partition, t.partitions,
-               CASE WHEN q.is_called THEN q.last_value
-                    ELSE q.last_value - 1 END AS drawn,
+               coalesce(pg_sequence_last_value('pgqueue_message_id_seq'), 0) AS drawn,
                coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
                ARRAY(SELECT CASE WHEN s.full_at IS NOT NULL
                                       AND s.backlog_on_full = 'refuse'
@@ -62,7 +61,7 @@ BEGIN
                EXISTS (SELECT FROM pgqueue_consumer_group g
                         WHERE g.topic_id = t.id) AS has_groups
           INTO state
-          FROM pgqueue_topic t, pgqueue_message_id_seq q WHERE t.name = topic;
+          FROM pgqueue_topic t WHERE t.name = topic;
         EXIT WHEN FOUND AND to_regclass(today) IS NOT NULL;
         PERFORM pgqueue_begin_publish(topic);
         today := 'pgqueue_message_'

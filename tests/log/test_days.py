@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.log import days
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import (
     close_days,
     drop_day,
     guard_name,
 )
+from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.models import Message
 from django_pgqueue.postgres.day_tables import LOG
 from tests.harness.factories import make_message, make_topic
@@ -27,7 +27,7 @@ def closed(cursor):
 
 
 def highest(cursor):
-    cursor.execute(days.HIGHEST)
+    cursor.execute(f"SELECT {DRAWN}")
     return cursor.fetchone()[0]
 
 

@@ -41,6 +41,22 @@ WITH log AS (DELETE FROM pgqueue_message WHERE false)
 SELECT pg_advisory_xact_lock_shared(%s + topic, key) FROM unnest(%s::int[], %s::int[])
     AS held(topic, key)
 """
+# How many of so many looks go beyond what was drawn when they were over.
+AHEAD = """
+CREATE FUNCTION pg_temp.ahead(looks integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE found integer := 0; bound bigint;
+BEGIN
+    FOR n IN 1..looks LOOP
+        SELECT h.bound INTO bound FROM pgqueue_horizons() h WHERE h.topic_id IS NULL;
+        IF bound > pg_sequence_last_value('pgqueue_message_id_seq') THEN
+            found := found + 1;
+        END IF;
+    END LOOP;
+    RETURN found;
+END $$
+"""
+LOOK = "SELECT pg_temp.ahead(40000)"
+DRAW = "SELECT count(nextval('pgqueue_message_id_seq')) FROM generate_series(1, 10000)"
 READ = "SELECT id FROM pgqueue_message WHERE topic_id = %s AND id <= %s ORDER BY id"
 
 
@@ -78,6 +94,26 @@ def high_ids(cursor):
     ).fetchone()
     yield
     cursor.execute(SET, [before])
+
+
+@pytest.mark.slow
+def test_no_bound_is_ahead_of_the_ids_that_were_drawn(cursor, other_cursor, high_ids):
+    """While others draw: every 32nd writes a value of later, for a moment."""
+    looked = threading.Event()
+
+    def draw():
+        while not looked.is_set():
+            other_cursor.execute(DRAW)
+
+    cursor.execute(AHEAD)
+    with ThreadPoolExecutor(1) as pool:
+        drawing = pool.submit(draw)
+        try:
+            (found,) = cursor.execute(LOOK).fetchone()
+        finally:
+            looked.set()
+        drawing.result()
+    assert found == 0
 
 
 def test_a_bound_is_exact_at_any_distance_and_id(cursor, other_cursor, high_ids):

@@ -12,6 +12,7 @@ from django_pgqueue import chain
 from django_pgqueue.log import days
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import guard_name
+from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.log.lag import lag
 from django_pgqueue.models import LogDay, LogState, Message
 from django_pgqueue.postgres import counters
@@ -132,7 +133,7 @@ def test_days_that_a_wrong_clock_has_closed_are_opened_again(cursor, log_days):
     """By the SQL of the finding; days that are over stay closed."""
     early = [log_days(0), log_days(0) + timedelta(days=1)]
     LogDay.objects.create(day=log_days(1), last_id=0)
-    cursor.execute(days.HIGHEST)
+    cursor.execute(f"SELECT {DRAWN}")
     (highest,) = cursor.fetchone()
     for day in early:
         # As a leader closes it whose database has a clock that is ahead.

@@ -48,6 +48,7 @@ USED = {
     "md5": ["text"],
     "encode": ["bytea, text"],
     "nextval": ["regclass"],
+    "pg_sequence_last_value": ["regclass"],
     "unnest": ["anyarray"],
     "generate_series": ["integer, integer"],
     "jsonb_array_length": ["jsonb"],
