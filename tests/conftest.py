@@ -321,13 +321,14 @@ def empty_database(transactional_db: None) -> Iterator[str]:
 
 def _drop_unusual_days(cursor: Cursor, parent: str) -> None:
     """
-    Drop what other tests have left: a worker makes more days ahead, and just after
-    midnight, what ended an hour ago was of the day before.
+    Drop what other tests have left: a worker makes more days ahead, one that was
+    killed may leave a day detached, and just after midnight, what ended an hour ago
+    was of the day before.
     """
     today = datetime.now(UTC)
     cursor.execute(
-        "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relispartition"
-        " AND relname ~ %s AND relname NOT BETWEEN %s AND %s",
+        "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relname ~ %s"
+        " AND (NOT relispartition OR relname NOT BETWEEN %s AND %s)",
         [
             f"^{parent}_[0-9]{{8}}$",
             f"{parent}_{today:%Y%m%d}",

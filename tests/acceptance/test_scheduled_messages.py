@@ -22,7 +22,10 @@ COUNT = 400
 def test_each_is_published_once_whoever_leads(start_worker):
     """At its moment or after, in order, with a job; the leader is killed between."""
     subscribe("reminders", task="tests.app.tasks.noop")
-    workers = [start_worker("--queues=default", threads=2) for _ in range(2)]
+    workers = [
+        start_worker("--queues=default", threads=2, pgqueue={"LEASE_SECONDS": 3})
+        for _ in range(2)
+    ]
     reminders = topic("reminders")
     ids = reminders.publish_many(
         reminders.message({"n": n}, key="k", run_after=n * 0.01) for n in range(COUNT)
@@ -33,6 +36,7 @@ def test_each_is_published_once_whoever_leads(start_worker):
     killed.signal_group(signal.SIGKILL)
 
     left = Job.objects.filter(task=PUBLISH_TASK)
+    # What the killed one had claimed waits for the end of its lease.
     wait_for(lambda: not left.exists(), 60, "all are published")
     rows = list(Message.objects.order_by("id"))
     assert list(range(COUNT)) == [row.payload["n"] for row in rows]
@@ -40,7 +44,6 @@ def test_each_is_published_once_whoever_leads(start_worker):
     for row in rows:
         moment = datetime.fromisoformat(row.headers["pgqueue.run_after"])
         assert row.published_at - moment >= -timedelta(microseconds=1)
-    # Those that the killed one had claimed wait for the end of their leases.
     made = [
         message_id
         for model in (Job, ArchivedJob)  # In this order: jobs move to the archive.

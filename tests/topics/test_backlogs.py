@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +16,6 @@ from django_pgqueue.worker.chores import backlogs as chore
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.backlogs import Backlogs
 from tests.harness.factories import make_job
-from tests.harness.waiting import patience
 from tests.topics.test_backfill import REPEATABLE, _publisher, jobs, listen, rest, send
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -139,8 +137,7 @@ def test_beside_publishers_one_that_pauses_has_one_job_of_each(count, backfills,
         ]
         try:
             # Five times held, and let go.
-            ends = time.monotonic() + 20 * patience()
-            while LogState.objects.get().epoch < 11 and time.monotonic() < ends:
+            while LogState.objects.get().epoch < 11:
                 count()
                 ran += run_jobs(30)
                 count()
@@ -160,7 +157,6 @@ def test_beside_publishers_one_that_pauses_has_one_job_of_each(count, backfills,
         .order_by("id")
         .values_list("id", flat=True)
     )
-    assert LogState.objects.get().epoch >= 11, "it was held too seldom"
     assert [] == [each for each, times in Counter(ran).items() if times > 1]
     assert wanted == sorted(ran)
 
