@@ -14,11 +14,12 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any
 
 import psycopg
 
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.wakeup import Wakeup
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -28,22 +29,12 @@ LOG_INTERVAL_SECONDS = 10.0
 # How long a portion stays as small as it has become.
 HOLD_SECONDS = 30.0
 
+# Held while a loop is started that nobody needed before.
+STARTING = threading.Lock()
+
 # A connection that said one of these may still be open but is of no use: it is to a
 # server that became read-only (25006) or is going down (57P01 to 57P03).
 USELESS = frozenset({"25006", "57P01", "57P02", "57P03"})
-
-
-class Waitable(Protocol):
-    """What a loop waits for between two ticks."""
-
-    def set(self) -> None:
-        """End the wait that is under way, or else the next one."""
-
-    def clear(self) -> None:
-        """Let the next wait last."""
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until set() is called, for *seconds* at most."""
 
 
 class Service:
@@ -53,7 +44,8 @@ class Service:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.wake: Waitable = threading.Event()
+        # What it waits for between two ticks.
+        self.wake: threading.Event | Wakeup = threading.Event()
         # Set after each tick, for whoever must know that one has happened.
         self.ticked = threading.Event()
         self._stopping = False
@@ -71,6 +63,14 @@ class Service:
     def start(self) -> None:
         """Start the loop."""
         self._thread.start()
+
+    def call(self) -> None:
+        """Wake the loop, and start it if it has not started; in any thread."""
+        if self._thread.ident is None:
+            with STARTING:
+                if self._thread.ident is None:
+                    self.start()
+        self.wake.set()
 
     def stop(self) -> None:
         """Tell the loop to end after its current tick; does not wait."""
@@ -184,6 +184,10 @@ class Service:
                 exc_info=detail,
             )
         return backoff_seconds(self._failures)
+
+
+def nothing(fact: Any) -> None:
+    """Do nothing: nobody is told of it."""
 
 
 def is_broken(link: Link, error: BaseException) -> bool:

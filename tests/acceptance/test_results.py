@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from django.db import connections
 
 from django_pgqueue import JobFailed
-from django_pgqueue.queues.waited import ids_of
+from django_pgqueue.queues.waited import OUTPUT_HINT, ids_of
 from django_pgqueue.tasks import waiting
 from django_pgqueue.tasks.result import JobResult
 from tests.app import control_tasks, crash_tasks
@@ -70,7 +70,9 @@ def wait_until_heard(the_ledger):
 
     def is_noted():
         payloads = {entry.note for entry in the_ledger.entries("waited")}
-        noted = {key for each in payloads for key in [*ids_of(each), each]}
+        noted = {
+            key for each in payloads for key in [*ids_of(each), f"{OUTPUT_HINT}{each}"]
+        }
         asked = waits()
         return asked and all(wait.hears and wait.ids.keys() <= noted for wait in asked)
 

@@ -25,7 +25,7 @@ def link(transactional_db):
 @pytest.fixture
 def leases():
     """The leases of a process, each of 60 seconds."""
-    return Leases(60.0)
+    return Leases(60.0, WORKER)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import psycopg
 from django_pgqueue.log.subscriptions import DECLARED_EVERY
 from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import lease, workers
 from django_pgqueue.schedules import ticks
 from django_pgqueue.topics import consume, subscribe
@@ -28,7 +29,7 @@ from django_pgqueue.worker.chores.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.claim.listener import Listener
 from django_pgqueue.worker.claim.quarantine import SuspectWatch
 from django_pgqueue.worker.lanes.promoter import Promoter
-from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases, Renewal
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases
 from django_pgqueue.worker.service import Service
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -55,10 +56,8 @@ class Heartbeat(Service):
         self,
         link: Link,
         *,
-        worker: str,
         leases: Leases,
-        renewal: Renewal,
-        register: Callable[[], None],
+        register: Callable[[Cursor], None],
         leader: Leader,
         scheduler: Scheduler,
         promoter: Promoter,
@@ -72,9 +71,7 @@ class Heartbeat(Service):
         self._stands = stands
         self._suspect_watch = suspect_watch
         self._counting = counting
-        self._worker = worker
         self._leases = leases
-        self._renewal = renewal
         self._register = register
         self._leader = leader
         self._scheduler = scheduler
@@ -133,7 +130,7 @@ class Heartbeat(Service):
             with self.link.cursor() as cursor:
                 found = lease.cancel_requests(
                     cursor,
-                    worker=self._worker,
+                    worker=self._leases.worker,
                     leases=[(held.job.id, held.job.delivery) for held in some],
                 )
             for held in some:
@@ -155,16 +152,16 @@ class Heartbeat(Service):
             # A task may have extended it for longer than a lease.
             if not held.is_lost and held.valid_until - sent_at <= lease_seconds * 2 / 3
         ]
-        return self._renewal.renew(self.link, old)
+        return self._leases.renew(self.link, old)
 
     def _touch_row(self) -> None:
         connection = self.link.connection
         with connection.cursor() as cursor:
-            if not workers.heartbeat(cursor, name=self._worker):
-                self._register()
+            if not workers.heartbeat(cursor, name=self._leases.worker):
+                self._register(cursor)
             with connection.transaction():
                 leads = self._stands and workers.lead(
-                    cursor, name=self._worker, term=LEADER_TERM
+                    cursor, name=self._leases.worker, term=LEADER_TERM
                 )
         self._leader.set_leading(leads)
         self._scheduler.set_leading(leads)

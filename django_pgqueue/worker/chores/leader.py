@@ -43,9 +43,11 @@ class Leader(Service):
             self.wake.set()
         self._is_leading = is_leading
 
-    def hurry(self, chore: Callable[[Link], float]) -> None:
-        """Run a chore soon, if this worker leads."""
-        self._hurried[self._chores.index(chore)] = True
+    def hurry(self, chore: object) -> None:
+        """Run a chore soon, if this worker has it and leads."""
+        for place, each in enumerate(self._chores):
+            if each is chore:
+                self._hurried[place] = True
         if self._is_leading:
             self.wake.set()
 

@@ -17,13 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.queues.fair import claim_fair
@@ -38,15 +37,14 @@ from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.turns import (
     CALLS_MAX,
     Turn,
-    Turns,
     limits_of,
     part_of,
     stand_ins,
 )
-from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases, Renewal
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
-from django_pgqueue.worker.service import Portion, Service
+from django_pgqueue.worker.service import Portion, Service, nothing
 
 NO_CAPS: Mapping[str, int] = {}
 
@@ -76,11 +74,8 @@ PARK_SECONDS = 0.1
 HEAR_SECONDS = 0.005
 
 
-class Put(Protocol):
-    """Who takes what was claimed."""
-
-    def __call__(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
-        """Take jobs, in run order, from a claim for one kind of capacity."""
+# Takes what was claimed, in run order; and whether that was for coroutines.
+Put = Callable[[list[Claimed], bool], None]
 
 
 class Claimer(Service):
@@ -92,36 +87,29 @@ class Claimer(Service):
         self,
         link: Link,
         *,
-        worker: str,
         options: WorkerOptions,
         wakes: Wakes,
         leases: Leases,
-        renewal: Renewal,
         strays: Strays,
         hand_back: Callable[[list[Claimed]], None],
         mix: QueueMix,
         capacity: Callable[[], Capacity],
         extra_capacity: Callable[[], int] = lambda: 0,
         put: Put,
-        on_paced: Callable[[set[str]], None] = lambda lanes: None,
-        turns: Turns | None = None,
-        on_held: Callable[[list[str]], None] = lambda tasks: None,
-        on_resumed: Callable[[set[str]], None] = lambda tasks: None,
-        wakeup: Wakeup | None = None,
         listener: Listener | None = None,
     ) -> None:
         super().__init__(link)
-        self.wake = self._wakeup = Wakeup() if wakeup is None else wakeup
+        self.wake = self._wakeup = wakes.wakeup
         self._listener = listener
         self._heard_at = 0.0
         # Told of lanes with a rate, of which jobs were claimed.
-        self._on_paced = on_paced
+        self.on_paced: Callable[[set[str]], None] = nothing
         # Of queues with lanes that take turns.
-        self._turns = Turns() if turns is None else turns
+        self._turns = wakes.turns
         # Told of the tasks that are held, as often as they are asked for.
-        self._on_held = on_held
+        self.on_held: Callable[[list[str]], None] = nothing
         # And of those that are not any more.
-        self._on_resumed = on_resumed
+        self.on_resumed: Callable[[set[str]], None] = nothing
         # Jobs whose leases the server may not have on disk.
         self._unflushed = 0
         self._lease = options.lease
@@ -144,10 +132,8 @@ class Claimer(Service):
             options.settings.queue_limits,
             poll_seconds=options.settings.poll_interval_seconds,
         )
-        self._worker = worker
         self._wakes = wakes
         self._leases = leases
-        self._renewal = renewal
         self._renew_at = 0.0
         self._strays = strays
         self._hand_back = hand_back
@@ -344,12 +330,12 @@ class Claimer(Service):
             # Of their lanes that take turns, nobody else tells.
             for poller in self._pollers():
                 poller.due_by(now)
-            self._on_resumed(resumed)
+            self.on_resumed(resumed)
         self.paused, self.held = paused, held
         if (turns := {queue.name for queue in met if queue.has_turns}) or self._turns:
             self._turns.known(turns)
         self.limits.know(queue.name for queue in queues if queue.is_limited)
-        self._on_held(held)
+        self.on_held(held)
         self._list_queues()
         self._refreshed_at = now
         ends = [queue.pause_seconds for queue in queues if queue.pause_seconds]
@@ -579,7 +565,7 @@ class Claimer(Service):
             with self.link.steady_cursor(binary=True) as cursor:
                 jobs = statement(
                     cursor,
-                    worker=self._worker,
+                    worker=self._leases.worker,
                     limit=limit,
                     lease=self._lease,
                     barred=barred,
@@ -615,7 +601,7 @@ class Claimer(Service):
         lapsed = leases.lapsed(now)
         if lapsed and now >= self._renew_at:
             # Before the claim, and not in the heartbeat's own time: it could be later.
-            self._renewal.renew(self.link, lapsed)
+            leases.renew(self.link, lapsed)
             self._renew_at = now + ASK_AGAIN_SECONDS
             lapsed = leases.lapsed(now)
         if not lapsed and not leases.lost():
@@ -632,7 +618,7 @@ class Claimer(Service):
             self._unflushed += len(jobs)
         self._remember({job.queue for job in jobs})
         if paced := {job.lane for job in jobs if job.is_paced and job.lane}:
-            self._on_paced(paced)
+            self.on_paced(paced)
         if any(MARK in job.args for job in jobs):
             jobs = bring_messages(self.link, jobs)
         refused = self._leases.add(jobs, sent_at)
@@ -647,7 +633,7 @@ class Claimer(Service):
                 # The server may have forgotten who holds them: nothing is started.
                 self._hand_back(jobs)
                 raise
-        self._put(jobs, for_coroutines=for_coroutines)
+        self._put(jobs, for_coroutines)
         return jobs
 
     def learn(self, names: set[str] | None) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -29,15 +29,12 @@ from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues.bulk_acts import HINT as BULK_HINT
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.held import HINT as HELD_HINT
-from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
-from django_pgqueue.queues.lanes import HINT as LANES_HINT
-from django_pgqueue.queues.pull import HINT as PULL_HINT
-from django_pgqueue.queues.waited import HINT as WAITED_HINT
-from django_pgqueue.queues.waited import OUTPUT_HINT
 from django_pgqueue.queues.watch import HINT as ALERT_HINT
 from django_pgqueue.schedules.store import HINT as SCHEDULES_HINT
+from django_pgqueue.tasks.operate import CANCEL_HINT
+from django_pgqueue.worker.claim.turns import Turns
 from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.service import Service, Waitable
+from django_pgqueue.worker.service import Service
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -47,8 +44,16 @@ LOOK_SECONDS = 1.0
 PROOF_INTERVAL_SECONDS = 15.0
 PROOF_PATIENCE_SECONDS = 5.0
 
-# What is notified instead of a queue's name, in which there is no "!".
-CANCEL = "!cancel"
+# Hints that one call makes good that were missed while nothing was heard. Lanes, and
+# those who wait for jobs, look for themselves.
+MISSED_HINTS = (
+    CANCEL_HINT,
+    SCHEDULES_HINT,
+    HELD_HINT,
+    ALERT_HINT,
+    BULK_HINT,
+    TOPIC_HINT,
+)
 
 # A worker of all queues learns new names from wakes. A stranger who notifies with
 # made-up names fills this much and no more; beyond it, the flag is "any".
@@ -67,50 +72,27 @@ class Wakes:
     written, bulk acts asked for, or somebody waits for the end of jobs, or for output.
     """
 
-    def __init__(
-        self,
-        plan: QueuePlan,
-        signal: Waitable,
-        on_cancel: Callable[[], None] | None = None,
-        on_schedules: Callable[[], None] | None = None,
-        on_topic: Callable[[str | None], None] | None = None,
-        on_lanes: Callable[[float], None] | None = None,
-        on_freed: Callable[[Collection[str]], None] | None = None,
-        on_fair: Callable[[str], None] | None = None,
-        on_held: Callable[[], None] | None = None,
-        on_alert: Callable[[], None] | None = None,
-        on_bulk_act: Callable[[], None] | None = None,
-        on_waited: Callable[[str], None] | None = None,
-        on_streamed: Callable[[str], None] | None = None,
-    ) -> None:
-        self._on_topic = on_topic
-        # By what stands before the ids.
-        self._on_waited = {WAITED_HINT: on_waited, OUTPUT_HINT: on_streamed}
-        self._on_lanes = on_lanes
-        self._on_freed = on_freed
-        self._on_fair = on_fair
-        self._hints = {
-            CANCEL: on_cancel,
-            SCHEDULES_HINT: on_schedules,
-            HELD_HINT: on_held,
-            ALERT_HINT: on_alert,
-            BULK_HINT: on_bulk_act,
-        }
+    def __init__(self, plan: QueuePlan, wakeup: Wakeup) -> None:
+        self.wakeup = wakeup
+        self.turns = Turns()
+        # By what a hint begins with: what is called with the rest of it.
+        self.hints: Mapping[str, Callable[[str], None]] = {}
         self._serves = plan.serves
-        self._signal = signal
         self._lock = threading.Lock()
         self._names: set[str] = set()
         self._any = True  # The first look is at everything.
 
     def flag(self, queue: str) -> None:
-        """Note that *queue* got jobs, if this worker serves it."""
+        """Note that *queue* got jobs, if this worker serves it; or pass on a hint."""
         if queue.startswith("!"):
-            if self._hint(queue):
-                return
+            for start, on_hint in self.hints.items():
+                if queue.startswith(start):
+                    on_hint(queue.removeprefix(start))
+                    return
             if queue.startswith(FAIR_HINT):
                 queue = queue.removeprefix(FAIR_HINT)
-                if self._on_fair is not None and self._serves(queue):
-                    self._on_fair(queue)
+                if self._serves(queue):
+                    self.turns.flag(queue)
         if not self._serves(queue):
             return
         with self._lock:
@@ -118,47 +100,16 @@ class Wakes:
                 self._names.add(queue)
             else:
                 self._any = True
-        self._signal.set()
-
-    def _hint(self, hint: str) -> bool:
-        """Tell whoever a hint is for; False: it is about a queue, or unknown."""
-        if hint in self._hints:
-            on_hint = self._hints[hint]
-            if on_hint is not None:
-                on_hint()
-        elif hint.startswith(TOPIC_HINT):
-            if self._on_topic is not None:
-                self._on_topic(hint.removeprefix(TOPIC_HINT))
-        elif (start := f"{hint.partition(':')[0]}:") in self._on_waited:
-            on_waited = self._on_waited[start]
-            if on_waited is not None:
-                on_waited(hint)
-        elif hint.startswith(LANES_HINT):
-            if self._on_lanes is not None:
-                self._on_lanes(seconds_of(hint))
-        elif hint.startswith(FREED_HINT):
-            if self._on_freed is not None:
-                self._on_freed([hint.removeprefix(FREED_HINT)])
-        elif hint.startswith(PULL_HINT):
-            pass  # Of messages, for those who receive them.
-        else:
-            return False
-        return True
+        self.wakeup.set()
 
     def flag_any(self) -> None:
         """Note that anything may have been notified, as after a reconnect."""
         with self._lock:
             self._any = True
-        self._signal.set()
-        for on_hint in self._hints.values():
-            if on_hint is not None:
-                on_hint()
-        if self._on_topic is not None:
-            self._on_topic(None)
-
-    def wake_up(self) -> None:
-        """End the claimer's wait, without a flag."""
-        self._signal.set()
+        self.wakeup.set()
+        for hint in MISSED_HINTS:
+            if hint in self.hints:
+                self.hints[hint]("")
 
     @property
     def pending(self) -> bool:
@@ -291,7 +242,8 @@ class Listener(Service):
     def _take_back(self) -> None:
         """Wait until nobody uses the connection any more."""
         self._ear = None
-        self._wakes.wake_up()
+        # Ends the claimer's wait.
+        self._wakes.wakeup.set()
         with self._ear_lock:
             pass
 

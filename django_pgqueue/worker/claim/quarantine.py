@@ -115,7 +115,6 @@ class Quarantine(Service):
         self,
         link: Link,
         *,
-        worker: str,
         options: WorkerOptions,
         leases: Leases,
         strays: Strays,
@@ -130,7 +129,6 @@ class Quarantine(Service):
 
         Args:
             link: Its connection.
-            worker: The name of this process.
             options: Whose queues are served.
             leases: Of this process.
             strays: Takes back what a claim without an answer has leased.
@@ -141,7 +139,6 @@ class Quarantine(Service):
             on_more: Called when more of them wait than this process has taken.
         """
         super().__init__(link)
-        self._worker = worker
         self._options = options
         self._plan = options.plan
         self._limits = QueueLimits(
@@ -229,7 +226,7 @@ class Quarantine(Service):
     def _claim_from(self, queues: list[str]) -> list[Claimed]:
         """Claim from queues without a limit, or from one that has one."""
         terms: dict[str, Any] = {
-            "worker": self._worker,
+            "worker": self._leases.worker,
             "limit": self._limit(),
             "lease": self._options.lease,
         }
@@ -264,4 +261,4 @@ class Quarantine(Service):
         if refused:
             self._hand_back(refused)
             jobs = [job for job in jobs if job not in refused]
-        self._put(jobs, for_coroutines=False)
+        self._put(jobs, False)

@@ -33,9 +33,8 @@ AGAIN_SECONDS = 1.0
 class Strays:
     """Noted by whoever claims; taken back by the claimer."""
 
-    def __init__(self, leases: Leases, *, worker: str) -> None:
+    def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        self._worker = worker
         # Held by threads other than the claimer's, from before a claim of theirs until
         # its jobs are noted as held: what is on its way must not be taken for a stray.
         self.claiming = threading.Lock()
@@ -68,7 +67,7 @@ class Strays:
             with link.cursor() as cursor:
                 found = lease.rescue(
                     cursor,
-                    worker=self._worker,
+                    worker=self._leases.worker,
                     running=[],
                     kept=known,
                     lease=timedelta(seconds=self._leases.lease_seconds + AGAIN_SECONDS),

@@ -105,7 +105,6 @@ class Breakers(Service):
         self._freed = freed
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._is_started = False
         self._windows = {
             task: Window(breaker.within_seconds) for task, breaker in declared.items()
         }
@@ -137,18 +136,15 @@ class Breakers(Service):
             if verdict is None:
                 return
             self._verdicts.append(verdict)
-            if not self._is_started:
-                self._is_started = True
-                self.start()
-        self.wake.set()
+        self.call()
 
-    def without_judged(self, lanes: Collection[str]) -> Collection[str]:
-        """Return *lanes* but for those of probes that are not judged: see _decide()."""
-        if not self._verdicts:
-            return lanes
-        with self._lock:
-            waiting = {each.lane for each in self._verdicts if each.probe is not None}
-        return [lane for lane in lanes if lane not in waiting]
+    def lanes_left(self, lanes: Collection[str]) -> None:
+        """Promote *lanes*, except those of probes to be judged: see _decide()."""
+        if self._verdicts:
+            with self._lock:
+                waiting = {each.lane for each in self._verdicts if each.probe}
+            lanes = [lane for lane in lanes if lane not in waiting]
+        self._freed(lanes)
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until all that was noted is written; False: it is not."""

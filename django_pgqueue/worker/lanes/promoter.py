@@ -49,7 +49,6 @@ class Promoter(Service):
         self._on_promoted = on_promoted
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._is_started = False
         self._is_leading = False
         # Lanes to promote, and how far back others want us to look.
         self._lanes: set[str] = set()
@@ -79,13 +78,13 @@ class Promoter(Service):
         """Promote lanes that jobs have left, or of which one with a rate has begun."""
         with self._lock:
             self._lanes.update(names)
-        self._call()
+        self.call()
 
     def hint(self, seconds: float = 0.0) -> None:
         """Look for lanes that have got jobs, stored up to *seconds* ago."""
         with self._lock:
             self._back_seconds = max(self._back_seconds or 0.0, seconds)
-        self._call()
+        self.call()
 
     def resumed(self, tasks: Collection[str]) -> None:
         """Promote all lanes of *tasks*, which are paused no more, if we lead."""
@@ -99,7 +98,7 @@ class Promoter(Service):
         if is_leading and not self._is_leading:
             self._look_at = self._walk_at = 0.0
             self._is_leading = True
-            self._call()
+            self.call()
         self._is_leading = is_leading
 
     def wait_until_idle(self, seconds: float) -> bool:
@@ -114,7 +113,7 @@ class Promoter(Service):
         with self._lock:
             self._requests += 1
             self._jobs_before = self._jobs
-        self._call()
+        self.call()
 
     def found_since_requested(self) -> int | None:
         """Return how many jobs were let through since look_now(); None: not yet."""
@@ -277,10 +276,3 @@ class Promoter(Service):
                 if done.queues:
                     wake(cursor, done.queues)
                 self._floors.learn(cursor, chunk, done)
-
-    def _call(self) -> None:
-        with self._lock:
-            if not self._is_started:
-                self._is_started = True
-                self.start()
-        self.wake.set()

@@ -37,84 +37,6 @@ RENEW_ROWS_MAX = 1_000
 ASK_AGAIN_SECONDS = 0.5
 
 
-class Renewal:
-    """Renews leases of a process, on the link of whoever asks."""
-
-    def __init__(self, leases: Leases, *, worker: str) -> None:
-        self._leases = leases
-        self._worker = worker
-        self._portion = Portion(RENEW_ROWS_MAX)
-
-    def renew(self, link: Link, old: list[Held]) -> bool:
-        """Renew *old* leases; True when some must be asked for again."""
-        # All of them, however many: the next time may be too late for short leases.
-        ask_again = False
-        rows = min(self._portion.rows, RENEW_ROWS_MAX)
-        for start in range(0, len(old), rows):
-            some = old[start : start + rows]
-            try:
-                ask_again |= self._renew_some(link, some)
-            except psycopg.errors.QueryCanceled:
-                self._portion.shrink(len(some))
-                raise
-        return ask_again
-
-    def _renew_some(self, link: Link, old: list[Held]) -> bool:
-        lease_seconds = self._leases.lease_seconds
-        sent_at = time.monotonic()
-        with link.cursor() as cursor:
-            renewed = lease.renew(
-                cursor,
-                worker=self._worker,
-                leases=_ids(old),
-                lease=timedelta(seconds=lease_seconds),
-            )
-        for held in old:
-            if held.job.id in renewed:
-                held.renewed_at = sent_at
-                held.valid_until = max(held.valid_until, sent_at + lease_seconds)
-                held.missing_since = None
-        missing = [held for held in old if held.job.id not in renewed]
-        return bool(missing) and self._look_after(link, missing)
-
-    def _look_after(self, link: Link, missing: list[Held]) -> bool:
-        """Say which leases are lost; True when some others were not renewed."""
-        with link.cursor() as cursor:
-            ours = lease.still_held(cursor, worker=self._worker, leases=_ids(missing))
-        now = time.monotonic()
-        ask_again = False
-        for held in missing:
-            if self._leases.get(held.job) is not held:
-                continue  # Settled meanwhile.
-            if held.job.id in ours:
-                # Only locked, by whomever. However long that lasts, it is not lost.
-                held.missing_since = None
-                ask_again = True
-            elif self._is_lost(held, now):
-                self._lose(held)
-            else:
-                ask_again = True
-        return ask_again
-
-    def _is_lost(self, held: Held, now: float) -> bool:
-        # The settler may have written its outcome, and not have the answer yet. Then
-        # the lease is dropped in a moment.
-        if held.missing_since is None:
-            held.missing_since = now
-        waited = now - held.missing_since
-        return now >= held.valid_until and waited >= ASK_AGAIN_SECONDS
-
-    def _lose(self, held: Held) -> None:
-        self._leases.lose(held)
-        logger.warning(
-            "lost       job=%d task=%s delivery=%d: its lease was taken over while it "
-            "runs here",
-            held.job.id,
-            held.job.task,
-            held.job.delivery,
-        )
-
-
 def _ids(leases: list[Held]) -> list[tuple[int, int]]:
     return [(held.job.id, held.job.delivery) for held in leases]
 
@@ -133,7 +55,6 @@ class Held:
         "is_lost",
         "job",
         "missing_since",
-        "renewed_at",
         "valid_until",
     )
 
@@ -142,7 +63,6 @@ class Held:
         # Before the claim was sent, so that our end of the lease is never later than
         # the database's. Monotonic seconds.
         self.claimed_at = sent_at
-        self.renewed_at = sent_at
         self.valid_until = sent_at + lease_seconds
         self.is_lost = False
         # Since when its row was found to be no longer ours; None: it is.
@@ -150,6 +70,10 @@ class Held:
         # Somebody has asked the job to stop.
         self.is_cancelled = job.cancel_requested
         self._on_cancel: Callable[[], None] | None = None
+
+    def renewed(self, sent_at: float, seconds: float) -> None:
+        """Note a renewal for *seconds* that was sent at *sent_at*."""
+        self.valid_until = max(self.valid_until, sent_at + seconds)
 
     def when_cancelled(self, call: Callable[[], None]) -> None:
         """
@@ -181,8 +105,10 @@ LOCK = threading.Lock()
 class Leases:
     """Every lease of this process, by job id; and what runs on without one."""
 
-    def __init__(self, lease_seconds: float) -> None:
+    def __init__(self, lease_seconds: float, worker: str) -> None:
         self.lease_seconds = lease_seconds
+        self.worker = worker
+        self._portion = Portion(RENEW_ROWS_MAX)
         self._held: dict[int, Held] = {}
         # Jobs that were settled while their task goes on: by its own word, or before
         # it was called. They need no lease, but a stop waits for them.
@@ -314,8 +240,71 @@ class Leases:
         if self.is_settled(job):
             self._after.pop(job.id, None)
 
+    def renew(self, link: Link, old: list[Held]) -> bool:
+        """Renew *old* leases on *link*; True when some must be asked for again."""
+        # All of them, however many: the next time may be too late for short leases.
+        ask_again = False
+        rows = min(self._portion.rows, RENEW_ROWS_MAX)
+        for start in range(0, len(old), rows):
+            some = old[start : start + rows]
+            try:
+                ask_again |= self._renew_some(link, some)
+            except psycopg.errors.QueryCanceled:
+                self._portion.shrink(len(some))
+                raise
+        return ask_again
+
+    def _renew_some(self, link: Link, old: list[Held]) -> bool:
+        length = timedelta(seconds=self.lease_seconds)
+        sent_at = time.monotonic()
+        with link.cursor() as cursor:
+            renewed = lease.renew(
+                cursor, worker=self.worker, leases=_ids(old), lease=length
+            )
+        for held in old:
+            if held.job.id in renewed:
+                held.renewed(sent_at, self.lease_seconds)
+                held.missing_since = None
+        missing = [held for held in old if held.job.id not in renewed]
+        return bool(missing) and self._look_after(link, missing)
+
+    def _look_after(self, link: Link, missing: list[Held]) -> bool:
+        """Say which leases are lost; True when some others were not renewed."""
+        with link.cursor() as cursor:
+            ours = lease.still_held(cursor, worker=self.worker, leases=_ids(missing))
+        now = time.monotonic()
+        ask_again = False
+        for held in missing:
+            if self.get(held.job) is not held:
+                continue  # Settled meanwhile.
+            if held.job.id in ours:
+                # Only locked, by whomever. However long that lasts, it is not lost.
+                held.missing_since = None
+                ask_again = True
+            elif _is_lost(held, now):
+                self.lose(held)
+                logger.warning(
+                    "lost       job=%d task=%s delivery=%d: its lease was taken over "
+                    "while it runs here",
+                    held.job.id,
+                    held.job.task,
+                    held.job.delivery,
+                )
+            else:
+                ask_again = True
+        return ask_again
+
     def __len__(self) -> int:
         return len(self._held) + len(self._after)
+
+
+def _is_lost(held: Held, now: float) -> bool:
+    # The settler may have written its outcome, and not have the answer yet. Then the
+    # lease is dropped in a moment.
+    if held.missing_since is None:
+        held.missing_since = now
+    waited = now - held.missing_since
+    return now >= held.valid_until and waited >= ASK_AGAIN_SECONDS
 
 
 class Slots:

@@ -220,7 +220,6 @@ class Reporter(Service):
         self._worker = worker
         self._emitted = Emitted(worker=worker, streamed=streamed)
         self._lock = threading.Lock()
-        self._is_started = False
         self._reports: dict[int, Report] = {}
         self._extensions: list[Extension] = []
 
@@ -232,7 +231,7 @@ class Reporter(Service):
             is_new = report.held.job.id not in self._reports
             self._reports[report.held.job.id] = report
         if is_new:
-            self._call()
+            self.call()
 
     def take(self, report: Report) -> str | None:
         """End a job's reports; return the last one if it is not written yet."""
@@ -245,7 +244,7 @@ class Reporter(Service):
     def emit(self, values: Values, new: Sequence[tuple[int, str]]) -> None:
         """Keep what a delivery emits until it is due; LeaseLost."""
         if self._emitted.add(values, new):
-            self._call()
+            self.call()
 
     def take_emitted(self, values: Values) -> list[tuple[int, str]]:
         """End what a delivery emits; return what is not written yet."""
@@ -261,7 +260,7 @@ class Reporter(Service):
         extension = Extension(held, seconds)
         with self._lock:
             self._extensions.append(extension)
-        self._call()
+        self.call()
         while not extension.done.wait(LOOK_SECONDS):
             if time.monotonic() >= held.valid_until:
                 raise LeaseLost(held.job.id, held.job.delivery)
@@ -286,13 +285,6 @@ class Reporter(Service):
         emitted = self._emitted.seconds()
         return pause if emitted is None else min(pause, emitted)
 
-    def _call(self) -> None:
-        with self._lock:
-            if not self._is_started:
-                self._is_started = True
-                self.start()
-        self.wake.set()
-
     def _extend(self, extension: Extension) -> None:
         held, sent_at = extension.held, time.monotonic()
         try:
@@ -316,8 +308,7 @@ class Reporter(Service):
         if left is None:
             extension.error = LeaseLost(held.job.id, held.job.delivery)
         else:
-            held.renewed_at = sent_at
-            held.valid_until = max(held.valid_until, sent_at + left)
+            held.renewed(sent_at, left)
         extension.done.set()
 
     def _write(self, report: Report) -> None:

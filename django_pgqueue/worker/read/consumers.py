@@ -72,10 +72,10 @@ class Consumers:
         for reader in self.readers:
             reader.start()
 
-    def hint(self, topic: str | None) -> None:
-        """Look soon: something was published to *topic*; None: perhaps to any."""
+    def hint(self, topic: str) -> None:
+        """Look soon: something was published to *topic*; empty: perhaps to any."""
         for reader in list(self.readers):
-            if topic is None or reader.consumer.topic == topic:
+            if not topic or reader.consumer.topic == topic:
                 reader.hint()
 
     def look_now(self) -> None:

@@ -29,7 +29,7 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.accumulate import Accumulate
-from django_pgqueue.tasks.gathered import heed_cancel, share
+from django_pgqueue.tasks.gathered import heed_cancel
 from django_pgqueue.tasks.outcome import Performed
 from django_pgqueue.tasks.prepare import Prepared
 from django_pgqueue.worker.claim.strays import Strays
@@ -41,27 +41,20 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 class Run:
-    """The jobs of one run of a task, and how each of them ended."""
+    """The jobs of one run of a task."""
 
-    def __init__(
-        self, held: Held, others: list[Held], prepared: Prepared, settler: Settler
-    ) -> None:
+    def __init__(self, held: Held, others: list[Held], settler: Settler) -> None:
         """
         Make it.
 
         Args:
             held: The job that leads.
             others: Leases of this process, by their ids.
-            prepared: The task of all of them.
             settler: Writes the outcomes of the others.
         """
         self.held = held
         self.others = others
-        self.prepared = prepared
         self._settler = settler
-        # What became of the others; None: a runner did not live to say it. None of
-        # one: it did not start.
-        self.ends: Sequence[Performed | None] | None = None
 
     @property
     def other_jobs(self) -> list[Claimed]:
@@ -83,24 +76,21 @@ class Run:
         for held in (self.held, *self.others):
             held.when_cancelled(look)
 
-    def settle_others(self, performed: Performed) -> Performed:
+    def settle_others(self, performed: Performed, ends: Sequence[Performed]) -> None:
         """
-        Hand over what becomes of the others; return what becomes of the leading one.
+        Hand over what becomes of the others.
 
         Args:
-            performed: How the run ended.
+            performed: How the job that leads ended. If it was asked to stop, this is
+                changed.
+            ends: How each of the others ended.
         """
-        ends = self.ends
-        if ends is None:
-            jobs = [self.held.job, *self.other_jobs]
-            performed, *ends = share(performed, jobs, self.prepared.options)
         for held, end in zip(self.others, ends, strict=True):
-            if held.is_cancelled and end is not None:
+            if held.is_cancelled:
                 heed_cancel(end)
             self._settler.put_soon(Settlement(held.job, end))
         if self.held.is_cancelled and self.others:
             heed_cancel(performed)
-        return performed
 
 
 class CallCollector:
@@ -110,14 +100,12 @@ class CallCollector:
         self,
         link: Link,
         *,
-        worker: str,
         leases: Leases,
         settler: Settler,
         strays: Strays,
         settings: Settings,
     ) -> None:
         self._link = link
-        self._worker = worker
         self._leases = leases
         self._settler = settler
         self._strays = strays
@@ -174,7 +162,7 @@ class CallCollector:
         others.sort(key=lambda other: other.job.id)
         if others:
             self._leases.lead(held.job, others)
-        return Run(held, others, prepared, self._settler)
+        return Run(held, others, self._settler)
 
     def extend(self, others: list[Held], seconds: float) -> None:
         """
@@ -194,14 +182,13 @@ class CallCollector:
         ):
             renewed = lease.renew(
                 cursor,
-                worker=self._worker,
+                worker=self._leases.worker,
                 leases=[(held.job.id, held.job.delivery) for held in others],
                 lease=timedelta(seconds=seconds),
             )
         for held in others:
             if held.job.id in renewed:
-                held.renewed_at = sent_at
-                held.valid_until = max(held.valid_until, sent_at + seconds)
+                held.renewed(sent_at, seconds)
 
     def close(self) -> None:
         """Give the connection back, unless a thread is left behind with it."""
@@ -230,7 +217,7 @@ class CallCollector:
                         cursor,
                         job,
                         within=accumulate.window,
-                        worker=self._worker,
+                        worker=self._leases.worker,
                         limit=limit,
                         lease=timedelta(seconds=self._leases.lease_seconds),
                     )

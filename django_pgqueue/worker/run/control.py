@@ -18,17 +18,19 @@ from typing import Any
 
 import psycopg
 
+from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
-from django_pgqueue.tasks.outcome import Performed, Retried
+from django_pgqueue.tasks.outcome import Performed, Retried, outcome_after
 from django_pgqueue.tasks.perform import after_word
 from django_pgqueue.tasks.prepare import Prepared
+from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.settlement import ack_within, is_noted
-from django_pgqueue.worker.lease.leases import Held, Leases
+from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter, Values
 from django_pgqueue.worker.run.call_collector import CallCollector, Run
 from django_pgqueue.worker.service import backoff_seconds
@@ -62,27 +64,79 @@ def interrupted(
 logger = logging.getLogger("django_pgqueue.worker")
 
 
-# Of a job: its last report, and what it has emitted, as far as they are not written.
-Last = tuple[str | None, list[tuple[int, str]] | None]
+# Where not even the policy of its task can be asked.
+AGAIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobServices:
-    """What the controls of all jobs of a process work with."""
+    """What all jobs of a process are run with, by threads and by the event loop."""
 
-    worker: str
-    alias: str
+    settings: Settings
+    installation: str  # The uuid that begins idempotency keys.
+    slots: Slots
     leases: Leases
     settler: Settler
     reporter: Reporter
     collector: CallCollector
+    # Called when more jobs could start.
+    on_capacity: Callable[[], None]
+    # Called for a job that is to run alone, which is handed back. None: it runs.
+    on_suspect: Callable[[], None] | None
+
+    def admit(self, job: Claimed, now: float) -> Held | Performed | None:
+        """Return as Leases.admit(); None also for a job that is to run alone."""
+        held = self.leases.admit(job, now, self.settings)
+        if job.runs_alone and self.on_suspect is not None and isinstance(held, Held):
+            self.on_suspect()
+            return None
+        return held
+
+    def hand_back(self, jobs: list[Claimed]) -> None:
+        """Return claimed jobs that must not start here to their queues."""
+        for job in jobs:
+            self.settler.put(Settlement(job, None))
+
+    def hand_back_near(self, job: Claimed) -> None:
+        """Return what was taken for the run of *job*, which does not run."""
+        if job.accumulate_key is not None:
+            self.collector.hand_back(job)
+
+    def salvage(self, job: Claimed, error: BaseException, *, loop: str) -> None:
+        """
+        Settle a job and those of its run as failed, unless they are settled.
+
+        Everything that a job can do is caught elsewhere, so *error* is a bug of ours.
+        The loop must live on, and the attempt is over.
+        """
+        logger.error("failed     loop=%s job=%d", loop, job.id, exc_info=error)
+        try:
+            self.hand_back_near(job)
+            for each in (job, *(held.job for held in self.leases.others(job))):
+                # In this order: what leaves the settler is no longer held.
+                if self.settler.has(each):
+                    continue
+                if self.leases.get(each) is None and not self.leases.is_settled(each):
+                    continue
+                self.settler.put(Settlement(each, self._failed(each, error)))
+        except BaseException:
+            logger.exception("failed     loop=%s job=%d stays leased", loop, job.id)
+
+    def _failed(self, job: Claimed, error: BaseException) -> Performed:
+        try:
+            options = find_task(job.task).resolve(job.queue, self.settings)
+            return Performed(outcome_after(job, options, error), error)
+        except Exception:
+            return Performed(Retried(AGAIN), error)
 
 
 class Control:
     """
     The JobControl of one job.
 
-    Any thread may call it; a lock keeps two of them from settling the job both.
+    Any thread may call it; a lock keeps two of them from settling the job both. A job
+    that leads a run of many extends the leases of all, and is asked to stop when all of
+    them are.
     """
 
     __slots__ = (
@@ -92,6 +146,7 @@ class Control:
         "_lock",
         "_prepared",
         "_report",
+        "_run",
         "_services",
         "_values",
         "has_word",
@@ -99,9 +154,16 @@ class Control:
         "word",
     )
 
-    def __init__(self, services: JobServices, held: Held, prepared: Prepared) -> None:
+    def __init__(
+        self,
+        services: JobServices,
+        held: Held,
+        prepared: Prepared,
+        run: Run | None = None,
+    ) -> None:
         self._services = services
         self._held = held
+        self._run = run
         self._prepared = prepared
         self._lock = threading.Lock()
         self._has_ended = False
@@ -120,11 +182,11 @@ class Control:
     @property
     def is_cancelled(self) -> bool:
         """Whether somebody has asked the job to stop."""
-        return self._held.is_cancelled
+        return (self._run or self._held).is_cancelled
 
     def when_cancelled(self, call: Callable[[], None]) -> None:
         """Call this when is_cancelled becomes true; see Held.when_cancelled()."""
-        self._held.when_cancelled(call)
+        (self._run or self._held).when_cancelled(call)
 
     def extend(self, duration: timedelta | None) -> None:
         """Let the lease end no sooner than this from now; LeaseLost, WrongState."""
@@ -134,6 +196,8 @@ class Control:
         if duration is not None:
             seconds = duration.total_seconds()
         self._services.reporter.extend(self._held, seconds)
+        if self._run is not None and self._run.others:
+            self._services.collector.extend(self._run.others, seconds)
 
     def report(self, progress: Mapping[str, Any]) -> None:
         """Hand a report to the reporter; returns at once."""
@@ -163,28 +227,18 @@ class Control:
         self._take_last(performed)
         done = threading.Lock()
         done.acquire()
-        word = Settlement(self.job, performed, done, goes_on=True)
+        word = Settlement(self.job, performed, done.release, goes_on=True)
         self._services.settler.put(word)
-        _wait(word)
+        _wait(word, done)
         self.is_settled = bool(word.is_written)
         if not word.is_written:
             raise LeaseLost(self.job.id, self.job.delivery)
 
-    def acking(self, performed: Performed) -> Last:
-        """
-        Note that an atomic ack is about to be written, here or by a runner.
-
-        Returns:
-            What the job has said last, to be written with it.
-        """
-        self._take_last(performed)
-        self._acked = performed
-        return performed.progress, performed.emitted
-
     def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
-        self.acking(performed)
-        worker = self._services.worker
+        self._take_last(performed)
+        self._acked = performed
+        worker = self._services.leases.worker
         return ack_within(cursor, self.job, performed, worker=worker)
 
     def committed(self) -> None:
@@ -202,9 +256,9 @@ class Control:
         Waits for as long as the lost connection's session may still commit it, and for
         a database that is away. On a connection of its own: that of the task is lost.
         """
-        link = Link(
-            self._services.alias, name=f"pgqueue atomic {self._services.worker}"
-        )
+        services = self._services
+        name = f"pgqueue atomic {services.leases.worker}"
+        link = Link(services.settings.database, name=name)
         # Of a task without an archive, a row that is away is all that there is to see.
         is_away = self._acked is not None and self._acked.leaves_no_trace
         failures = 0
@@ -212,8 +266,7 @@ class Control:
             while True:
                 try:
                     with link.cursor() as cursor:
-                        job = self.job
-                        leases = [(job.id, job.delivery)]
+                        leases = [(self.job.id, self.job.delivery)]
                         return bool(settle.applied(cursor, leases, is_away=is_away))
                 except psycopg.Error as error:
                     failures += 1
@@ -222,24 +275,6 @@ class Control:
                     time.sleep(backoff_seconds(failures))
         finally:
             link.drop()
-
-    def finish(self, performed: Performed, done: Any = None) -> bool:
-        """
-        End the control, and hand to the settler what is left to be written.
-
-        Args:
-            performed: How the attempt ended.
-            done: A held lock that is released once it is settled.
-
-        Returns:
-            Whether that will happen; False: there is nothing to wait for.
-        """
-        settlement = self.close(performed)
-        if settlement is None:
-            return False
-        settlement.done = done
-        self._services.settler.put(settlement)
-        return True
 
     def close(self, performed: Performed) -> Settlement | None:
         """
@@ -278,39 +313,7 @@ class Control:
             performed.emitted = reporter.take_emitted(self._values)
 
 
-class RunControl(Control):
-    """
-    The JobControl of a run, whose context is that of the job that leads.
-
-    What it extends, it extends for all; it is asked to stop when all of them are.
-    """
-
-    __slots__ = ("run",)
-
-    def __init__(self, services: JobServices, run: Run) -> None:
-        super().__init__(services, run.held, run.prepared)
-        self.run = run
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether somebody has asked all jobs of the run to stop."""
-        return self.run.is_cancelled
-
-    def when_cancelled(self, call: Callable[[], None]) -> None:
-        """Call this when is_cancelled becomes true."""
-        self.run.when_cancelled(call)
-
-    def extend(self, duration: timedelta | None) -> None:
-        """Let all leases end no sooner than this from now; LeaseLost, WrongState."""
-        super().extend(duration)
-        seconds = self._services.leases.lease_seconds
-        if duration is not None:
-            seconds = duration.total_seconds()
-        if self.run.others:
-            self._services.collector.extend(self.run.others, seconds)
-
-
-def _wait(word: Settlement) -> None:
+def _wait(word: Settlement, done: threading.Lock) -> None:
     """
     Wait until *word* is settled, whatever is raised in this thread meanwhile.
 
@@ -319,7 +322,7 @@ def _wait(word: Settlement) -> None:
     interrupted: BaseException | None = None
     while not word.is_done:
         try:
-            word.done.acquire(timeout=LOOK_SECONDS)
+            done.acquire(timeout=LOOK_SECONDS)
         except BaseException as error:
             interrupted = error
     if interrupted is not None:

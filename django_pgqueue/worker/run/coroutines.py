@@ -5,6 +5,9 @@ The eighth hop of an async job's life, beside the executor's threads. One loop i
 thread of its own, started when the first async job comes. A job has a slot for as long
 as it runs and, with settle="immediate", until its ack is committed.
 
+Nothing here blocks the loop: whatever waits for a lock, a thread or the database is
+awaited, and a job that needs none of that awaits nothing but its own code.
+
 A *turn* is one round of the event loop. What can be done once for all jobs that end in
 the same turn is done at its end: the settler is told, what they left behind is looked
 for, others start in their slots, the claimer hears of capacity.
@@ -15,156 +18,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-from django_pgqueue.conf import Settings
+from asgiref.sync import sync_to_async
+
+from django_pgqueue import signals, telemetry
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
-from django_pgqueue.tasks.perform import timeout_message
-from django_pgqueue.worker.claim.capacity import (
-    HORIZON_SECONDS,
-    MEAN_WEIGHT,
-    PREFETCH_MAX,
-)
-from django_pgqueue.worker.lease.leases import Slots
-from django_pgqueue.worker.run.async_runner import (
+from django_pgqueue.tasks.gathered import Collected
+from django_pgqueue.tasks.outcome import Performed
+from django_pgqueue.tasks.payload import TAG
+from django_pgqueue.tasks.perform import begin_run, perform_async
+from django_pgqueue.tasks.prepare import Prepared, prepare
+from django_pgqueue.worker.claim.capacity import HORIZON_SECONDS, Prefetch
+from django_pgqueue.worker.lease.leases import Held
+from django_pgqueue.worker.run.async_jobs import (
     BY_CALLER,
-    AsyncRunner,
     Coroutine,
+    LoopControl,
+    LoopWatch,
+    current,
     start_task,
 )
-from django_pgqueue.worker.run.control import JobServices
+from django_pgqueue.worker.run.call_collector import Run
+from django_pgqueue.worker.run.control import Interrupted, JobServices, interrupted
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
-
-# A loop that does not answer for longer than this is blocked.
-BLOCKED_SECONDS = 1.0
-
-ASK_SECONDS = 0.25
-
-# Frames of a stack that are shown: the innermost.
-FRAMES = 12
-
-
-class LoopWatch(threading.Thread):
-    """Asks the loop four times a second while coroutines run; sleeps otherwise."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coroutines: Callable[[], Iterable[Coroutine]],
-        on_hard: Callable[[Claimed, TaskTimeout], None],
-    ) -> None:
-        super().__init__(name="pgqueue-loop-watch", daemon=True)
-        self._loop = loop
-        self._coroutines = coroutines
-        self._on_hard = on_hard
-        self._wanted = threading.Event()
-        self._stopping = threading.Event()
-        self._loop_ident: int | None = None
-        # Monotonic time of a probe that is not answered yet.
-        self._probed_at: float | None = None
-        self._is_logged = False
-
-    def look(self) -> None:
-        """Be awake: something runs. Called in the loop."""
-        self._loop_ident = threading.get_ident()
-        self._wanted.set()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopping.set()
-        self._wanted.set()
-
-    def run(self) -> None:
-        """Ask and look until stopped."""
-        while not self._stopping.is_set():
-            self._wanted.wait()
-            coroutines = list(self._coroutines())
-            if not coroutines and self._probed_at is None:
-                self._wanted.clear()
-                coroutines = list(self._coroutines())
-                if not coroutines:
-                    continue
-                # They came in between, and look() perhaps before the line above.
-                self._wanted.set()
-            try:
-                self._look_once(coroutines)
-            except Exception:
-                logger.exception("failed     loop=loop-watch")
-            self._stopping.wait(ASK_SECONDS)
-
-    def _look_once(self, coroutines: list[Coroutine]) -> None:
-        now = time.monotonic()
-        probed_at = self._probed_at
-        if probed_at is None:
-            self._probed_at = now
-            self._is_logged = False
-            self._loop.call_soon_threadsafe(self._answer)
-        blocked_seconds = 0.0 if probed_at is None else now - probed_at
-        is_blocked = blocked_seconds > BLOCKED_SECONDS
-        if is_blocked and not self._is_logged:
-            self._is_logged = True
-            self._tell(coroutines, blocked_seconds)
-        for coroutine in coroutines:
-            if coroutine.hard_at is not None and now >= coroutine.hard_at:
-                coroutine.hard_at = None
-                blamed = self._blocker(coroutines) if is_blocked else None
-                self._expire(coroutine, blamed or coroutine, blocked_seconds)
-
-    def _answer(self) -> None:
-        self._probed_at = None
-
-    def _blocker(self, coroutines: list[Coroutine]) -> Coroutine | None:
-        task = asyncio.current_task(self._loop)
-        for coroutine in coroutines:
-            if task is not None and coroutine.owns(task):
-                return coroutine
-        return None
-
-    def _tell(self, coroutines: list[Coroutine], seconds: float) -> None:
-        blocker = self._blocker(coroutines)
-        logger.warning(
-            "blocked    job=%s task=%s: sync code keeps the event loop busy for %.1f s "
-            "and %d coroutines wait; call it with asyncio.to_thread() or "
-            "sync_to_async()\n%s",
-            "unknown" if blocker is None else blocker.job.id,
-            "unknown" if blocker is None else blocker.job.task,
-            seconds,
-            len(coroutines),
-            self._stack(),
-        )
-
-    def _stack(self) -> str:
-        frame: Any = sys._current_frames().get(self._loop_ident or 0)
-        if frame is None:
-            return "  (its stack is unknown)"
-        return "".join(traceback.format_stack(frame)[-FRAMES:]).rstrip()
-
-    def _expire(
-        self, late: Coroutine, blamed: Coroutine, blocked_seconds: float
-    ) -> None:
-        if blamed is late:
-            message = (
-                f"{timeout_message(late.job, late.timeout)} It did not react within "
-                f"{HARD_GRACE_SECONDS:.0f} s more, so its process was replaced."
-            )
-        else:
-            # The late one could not run: it is handed back, as its neighbours are.
-            message = (
-                f"{blamed.job.task} kept the event loop busy for "
-                f"{blocked_seconds:.0f} s, so that other jobs could not keep their "
-                f"timeouts, and its process was replaced."
-            )
-        self._on_hard(blamed.job, TaskTimeout(message))
-
+from django_pgqueue.worker.settle.settler import Settlement
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -184,18 +70,14 @@ class Coroutines:
         count: int,
         first_slot: int,
         sync_threads: int,
-        settings: Settings,
-        slots: Slots,
         services: JobServices,
-        installation: str,
         grace_seconds: float,
-        on_capacity: Callable[[], None],
-        on_suspect: Callable[[], None] | None,
         on_hard_timeout: Callable[[Claimed, TaskTimeout], None],
     ) -> None:
         self.count = count
         self._services = services
-        self._on_capacity = on_capacity
+        # Of the worker's stop, for the log.
+        self._grace_seconds = grace_seconds
         # No thread runs until the first job comes.
         self._loop = asyncio.new_event_loop()
         self._loop.set_task_factory(start_task)
@@ -207,17 +89,9 @@ class Coroutines:
         )
         self._watch = LoopWatch(self._loop, self.running, on_hard_timeout)
         self._sync_threads = SyncThreads(sync_threads)
-        self._runner = AsyncRunner(
-            self._loop,
-            settings=settings,
-            slots=slots,
-            services=services,
-            installation=installation,
-            grace_seconds=grace_seconds,
-            on_suspect=on_suspect,
-            on_turn=self._expect_turn,
-            on_end=self._note_end,
-        )
+        # Of those whose settle is committed; and whether the loop will look at them.
+        self._committed: deque[Coroutine] = deque()
+        self._is_told = False
         # Of each job a copy: nothing of another job's is in it.
         self._context = BY_CALLER.context()
         self._stopping = False
@@ -227,9 +101,7 @@ class Coroutines:
         self._put = 0
         self._ended = 0
         self._has_ended = threading.Event()
-        self._mean_seconds: float | None = None
-        # Monotonic time at which a job was last given a slot.
-        self._taken_at = 0.0
+        self._prefetch = Prefetch(count)
         # From here on the loop's own; others may copy.
         self._waiting: deque[Claimed] = deque()
         self._running: dict[int, Coroutine] = {}  # By slot.
@@ -259,7 +131,8 @@ class Coroutines:
     def capacity(self) -> int:
         """Return how many more jobs could start within the horizon; 0: none."""
         held = self._put - self._ended
-        ahead = self._prefetch() if held < self.count or not self._is_stuck() else 0
+        is_flowing = held < self.count or not self._prefetch.is_stuck()
+        ahead = self._prefetch.ahead() if is_flowing else 0
         capacity = self.count + ahead - held
         # Not one by one, as in the executor.
         if held > self.count and 2 * capacity < ahead:
@@ -314,16 +187,6 @@ class Coroutines:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _prefetch(self) -> int:
-        mean = self._mean_seconds
-        if mean is None or mean > HORIZON_SECONDS:
-            return 0
-        ahead = self.count * HORIZON_SECONDS / max(mean, 1e-6)
-        return min(int(ahead), PREFETCH_MAX)
-
-    def _is_stuck(self) -> bool:
-        return time.monotonic() - self._taken_at > HORIZON_SECONDS
-
     # The loop's thread ----------------------------------------------------------------
 
     def _serve(self) -> None:
@@ -349,24 +212,27 @@ class Coroutines:
         if self._stopping:
             self._hand_back()
             return
-        waiting, free, runner = self._waiting, self._free, self._runner
+        waiting, free = self._waiting, self._free
         if not waiting:
             return
         was_idle = not self._running
         now = time.monotonic()
         while waiting and free:
             job = waiting.popleft()
-            self._taken_at = now
-            coroutine = runner.admit(job, free[-1], self._sync_threads, now)
-            if coroutine is None:
+            self._prefetch.taken_at = now
+            held = self._services.admit(job, now)
+            if not isinstance(held, Held):
+                self._put_soon(Settlement(job, held))
                 self._note_gone()
                 continue
             if job.accumulate_key is not None:
                 for _ in range(self._services.collector.take_near(job, waiting)):
                     self._note_gone()
-            self._running[free.pop()] = coroutine
+            slot = free.pop()
+            coroutine = Coroutine(held, slot, self._sync_threads, now)
+            self._running[slot] = coroutine
             coroutine.task = asyncio.Task(
-                runner.run(coroutine),
+                self._run(coroutine),
                 loop=self._loop,
                 name=f"job {job.id}",
                 context=self._context.copy(),
@@ -379,7 +245,7 @@ class Coroutines:
 
     def _spot_later(self) -> None:
         self._is_spotting = True
-        self._spotted_at = self._taken_at
+        self._spotted_at = self._prefetch.taken_at
         self._loop.call_later(SPOT_SECONDS, self._spot, context=self._context)
 
     def _spot(self) -> None:
@@ -389,22 +255,26 @@ class Coroutines:
             return
         # Not by the clock alone: a turn of a busy loop may take longer than that, and
         # those that end in this one free their slots only at its end.
-        if self._taken_at == self._spotted_at and not self._is_turning:
+        if self._prefetch.taken_at == self._spotted_at and not self._is_turning:
             self._hand_back()
         else:
             self._spot_later()
 
     def _hand_back(self) -> None:
         while self._waiting:
-            self._runner.give_back(self._waiting.popleft())
+            self._put_soon(Settlement(self._waiting.popleft(), None))
             self._note_gone()
 
     def _interrupt(self) -> None:
         for coroutine in self._running.values():
             coroutine.interrupt("interrupt")
 
-    def _note_end(self, coroutine: Coroutine) -> None:
+    def _end(self, coroutine: Coroutine) -> None:
         """Free the slot of a job; another one starts there at the end of the turn."""
+        if coroutine.is_over:
+            return
+        coroutine.is_over = True
+        self._services.slots.leave(coroutine.slot)
         del self._running[coroutine.slot]
         self._free.append(coroutine.slot)
         if coroutine.ran_seconds is not None:
@@ -427,7 +297,7 @@ class Coroutines:
         self._is_turning = False
         self._services.settler.wake_up()
         if self._ran:
-            self._learn(self._slot_seconds / self._ran, self._ran)
+            self._prefetch.took(self._slot_seconds / self._ran, self._ran)
             self._ran, self._slot_seconds = 0, 0.0
         if self._gone:
             self._ended += self._gone
@@ -435,12 +305,142 @@ class Coroutines:
             self._has_ended.set()
             self._fill()
             if not self._stopping and self.capacity():
-                self._on_capacity()
+                self._services.on_capacity()
 
-    def _learn(self, seconds: float, jobs: int = 1) -> None:
-        """Note how long some jobs had their slots, in the mean."""
-        mean = self._mean_seconds
-        weight = min(jobs * MEAN_WEIGHT, 1.0)
-        self._mean_seconds = (
-            seconds if mean is None else mean + weight * (seconds - mean)
+    # One job --------------------------------------------------------------------------
+
+    def _put_soon(self, settlement: Settlement) -> None:
+        """Hand an outcome to the settler, which is told at the end of this turn."""
+        self._services.settler.put_soon(settlement)
+        self._expect_turn()
+
+    async def _run(self, coroutine: Coroutine) -> None:
+        """Run a job that was admitted; _end() is called for it, then or later."""
+        current.set(coroutine)
+        is_settling = False
+        try:
+            is_settling = await self._perform(coroutine)
+        except BaseException as error:
+            self._services.salvage(coroutine.job, error, loop="coroutines")
+        coroutine.forget()
+        if not is_settling:
+            self._end(coroutine)
+
+    async def _perform(self, coroutine: Coroutine) -> bool:
+        """Run the job; return whether its slot waits for its settle."""
+        job, services = coroutine.job, self._services
+        # Before the arguments are read: they too can end a process.
+        services.slots.enter(coroutine.slot, job.id, job.delivery)
+        try:
+            if TAG in job.args or TAG in job.kwargs:
+                # There may be model instances in it, which are fetched.
+                prepared = await sync_to_async(prepare)(job, services.settings)
+            else:
+                prepared = prepare(job, services.settings)
+            if isinstance(prepared, Performed):
+                services.hand_back_near(job)
+                done = partial(self._note_commit, coroutine)
+                self._put_soon(Settlement(job, prepared, done))
+                return True
+            is_held = services.leases.get(job) is not None
+            if not is_held or not prepared.task.options.is_async:
+                # Lost meanwhile; or declared meanwhile, and a thread's.
+                services.hand_back_near(job)
+                self._put_soon(Settlement(job, None))
+                return False
+            # A receiver may wait for whatever it likes, so it is called in a thread.
+            started = signals.job_started
+            if started.receivers and started.has_listeners(prepared.task):
+                await sync_to_async(telemetry.started)(prepared.task, job)
+            else:
+                telemetry.started(prepared.task, job)
+            run = collected = None
+            held = coroutine.held
+            if prepared.options.accumulate is not None:
+                # It asks the database, and calls may hold model instances.
+                run, collected = await sync_to_async(self._collected)(held, prepared)
+                prepared = collected.prepared
+            control = LoopControl(services, held, prepared, run)
+            performed = await self._call_task(coroutine, prepared, control)
+        finally:
+            # Nothing of it may run on when another worker runs its next attempt.
+            await coroutine.end_calls()
+        # A hard timeout covers everything up to here.
+        coroutine.hard_at = None
+        coroutine.ran_seconds = performed.ran_seconds
+        if run is not None and collected is not None:
+            performed, ends = collected.shared(performed)
+            run.settle_others(performed, ends)
+        if control.has_reported:
+            # What it has said last may have to wait for what is being written.
+            settlement = await asyncio.to_thread(control.close, performed)
+        else:
+            settlement = control.close(performed)
+        if settlement is None:
+            return False
+        waits = prepared.options.settle == "immediate"
+        if waits:
+            settlement.done = partial(self._note_commit, coroutine)
+        self._put_soon(settlement)
+        return waits
+
+    async def _call_task(
+        self, coroutine: Coroutine, prepared: Prepared, control: LoopControl
+    ) -> Performed:
+        """Call the task under its timeout; nothing that it started is left."""
+        control.when_cancelled(lambda: self._interrupt_soon(coroutine))
+        timer = None
+        timeout = prepared.options.timeout
+        if timeout is not None:
+            coroutine.timeout = timeout
+            seconds = timeout.total_seconds()
+            coroutine.hard_at = time.monotonic() + seconds + HARD_GRACE_SECONDS
+            timer = self._loop.call_later(seconds, coroutine.interrupt, "timeout")
+        coroutine.begin()
+        performed = await perform_async(
+            coroutine.job,
+            prepared,
+            self._services.settings,
+            installation=self._services.installation,
+            control=control,
+            why_cancelled=coroutine.why_cancelled,
         )
+        coroutine.is_performing = False
+        if timer is not None:
+            timer.cancel()
+        await coroutine.forget_cancels()
+        if coroutine.started:
+            await coroutine.end_started()
+        if isinstance(performed.error, Interrupted) and not control.has_word:
+            return interrupted(
+                coroutine.job,
+                self._grace_seconds,
+                performed.ran_seconds,
+                performed.error.__cause__,
+            )
+        return performed
+
+    def _collected(self, held: Held, prepared: Prepared) -> tuple[Run, Collected]:
+        """Return a run that this job leads, with its calls read. In a thread."""
+        services = self._services
+        run = services.collector.collect(held, prepared)
+        others = run.other_jobs
+        return run, begin_run(held.job, prepared, others, services.settings)
+
+    def _interrupt_soon(self, coroutine: Coroutine) -> None:
+        """Called in the heartbeat's thread: somebody has cancelled the job."""
+        self._loop.call_soon_threadsafe(coroutine.interrupt, "cancel")
+
+    def _note_commit(self, coroutine: Coroutine) -> None:
+        """Let a slot go whose job is settled. Called in the settler's thread."""
+        self._committed.append(coroutine)
+        if not self._is_told:
+            # One wake of the loop for all of one write.
+            self._is_told = True
+            self._loop.call_soon_threadsafe(self._end_committed)
+
+    def _end_committed(self) -> None:
+        # First: what is noted from here on wakes the loop again.
+        self._is_told = False
+        while self._committed:
+            self._end(self._committed.popleft())

@@ -12,26 +12,22 @@ threads; but the thread goes on to the next job while there is another slot.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
 
 from django_pgqueue.bounds import FAIR
-from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
-from django_pgqueue.tasks.outcome import Performed, Retried, outcome_after
+from django_pgqueue.tasks.outcome import Performed
 from django_pgqueue.tasks.perform import attempt, unguarded
 from django_pgqueue.tasks.prepare import Prepared, prepare
-from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.claim.capacity import Prefetch
 from django_pgqueue.worker.claim.turns import StartOrder
-from django_pgqueue.worker.lease.leases import Held, Leases, Slots
+from django_pgqueue.worker.lease.leases import Held
 from django_pgqueue.worker.run.call_collector import Run
-from django_pgqueue.worker.run.control import Control, JobServices, RunControl
+from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.isolation import (
     clean_after_job,
     clean_connections,
@@ -43,39 +39,7 @@ from django_pgqueue.worker.run.isolation import (
 )
 from django_pgqueue.worker.run.run_token import RunToken
 from django_pgqueue.worker.run.watchdog import Watchdog
-from django_pgqueue.worker.settle.settler import Settlement, Settler
-
-# Where not even the policy of its task can be asked.
-AGAIN = timedelta(minutes=1)
-
-
-def salvage(
-    job: Claimed,
-    error: BaseException,
-    *,
-    leases: Leases,
-    settler: Settler,
-    settings: Settings,
-) -> None:
-    """Settle a job, and those of its run, as failed with *error*, unless they are."""
-    for each in (job, *(held.job for held in leases.others(job))):
-        # In this order: what leaves the settler is no longer held.
-        if settler.has(each):
-            continue
-        if leases.get(each) is None and not leases.is_settled(each):
-            continue
-        settler.put(Settlement(each, _failed(each, error, settings)))
-
-
-def _failed(job: Claimed, error: BaseException, settings: Settings) -> Performed:
-    try:
-        options = find_task(job.task).resolve(job.queue, settings)
-        return Performed(outcome_after(job, options, error), error)
-    except Exception:
-        return Performed(Retried(AGAIN), error)
-
-
-logger = logging.getLogger("django_pgqueue.worker")
+from django_pgqueue.worker.settle.settler import Settlement
 
 # Claimed for a wake although enough is waiting here: they may be of a higher rank. And
 # the buffer holds half more than its share then, not twice that much.
@@ -93,30 +57,16 @@ class Executor:
         self,
         *,
         threads: int,
-        settings: Settings,
-        slots: Slots,
-        leases: Leases,
-        settler: Settler,
-        watchdog: Watchdog,
         services: JobServices,
-        installation: str,
-        on_capacity: Callable[[], None],
+        watchdog: Watchdog,
         order: StartOrder,
-        on_suspect: Callable[[], None] | None,
     ) -> None:
         self.count = threads
-        self._settings = settings
-        self._slots = slots
-        self._leases = leases
-        self._settler = settler
+        self._services = services
+        self._slots, self._settler = services.slots, services.settler
         self._watchdog = watchdog
-        self._installation = installation
-        self._on_capacity = on_capacity
         # Of those that wait here, the lowest goes first.
         self._order = order
-        # Called for a job that is to run alone, which is handed back. None: it runs.
-        self._on_suspect = on_suspect
-        self._services = services
         self._buffer: deque[Claimed] = deque()
         self._free: deque[int] = deque(range(threads))
         # When the job of each slot was taken; and the slots whose jobs have run and
@@ -136,7 +86,7 @@ class Executor:
         # Jobs wait here and could start, or might wait for too long.
         self._watch = threading.Event()
         self._spotter = new_thread(self._spot, name="pgqueue-spotter")
-        settler.on_settled = self._settled
+        services.settler.on_settled = self._settled
 
     def start(self) -> None:
         """Start the threads."""
@@ -271,10 +221,7 @@ class Executor:
         try:
             keeps_slot = self._take(thread, slot, job, now, is_rested)
         except BaseException as error:
-            # Everything a job can do is caught below; this is a bug of ours. The
-            # thread must live on, and the attempt is over.
-            logger.exception("failed     loop=executor job=%d", job.id)
-            self._salvage(job, error)
+            self._services.salvage(job, error, loop="executor")
         if not keeps_slot:
             self._prefetch.took(time.monotonic() - now)
             self._slots.leave(slot)
@@ -284,24 +231,10 @@ class Executor:
         if self._was_full and len(self._buffer) <= self._full_at:
             self._tell_capacity()
 
-    def _salvage(self, job: Claimed, error: BaseException) -> None:
-        """Settle a job whose outcome a bug of ours has kept back."""
-        try:
-            self._services.collector.hand_back(job)
-            salvage(
-                job,
-                error,
-                leases=self._leases,
-                settler=self._settler,
-                settings=self._settings,
-            )
-        except BaseException:
-            logger.exception("failed     loop=executor job=%d stays leased", job.id)
-
     def _tell_capacity(self) -> None:
         self._was_full = False
         if not self._stopping:
-            self._on_capacity()
+            self._services.on_capacity()
 
     def _settled(self, slots: list[int]) -> None:
         """Take back the slots of jobs that are settled. Called by the settler."""
@@ -324,13 +257,9 @@ class Executor:
         if self._stopping:
             self._settler.put(Settlement(job, None))
             return False
-        held = self._leases.admit(job, now, self._settings)
+        held = self._services.admit(job, now)
         if not isinstance(held, Held):
             self._settler.put(Settlement(job, held))
-            return False
-        if job.runs_alone and self._on_suspect is not None:
-            self._settler.put(Settlement(job, None))
-            self._on_suspect()
             return False
         if job.accumulate_key is not None:
             self._services.collector.take_near(job, self._buffer)
@@ -352,24 +281,21 @@ class Executor:
         return keeps_slot
 
     def _call(self, slot: int, held: Held) -> bool:
-        job = held.job
-        prepared = prepare(job, self._settings)
+        job, services = held.job, self._services
+        prepared = prepare(job, services.settings)
         if isinstance(prepared, Performed):
-            if job.accumulate_key is not None:
-                self._services.collector.hand_back(job)
+            services.hand_back_near(job)
             return self._settle(Settlement(job, prepared), slot)
         run = None
-        if prepared.options.accumulate is None:
-            control = Control(self._services, held, prepared)
-        else:
-            run = self._services.collector.collect(held, prepared)
-            control = RunControl(self._services, run)
-        performed = self._attempt(slot, job, prepared, control, run)
+        if prepared.options.accumulate is not None:
+            run = services.collector.collect(held, prepared)
+        control = Control(services, held, prepared, run)
+        performed, ends = self._attempt(slot, job, prepared, control, run)
         if performed.ran_seconds is not None:
             self._prefetch.learn(job.task, performed.ran_seconds)
         if run is not None:
             # First: its slot is marked until all of them are written.
-            performed = run.settle_others(performed)
+            run.settle_others(performed, ends)
         settlement = control.close(performed)
         if settlement is None:
             return False
@@ -385,18 +311,19 @@ class Executor:
         prepared: Prepared,
         control: Control,
         run: Run | None,
-    ) -> Performed:
+    ) -> tuple[Performed, Sequence[Performed]]:
         timeout = prepared.options.timeout
-        if timeout is not None and self.count == 1:
-            # For the supervisor: a task that keeps the interpreter's lock keeps our
-            # watchdog from running.
+        # For the supervisor: a task that keeps the interpreter's lock keeps our
+        # watchdog from running.
+        is_limited = timeout is not None and self.count == 1
+        if timeout is not None and is_limited:
             self._slots.limit(slot, timeout.total_seconds())
         try:
-            performed, ends = attempt(
+            return attempt(
                 job,
                 prepared,
-                self._settings,
-                installation=self._installation,
+                self._services.settings,
+                installation=self._services.installation,
                 control=control,
                 guard=unguarded
                 if timeout is None
@@ -404,11 +331,8 @@ class Executor:
                 others=() if run is None else run.other_jobs,
             )
         finally:
-            if timeout is not None and self.count == 1:
+            if is_limited:
                 self._slots.limit(slot, None)
-        if run is not None:
-            run.ends = ends
-        return performed
 
     def _settle(self, settlement: Settlement, slot: int) -> bool:
         """Hand an outcome over; its slot is released after it."""

@@ -32,7 +32,7 @@ from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.settle import Ended
-from django_pgqueue.queues.waited import HINT, ids_of
+from django_pgqueue.queues.waited import ids_of
 from django_pgqueue.queues.waited import tell as tell_ended
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import Performed, Retried
@@ -46,7 +46,7 @@ from django_pgqueue.tasks.settlement import (
     write_last,
 )
 from django_pgqueue.worker.lease.leases import Leases
-from django_pgqueue.worker.service import Portion, Service, is_broken
+from django_pgqueue.worker.service import Portion, Service, is_broken, nothing
 from django_pgqueue.worker.tally import Tally
 
 # How long an id is kept at least, and at most twice as long: who waits still says so
@@ -66,11 +66,8 @@ class Waited:
     Empty, as it is nearly always, it is false.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, *, hint: str = HINT
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._hint = hint
         self._lock = threading.Lock()
         # Since the last turn, and before it.
         self._new: set[int] = set()
@@ -82,7 +79,7 @@ class Waited:
 
     def note(self, payload: str) -> None:
         """Keep the ids of an announcement."""
-        ids = ids_of(payload, hint=self._hint)
+        ids = ids_of(payload)
         with self._lock:
             self._turn()
             if len(self._new) + len(ids) <= IDS_MAX:
@@ -180,14 +177,14 @@ class Settlement:
         self,
         job: Claimed,
         performed: Performed | None,
-        done: Any = None,
+        done: Callable[[], None] | None = None,
         *,
         goes_on: bool = False,
         committed: bool | None = None,
     ) -> None:
         self.job = job
         self.performed = performed  # None: hand the job back, it never started.
-        # Once this is settled: a held lock that is released, a slot that is free.
+        # Once this is settled: what is called, and the slot that is free.
         self.done = done
         self.slot: int | None = None
         self.goes_on = goes_on  # Its task does, after this.
@@ -219,28 +216,21 @@ class Settler(Service):
     def __init__(
         self,
         link: Link,
-        *,
-        worker: str,
         leases: Leases,
-        on_retry: Callable[[float], None],
-        on_freed: Callable[[Collection[str]], None] | None = None,
-        on_left: Callable[[Collection[str]], None] | None = None,
-        on_ended: Callable[[Claimed, Performed], None] | None = None,
         tally: Tally | None = None,
-        waited: Waited | None = None,
     ) -> None:
         super().__init__(link)
         # Told of each attempt that ended; None: no task has a circuit breaker.
-        self._on_ended = on_ended
+        self.on_ended: Callable[[Claimed, Performed], None] | None = None
         # Counts what is settled.
         self._tally = Tally() if tally is None else tally
-        self._worker = worker
         self._leases = leases
-        self._on_retry = on_retry
+        # Told in how many seconds a job of ours becomes visible again.
+        self.on_retry: Callable[[float], None] = nothing
         # Told of lanes whose jobs were settled.
-        self._on_freed = on_freed or _nothing
+        self.on_freed: Callable[[Collection[str]], None] = nothing
         # Told of queues whose jobs were settled.
-        self._on_left = on_left or _nothing
+        self.on_left: Callable[[Collection[str]], None] = nothing
         # An item leaves the inbox only when it is in the batch.
         self._inbox: deque[Settlement] = deque()
         self._batch: list[Settlement] = []
@@ -250,12 +240,12 @@ class Settler(Service):
         # Queues whose jobs other workers may run, and have not been told of.
         self._unwoken: set[str] = set()
         # For which jobs somebody waits; and which have ended, and were not told of.
-        self._waited = Waited() if waited is None else waited
+        self.waited = Waited()
         self._untold: set[int] = set()
         self._wakeup: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_waiting = False
         # Told of the slots of what was settled.
-        self.on_settled: Callable[[list[int]], None] = _nothing
+        self.on_settled: Callable[[list[int]], None] = nothing
         self._slots: list[int] = []
         # Called once after the next write, when somebody waits for it.
         self.on_written: Callable[[], None] | None = None
@@ -284,8 +274,8 @@ class Settler(Service):
         performed = settlement.performed
         if performed is not None and self._leases.is_settled(settlement.job):
             performed.settled = True
-        if self._on_ended is not None and performed is not None:
-            self._on_ended(settlement.job, performed)
+        if self.on_ended is not None and performed is not None:
+            self.on_ended(settlement.job, performed)
         self._inbox.append(settlement)
         if self._is_waiting and len(self._inbox) >= SOON_ROWS:
             self.wake_up()
@@ -416,7 +406,7 @@ class Settler(Service):
         ids = [item.job.id for item in items]
         try:
             with self.link.steady_cursor() as cursor:
-                held_up = settle.held_up(cursor, worker=self._worker, ids=ids)
+                held_up = settle.held_up(cursor, worker=self._leases.worker, ids=ids)
         except psycopg.errors.LockNotAvailable:
             held_up = set(ids)  # Somebody has locked the table.
         self._hold([item for item in items if item.job.id in held_up])
@@ -485,9 +475,9 @@ class Settler(Service):
 
     def _write(self, kind: str, items: list[Settlement]) -> None:
         if kind == "atomic":
-            if self._waited:
+            if self.waited:
                 done = {item.job.id for item in items if item.committed}
-                self._untold |= self._waited.take(done)
+                self._untold |= self.waited.take(done)
             for item in items:
                 self._finish(item, "ack", is_stale=not item.committed)
             self._forget(items)
@@ -504,8 +494,8 @@ class Settler(Service):
                 is_away = kind == "forget"
                 matched |= settle.applied(cursor, leases, is_away=is_away)
         self._unwoken |= _for_others(kind, items, matched)
-        if self._waited:
-            self._untold |= self._waited.take(_ended(kind, items, matched))
+        if self.waited:
+            self._untold |= self.waited.take(_ended(kind, items, matched))
         if kind in DONE and len(matched) == len(items) and not tells_success():
             self._finish_silently(items)
         else:
@@ -566,7 +556,7 @@ class Settler(Service):
     def _forget(self, items: list[Settlement]) -> None:
         """Take settled items out of the batch, and free their slots and lanes."""
         self._free_lanes(items)
-        self._on_left({item.job.queue for item in items})
+        self.on_left({item.job.queue for item in items})
         self._free_slots()
         if len(items) == len(self._batch):
             self._batch = []
@@ -581,7 +571,7 @@ class Settler(Service):
             if item.job.lane is not None and item.job.lane_policy != FAIR
         }
         if lanes:
-            self._on_freed(lanes)
+            self.on_freed(lanes)
 
     def _free_slots(self) -> None:
         slots, self._slots = self._slots, []
@@ -601,7 +591,7 @@ class Settler(Service):
         ]
         if last:
             with self.link.cursor() as cursor:
-                write_last(cursor, last, worker=self._worker)
+                write_last(cursor, last, worker=self._leases.worker)
 
     def _settle(self, kind: str, items: list[Settlement]) -> set[int]:
         rows = [self._row(item) for item in items]
@@ -612,7 +602,7 @@ class Settler(Service):
         return write(
             KINDS[kind],
             rows,
-            worker=self._worker,
+            worker=self._leases.worker,
             cursor=self._whole_cursor if is_whole else self.link.steady_cursor,
             make_day=self._make_day,
         )
@@ -636,18 +626,22 @@ class Settler(Service):
                 held = self._leases.get(job)
                 waited = 0.0 if held is None else time.monotonic() - held.claimed_at
             try:
-                item.written = ended(job, performed, worker=self._worker, waited=waited)
+                item.written = ended(
+                    job, performed, worker=self._leases.worker, waited=waited
+                )
             except Exception:
                 # Code of the error's own class was called, and raised.
                 logger.exception("failed     loop=settler job=%d: its error", job.id)
                 bare = Performed(performed.outcome, None, performed.ran_seconds)
-                item.written = ended(job, bare, worker=self._worker, waited=waited)
+                item.written = ended(
+                    job, bare, worker=self._leases.worker, waited=waited
+                )
         return item.written
 
     def _release(self, items: list[Settlement]) -> set[int]:
         leases = [(i.job.id, i.job.delivery, i.job.due_at) for i in items]
         with self.link.steady_cursor() as cursor:
-            released = lease.release(cursor, worker=self._worker, leases=leases)
+            released = lease.release(cursor, worker=self._leases.worker, leases=leases)
         self._unwoken |= {name for _, name in released}
         return {job_id for job_id, _ in released}
 
@@ -680,8 +674,8 @@ class Settler(Service):
         else:
             matched = self._settle(kind, [item])
         self._unwoken |= _for_others(kind, [item], matched)
-        if self._waited:
-            self._untold |= self._waited.take(_ended(kind, [item], matched))
+        if self.waited:
+            self._untold |= self.waited.take(_ended(kind, [item], matched))
         self._batch.remove(item)
         self._free_lanes([item])
         self._finish(item, kind, is_stale=item.job.id not in matched)
@@ -757,7 +751,7 @@ class Settler(Service):
         if item.done is not None:
             # RuntimeError: the event loop that would hear of it is closed.
             with contextlib.suppress(RuntimeError):
-                item.done.release()
+                item.done()
         if item.slot is not None:
             self._slots.append(item.slot)
 
@@ -774,7 +768,7 @@ class Settler(Service):
         else:
             self.counts[kind] += 1
             if isinstance(performed.outcome, Retried):
-                self._on_retry(performed.outcome.delay.total_seconds())
+                self.on_retry(performed.outcome.delay.total_seconds())
         tell(job, performed, holder=holder)
 
     def _count(self, item: Settlement, end: str) -> None:
@@ -799,10 +793,6 @@ class Settler(Service):
                 type(error).__name__,
                 "noted in its archived row" if item.is_written else "not noted",
             )
-
-
-def _nothing(names: Collection[Any]) -> None:
-    pass
 
 
 def _is_lost(link: Link, error: Exception) -> bool:

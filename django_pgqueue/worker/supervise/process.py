@@ -495,7 +495,7 @@ class Process:
         self._woken.set()
 
     def register(self, cursor: Cursor) -> None:
-        """Write the row of this process."""
+        """Write the row of this process, at its start or since it is gone."""
         workers.register(
             cursor,
             name=self._name,

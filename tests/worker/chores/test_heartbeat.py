@@ -22,11 +22,10 @@ from django_pgqueue.worker.chores.heartbeat import (
 from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.lease import leases as leases_module
-from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Renewal
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.tally import Tally
 from tests.harness.factories import make_job, make_jobs
-from tests.worker.conftest import WORKER
 
 LEASE_SECONDS = 60.0
 
@@ -58,35 +57,32 @@ def claim_all(claim_all, leases, clock):
     def claimed(*args, **options):
         jobs = claim_all(*args, **options)
         for held in filter(None, map(leases.get, jobs)):
-            held.claimed_at = held.renewed_at = clock.now - 1.0
-            held.valid_until = held.renewed_at + LEASE_SECONDS
+            held.claimed_at = clock.now - 1.0
+            held.valid_until = held.claimed_at + LEASE_SECONDS
         return jobs
 
     return claimed
 
 
-def make_heartbeat(link, leases, name=WORKER, listener=None):
+def make_heartbeat(link, leases, listener=None):
     """Return a heartbeat whose leadership and registrations can be seen."""
     leader = SimpleNamespace(leads=None)
     leader.set_leading = lambda leads: setattr(leader, "leads", leads)
 
-    def register():
-        with link.cursor() as cursor:
-            workers.register(
-                cursor,
-                name=name,
-                hostname="h",
-                pid=1,
-                queues=[],
-                threads=1,
-                version="0",
-            )
+    def register(cursor):
+        workers.register(
+            cursor,
+            name=leases.worker,
+            hostname="h",
+            pid=1,
+            queues=[],
+            threads=1,
+            version="0",
+        )
 
     heartbeat = Heartbeat(
         link,
-        worker=name,
         leases=leases,
-        renewal=Renewal(leases, worker=name),
         register=register,
         leader=leader,
         scheduler=Scheduler(link),
@@ -94,15 +90,15 @@ def make_heartbeat(link, leases, name=WORKER, listener=None):
         listener=listener,
         counting=Counting(Tally()),
     )
-    heartbeat.register, heartbeat.leader = register, leader
+    with link.cursor() as cursor:
+        register(cursor)
+    heartbeat.leader = leader
     return heartbeat
 
 
 @pytest.fixture
 def heartbeat(link, leases, clock):
-    heartbeat = make_heartbeat(link, leases)
-    heartbeat.register()
-    return heartbeat
+    return make_heartbeat(link, leases)
 
 
 def lease_end(job):
@@ -124,9 +120,8 @@ def test_a_lease_is_renewed_after_a_third_of_its_length(
     heartbeat.tick()
 
     assert all(new > old for new, old in zip(map(lease_end, jobs), before, strict=True))
-    assert {(clock.now, clock.now + LEASE_SECONDS)} == {
-        (held.renewed_at, held.valid_until) for held in leases.all()
-    }
+    ends = {held.valid_until for held in leases.all()}
+    assert {clock.now + LEASE_SECONDS} == ends
     assert {1} == {job.deliveries for job in Job.objects.all()}
 
 
@@ -143,11 +138,12 @@ def test_a_locked_row_is_asked_for_again_and_not_waited_for(
         )
         assert ASK_AGAIN_SECONDS == heartbeat.tick()
 
-    assert clock.now == leases.get(free).renewed_at
-    assert clock.now > leases.get(locked).renewed_at
+    renewed_until = clock.now + LEASE_SECONDS
+    assert renewed_until == leases.get(free).valid_until
+    assert renewed_until > leases.get(locked).valid_until
     assert not leases.get(locked).is_lost
     assert 1.0 == heartbeat.tick()
-    assert clock.now == leases.get(locked).renewed_at
+    assert renewed_until == leases.get(locked).valid_until
 
 
 def test_a_row_that_is_locked_when_its_lease_runs_out_is_not_lost(
@@ -210,9 +206,8 @@ def test_a_worker_says_every_ten_seconds_that_it_lives(heartbeat, clock):
 
 def test_one_worker_leads_until_its_term_is_over(link, leases, clock, new_cursor):
     """Then another may."""
-    first, second = (make_heartbeat(link, leases, name) for name in ("a", "b"))
+    first, second = (make_heartbeat(link, Leases(60.0, name)) for name in ("a", "b"))
     for heartbeat in (first, second, first):
-        heartbeat.register()
         heartbeat.tick()
         clock.now += ROW_INTERVAL_SECONDS
     assert (True, False) == (first.leader.leads, second.leader.leads)

@@ -33,7 +33,7 @@ from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.lease.leases import Leases, Renewal
+from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.options import WorkerOptions
 
 POLL = 600.0
@@ -141,21 +141,18 @@ class World:
         options = WorkerOptions(
             settings=settings, queues=scene.served, queue_order=scene.order
         )
-        self.leases = Leases(LEASE.total_seconds())
+        self.leases = Leases(LEASE.total_seconds(), "model")
         self.wakes = Wakes(options.plan, self.wakeup)
         self.claimer = Claimer(
             VirtualLink(),
-            worker="model",
             options=options,
             wakes=self.wakes,
             leases=self.leases,
-            renewal=Renewal(self.leases, worker="model"),
-            strays=NoStrays(self.leases, worker="model"),
+            strays=NoStrays(self.leases),
             hand_back=lambda jobs: None,
             mix=self.mix,
             capacity=self.capacity,
             put=self.put,
-            wakeup=self.wakeup,
             listener=self,
         )
         self.plan = options.plan
@@ -349,7 +346,7 @@ class World:
         free = max(self.scene.threads - self.running, 0)
         return Capacity(free, free)
 
-    def put(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
+    def put(self, jobs: list[Claimed], for_coroutines: bool) -> None:
         """Run jobs, as a dispatcher does."""
         for job in jobs:
             self.running += 1

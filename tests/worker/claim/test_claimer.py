@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_pgqueue.conf import parse
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lanes
 from django_pgqueue.worker.claim import claimer as module
@@ -38,7 +39,7 @@ from django_pgqueue.worker.claim.poller import (
 )
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.lease import leases as leases_module
-from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Renewal
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS
 from django_pgqueue.worker.options import WorkerOptions
 from tests.harness.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
@@ -65,7 +66,7 @@ class Rig:
         self.shown = QueueMix()
         self.put: list = []
         self.handed_back: list = []
-        self.strays = Strays(leases, worker=WORKER)
+        self.strays = Strays(leases)
         self.looks: list = []
         # What the next looks do beside looking: take time, or fail.
         self.takes = 0.0
@@ -91,11 +92,9 @@ class Rig:
         options = WorkerOptions(settings=settings, queues=queues, queue_order=order)
         self.claimer = Claimer(
             self._link,
-            worker=WORKER,
             options=options,
-            wakes=Wakes(options.plan, SimpleNamespace(set=lambda: None)),
+            wakes=Wakes(options.plan, Wakeup()),
             leases=self._leases,
-            renewal=Renewal(self._leases, worker=WORKER),
             strays=self.strays,
             hand_back=self.handed_back.extend,
             mix=self.shown,
@@ -106,7 +105,7 @@ class Rig:
         self.wakes = self.claimer._wakes
         return self
 
-    def _take(self, jobs, *, for_coroutines):
+    def _take(self, jobs, for_coroutines):
         """Note what was claimed, as the dispatcher does; nothing of it ever ends."""
         for job in jobs:
             is_async = job.task in self.async_tasks
@@ -194,7 +193,7 @@ def test_the_first_look_is_at_all_queues(rig, leases):
 def test_a_lane_with_a_rate_is_told_of_its_claims(rig, cursor):
     """At once, so that its bucket fills from the claim on."""
     told = []
-    rig.claimer._on_paced = told.append
+    rig.claimer.on_paced = told.append
     make_job(lane="a", lane_capacity=100, lane_spacing=60.0, lane_burst=1)
     make_job(lane="b")
     lanes.promote(cursor, ["a", "b"])
@@ -228,7 +227,7 @@ def late_rig(transactional_db, leases, monkeypatch):
     monkeypatch.setattr(
         rig.claimer,
         "_put",
-        lambda jobs, **kind: deeds.append("put") or take(jobs, **kind),
+        lambda *claimed: deeds.append("put") or take(*claimed),
     )
     monkeypatch.setattr(link, "flush", lambda: deeds.append("flush") or flush())
     yield rig, deeds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 import psycopg
 import pytest
@@ -218,25 +217,13 @@ def test_a_hint_that_is_about_no_queue_is_told_to_whom_it_is_for(signal):
     """Whatever queues are served; and no claimer is woken."""
     heard = []
 
-    def on(*names):
-        return {f"on_{name}": partial(heard.append, name) for name in names}
+    wakes = taken(Wakes(read_plan(("mail",)), signal))
+    wakes.hints = dict.fromkeys(("!cancel", "!lanes", "!lane:"), heard.append)
 
-    wakes = Wakes(
-        read_plan(("mail",)),
-        signal,
-        **on("cancel", "schedules", "held", "alert", "bulk_act"),
-        on_topic=heard.append,
-        on_lanes=heard.append,
-        on_freed=heard.extend,
-        on_waited=heard.append,
-    )
-    taken(wakes)
-
-    for hint in ("!cancel", "!held", "!topic clicks", "!lanes", "!lanes9", "!lane:a"):
+    for hint in ("!cancel", "!lanes", "!lanes9", "!lane:a", "!unknown"):
         wakes.flag(hint)
-    wakes.flag("!wait:1,2")
 
-    assert ["cancel", "held", "clicks", 0, 9, "a", "!wait:1,2"] == heard
+    assert ["", "", "9", "a"] == heard
     assert not wakes.pending
     assert not signal.is_set()
 
@@ -255,15 +242,12 @@ def test_a_stranger_with_made_up_names_fills_bounded_memory(signal):
 def test_after_a_reconnect_all_are_told(signal):
     """A cancel, a changed schedule or a message may have been notified meanwhile."""
     heard = []
-    wakes = Wakes(
-        QueuePlan(),
-        signal,
-        lambda: heard.append("cancel"),
-        lambda: heard.append("schedules"),
-        heard.append,
-        on_alert=lambda: heard.append("alert"),
-    )
+    wakes = Wakes(QueuePlan(), signal)
+    wakes.hints = {
+        hint: lambda rest, hint=hint: heard.append(hint)
+        for hint in ("!cancel", "!schedules", "!lane:", "!alert", "!topic ")
+    }
 
     wakes.flag_any()
 
-    assert ["cancel", "schedules", "alert", None] == heard
+    assert ["!cancel", "!schedules", "!alert", "!topic "] == heard

@@ -18,7 +18,7 @@ from tests.worker.conftest import WORKER
 
 @pytest.fixture
 def streamed():
-    return Waited(hint=waited.OUTPUT_HINT)
+    return Waited()
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_only_readers_are_told(emitted, values, link, streamed, cursor):
     emitted.write(link)
     assert [] == heard_until_now(cursor.connection, name)
 
-    streamed.note(f"!output:{one.lease[0]}")
+    streamed.note(str(one.lease[0]))
     for number in (2, 3):
         emitted.add(one, [(number, "1")])
         emitted.add(two, [(number, "1")])

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import WrongState
+from django_pgqueue.conf import parse
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.tasks.outcome import Performed, Retried, Succeeded
 from django_pgqueue.worker.lease.reporter import Reporter
@@ -23,14 +24,23 @@ def control(leases, claim_all, link):
     make_job()
     (job,) = claim_all()
     services = JobServices(
-        worker=WORKER,
-        alias="default",
+        settings=parse({}),
+        installation="uuid",
+        slots=None,
         leases=leases,
         settler=None,
         reporter=Reporter(link, worker=WORKER),
         collector=None,
+        on_capacity=None,
+        on_suspect=None,
     )
     return Control(services, leases.get(job), None)
+
+
+def ack_in_vain(control, cursor, performed):
+    """Write the ack of an atomic task in a transaction that rolls back."""
+    with cursor.connection.transaction(force_rollback=True):
+        control.ack_within(cursor, performed)
 
 
 @pytest.mark.parametrize("was_committed", [True, False])
@@ -41,26 +51,28 @@ def test_a_commit_without_an_answer_is_found_without_an_archive(
     if was_committed:
         assert control.ack_within(cursor, DONE)
     else:
-        control.acking(DONE)
+        ack_in_vain(control, cursor, DONE)
 
     assert was_committed is control.is_applied()
     assert was_committed is not Job.objects.exists()
     assert not ArchivedJob.objects.exists()
 
 
-def test_a_row_that_is_away_proves_nothing_where_there_is_an_archive(control):
+def test_a_row_that_is_away_proves_nothing_where_there_is_an_archive(control, cursor):
     """Somebody has deleted it, and no ack is anywhere."""
-    control.acking(Performed(Succeeded(), None, 0.5))
+    ack_in_vain(control, cursor, Performed(Succeeded(), None, 0.5))
     Job.objects.all().delete()
 
     assert not control.is_applied()
 
 
-def test_what_was_emitted_survives_a_transaction_that_rolls_back(control, monkeypatch):
+def test_what_was_emitted_survives_a_transaction_that_rolls_back(
+    control, cursor, monkeypatch
+):
     """It is handed to the settle that follows."""
-    monkeypatch.setattr(Reporter, "_call", lambda self: None)
+    monkeypatch.setattr(Reporter, "call", lambda self: None)
     control.emit([(1, "1")])
-    control.acking(Performed(Succeeded(), None, 0.5))
+    ack_in_vain(control, cursor, Performed(Succeeded(), None, 0.5))
 
     settlement = control.close(Performed(Retried(timedelta(0))))
 

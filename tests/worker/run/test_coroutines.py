@@ -16,18 +16,14 @@ from django_pgqueue import task
 from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
-from django_pgqueue.worker.claim.capacity import (
-    HELD_MAX,
-    Capacity,
-    Dispatcher,
-    QueueMix,
-)
+from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
-from django_pgqueue.worker.run import async_runner as coroutine_module
+from django_pgqueue.worker.run import async_jobs as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module
-from django_pgqueue.worker.run.async_runner import Coroutine, LoopControl
+from django_pgqueue.worker.run.async_jobs import Coroutine, LoopControl, LoopWatch
 from django_pgqueue.worker.run.control import JobServices
-from django_pgqueue.worker.run.coroutines import Coroutines, LoopWatch
+from django_pgqueue.worker.run.coroutines import Coroutines
+from django_pgqueue.worker.run.dispatcher import HELD_MAX, Dispatcher
 from django_pgqueue.worker.settle.settler import Settlement
 from tests.harness.waiting import wait_for
 from tests.tasks.test_perform import claimed
@@ -62,7 +58,7 @@ class Settled:
 
     def commit(self, settlement):
         if settlement.done is not None:
-            settlement.done.release()
+            settlement.done()
 
     def commit_all(self):
         for settlement in self.all:
@@ -83,28 +79,26 @@ class Rig:
 
     def __init__(self, count):
         self.settled = Settled()
-        self.leases = Leases(60.0)
-        self.slots = Slots(multiprocessing.get_context("spawn"), 1 + count)
+        self.leases = Leases(60.0, "worker")
+        self.slots = Slots(multiprocessing.get_context("fork"), 1 + count)
         self.freed = self.suspects = 0
         self.hard = []
         self.coroutines = Coroutines(
             count=count,
             first_slot=1,
             sync_threads=2,
-            settings=SETTINGS,
-            slots=self.slots,
             services=JobServices(
-                worker="worker",
-                alias="default",
+                settings=SETTINGS,
+                installation="uuid",
+                slots=self.slots,
                 leases=self.leases,
                 settler=self.settled,
                 reporter=None,
                 collector=None,
+                on_capacity=self._on_capacity,
+                on_suspect=self._on_suspect,
             ),
-            installation="uuid",
             grace_seconds=1.0,
-            on_capacity=self._on_capacity,
-            on_suspect=self._on_suspect,
             on_hard_timeout=lambda job, error: self.hard.append((job, error)),
         )
         self._ids = iter(range(1, 10_000))
@@ -220,7 +214,7 @@ def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated)
     made.wait()
     assert 2 < made.coroutines.capacity()
     for _ in range(100):
-        made.coroutines._learn(3.0)
+        made.coroutines._prefetch.took(3.0)
 
     assert 2 == made.coroutines.capacity()
     made.put(gated.name)
@@ -388,10 +382,10 @@ class Watched:
         self.expired = []
         self.current = None
         monkeypatch.setattr(
-            coroutines_module, "time", SimpleNamespace(monotonic=lambda: self.now)
+            coroutine_module, "time", SimpleNamespace(monotonic=lambda: self.now)
         )
         monkeypatch.setattr(
-            coroutines_module.asyncio, "current_task", lambda loop: self.current
+            coroutine_module.asyncio, "current_task", lambda loop: self.current
         )
         self.answers = []
         loop = SimpleNamespace(call_soon_threadsafe=self.answers.append)
@@ -483,16 +477,14 @@ class Takes:
 def dispatched():
     """A dispatcher, and where its jobs go."""
     threads, coroutines, settled, mix = Takes(), Takes(), Settled(), QueueMix()
-    leases, told = Leases(60.0), []
-    made = Dispatcher(
-        threads,
-        coroutines,
-        settled,
-        mix,
-        leases,
+    leases, told = Leases(60.0, "worker"), []
+    services = SimpleNamespace(
+        settler=settled,
+        leases=leases,
         on_capacity=lambda: told.append("capacity"),
         hand_back=lambda jobs: [settled.put(Settlement(job, None)) for job in jobs],
     )
+    made = Dispatcher(threads, coroutines, services, mix)
     return SimpleNamespace(
         capacity=made.capacity,
         put=made.put,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import pytest
 
 from django_pgqueue.conf import parse
@@ -9,19 +11,26 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.worker.claim.capacity import Prefetch
 from django_pgqueue.worker.lease.leases import Slots
-from django_pgqueue.worker.run.executor import Executor, salvage
+from django_pgqueue.worker.run.control import JobServices
+from django_pgqueue.worker.run.executor import Executor
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop
 from tests.harness.factories import make_job
-from tests.worker.conftest import WORKER
 
 BUG = RuntimeError("a bug of ours")
 SETTINGS = parse({})
 
 
+def services(settler, leases):
+    """What jobs are run with, as far as a salvage needs it."""
+    used = {"settings": SETTINGS, "settler": settler, "leases": leases}
+    unused = dict.fromkeys(JobServices.__slots__)
+    return JobServices(**{**unused, **used})
+
+
 @pytest.fixture
 def settler(link, leases):
-    return Settler(link, worker=WORKER, leases=leases, on_retry=lambda seconds: None)
+    return Settler(link, leases)
 
 
 @pytest.fixture
@@ -29,7 +38,7 @@ def cut_off(leases, settler):
     """A function that ends an attempt by a bug, and writes what follows."""
 
     def cut_off(job):
-        salvage(job, BUG, leases=leases, settler=settler, settings=SETTINGS)
+        services(settler, leases).salvage(job, BUG, loop="executor")
         settler.tick()
 
     return cut_off
@@ -85,26 +94,14 @@ def test_a_thread_goes_on_after_a_bug_and_its_job_is_settled(
     assert f"failed     loop=executor job={job.id}" in caplog.messages
 
 
-class NoServices:
-    """What an executor without runs works with."""
-
-    class collector:  # noqa: N801
-        @staticmethod
-        def hand_back(job):
-            pass
-
-
 class NoToken:
     holder = 0
 
 
 def make_executor(settler, leases):
     """Return as much of an executor as one start takes."""
-    import multiprocessing
-
     executor = object.__new__(Executor)
-    executor._services, executor._run_token = NoServices, NoToken
-    executor._settler, executor._leases, executor._settings = settler, leases, SETTINGS
+    executor._services, executor._run_token = services(settler, leases), NoToken
     executor._slots, executor._free = Slots(multiprocessing, 1), []
     executor._prefetch, executor._was_full = Prefetch(1), False
     return executor

@@ -44,7 +44,9 @@ def retries():
 
 @pytest.fixture
 def settler(link, leases, retries):
-    return Settler(link, worker=WORKER, leases=leases, on_retry=retries.append)
+    settler = Settler(link, leases)
+    settler.on_retry = retries.append
+    return settler
 
 
 @pytest.fixture
@@ -205,7 +207,7 @@ def test_a_wake_that_the_server_refuses_keeps_no_outcome(
 
 @pytest.fixture
 def waited(settler):
-    return settler._waited
+    return settler.waited
 
 
 @pytest.fixture
@@ -269,7 +271,7 @@ def impatient(transactional_db, leases, retries, monkeypatch):
     """A settler that waits 50 ms for a lock, and tells of it at once."""
     monkeypatch.setattr(module, "HELD_TOLD_SECONDS", 0.0)
     link = Link("default", name="tests: settler", steady=True, lock_seconds=0.05)
-    yield Settler(link, worker=WORKER, leases=leases, on_retry=retries.append)
+    yield Settler(link, leases)
     link.drop()
 
 

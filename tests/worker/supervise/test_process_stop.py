@@ -24,7 +24,7 @@ LATE = TaskTimeout("it ran too long")
 
 @pytest.fixture
 def settler(link, leases):
-    return Settler(link, worker=WORKER, leases=leases, on_retry=lambda seconds: None)
+    return Settler(link, leases)
 
 
 @pytest.fixture
