@@ -11,7 +11,7 @@ from django.db import connection
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_pgqueue.findings.overview import Overview
-from django_pgqueue.pipeline.ingest import note
+from django_pgqueue.pipeline.exports import note
 from django_pgqueue.prometheus.families import ENDS, of_fleet, of_worker
 from django_pgqueue.prometheus.text import answer
 from django_pgqueue.worker.supervise.health import State

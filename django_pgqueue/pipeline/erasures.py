@@ -128,8 +128,6 @@ FINISH = """
 UPDATE pgqueue_erasure SET finished_at = clock_timestamp() WHERE id = %(erasure)s
 """
 
-TARGETS = "SELECT DISTINCT target FROM pgqueue_export ORDER BY target"
-
 
 @dataclass(frozen=True, slots=True)
 class Sought:
@@ -299,11 +297,6 @@ def set_messages(
 def finish(cursor: Cursor, erasure: int) -> None:
     """Note that nothing of it is left to do."""
     cursor.execute(FINISH, {"erasure": erasure})
-
-
-def targets(cursor: Cursor) -> list[str]:
-    """Return each place that days were exported to."""
-    return list(map(str, column(cursor, TARGETS)))
 
 
 def _page(

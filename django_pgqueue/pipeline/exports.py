@@ -11,14 +11,14 @@ role, those of prepared transactions too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 
 DAY = timedelta(days=1)
 
@@ -86,6 +86,7 @@ SELECT day FROM pgqueue_export
    AND NOT coalesce(checked_at > clock_timestamp() - %(fresh)s::interval, false)
 """
 
+TARGETS = "SELECT DISTINCT target FROM pgqueue_export ORDER BY target"
 LATEST_TARGET = """
 SELECT target FROM pgqueue_export WHERE state = 'exported'
  ORDER BY exported_at DESC LIMIT 1
@@ -259,6 +260,11 @@ def known(cursor: Cursor, target: str) -> dict[date, ExportedDay]:
     return {row[0]: ExportedDay(*row) for row in cursor.fetchall()}
 
 
+def targets(cursor: Cursor) -> list[str]:
+    """Return each place that days were exported to."""
+    return column(cursor, TARGETS)
+
+
 def latest_target(cursor: Cursor) -> str | None:
     """Return where a day was exported to last, or None."""
     cursor.execute(LATEST_TARGET)
@@ -321,3 +327,48 @@ def departed(cursor: Cursor, *, first: date) -> list[Departed]:
     """Return the exported days from *first* on that are no longer in the archive."""
     cursor.execute(DEPARTED, {"first": first})
     return [Departed(*row) for row in cursor.fetchall()]
+
+
+# Ingest -----------------------------------------------------------------------------
+# The position says up to which message each topic is written by its place; retention
+# may wait for it. Which batches are there, the Delta table says itself.
+
+# Locks: none.
+INGEST_TARGETS = "SELECT DISTINCT target FROM pgqueue_ingest_position ORDER BY target"
+
+# Locks: a row lock on each position until the caller's transaction ends; one run at a
+# time comes here with a topic and a target, since it holds its own row.
+NOTE_READ = """
+INSERT INTO pgqueue_ingest_position AS p (topic_id, target, read_to, run_id)
+SELECT t.id, %(target)s, asked.read_to, %(run)s
+  FROM unnest(%(names)s::text[], %(positions)s::bigint[]) AS asked(name, read_to)
+  JOIN pgqueue_topic t ON t.name = asked.name
+ ORDER BY t.id
+ON CONFLICT (topic_id, target) DO UPDATE
+   SET read_to = greatest(p.read_to, EXCLUDED.read_to), run_id = EXCLUDED.run_id,
+       read_at = clock_timestamp()
+"""
+
+
+def ingest_targets(cursor: Cursor) -> list[str]:
+    """Return each place that messages were ingested to."""
+    return column(cursor, INGEST_TARGETS)
+
+
+def note(cursor: Cursor, target: str, read_to: Mapping[str, int], *, run: int) -> None:
+    """
+    Say up to which id topics are at *target*, all of their messages.
+
+    Args:
+        cursor: In a transaction that holds the run.
+        target: Where they were written.
+        read_to: By the topic's name.
+        run: The id of the run.
+    """
+    params = {
+        "target": target,
+        "run": run,
+        "names": list(read_to),
+        "positions": list(read_to.values()),
+    }
+    cursor.execute(NOTE_READ, params)

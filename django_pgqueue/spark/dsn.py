@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.spark.jvm import environment
+from django_pgqueue.spark.java import environment
 
 DEFAULT_VARIABLE = "PGQUEUE_DSN"
 

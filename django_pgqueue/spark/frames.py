@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.spark import jvm, options
+from django_pgqueue.spark import java, options
 from django_pgqueue.spark import query as queries
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource, find_dsn
 from django_pgqueue.spark.jdbc import driver
-from django_pgqueue.spark.jdbc.address import Address, NotByJdbc, address
-from django_pgqueue.spark.jdbc.divide import FETCH_ROWS_MAX, divide
+from django_pgqueue.spark.jdbc.driver import Address, NotByJdbc, address
 from django_pgqueue.spark.jdbc.snapshot import Snapshot
 from django_pgqueue.spark.redact import masked
 from django_pgqueue.spark.session import (
@@ -28,6 +27,7 @@ from django_pgqueue.spark.session import (
     TIME_ZONE,
     redaction_in,
 )
+from django_pgqueue.spark.slices import FETCH_ROWS_MAX, divide
 from django_pgqueue.spark.tables import Table, ddl
 
 # Every transfer in binary form, from the first row on: pgjdbc's own word for it.
@@ -301,7 +301,7 @@ def _zone(spark: Any) -> str:
     if spark.conf.get(MOMENTS_IN_SESSION, "false") == "true":
         zone, where = spark.conf.get(TIME_ZONE), TIME_ZONE
     else:
-        zone, where = jvm.zone(spark), "The zone of the driver's Java"
+        zone, where = java.zone(spark), "The zone of the driver's Java"
     if not ZONE.fullmatch(zone):
         raise SparkError(
             f"{where} is {zone[:40]!r}, which PostgreSQL may read in another way: set "

@@ -12,9 +12,13 @@ from django_pgqueue.exceptions import SparkOptionError, TopicError, did_you_mean
 from django_pgqueue.log.names import check_topic
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.spark.dsn import DsnSource
-from django_pgqueue.spark.log.check import FAIL, ON_DATA_LOSS
-from django_pgqueue.spark.log.starting import Place, check_topics
-from django_pgqueue.spark.log.starting import parse as parse_place
+from django_pgqueue.spark.log.offsets import (
+    FAIL,
+    ON_DATA_LOSS,
+    Place,
+    check_topics,
+    parse_place,
+)
 from django_pgqueue.spark.option_table import (
     WHERE,
     Option,

@@ -20,9 +20,9 @@ from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.spark import enqueue, fanout, frames, options
 from django_pgqueue.spark.dsn import DsnSource
+from django_pgqueue.spark.java import activate
 from django_pgqueue.spark.jdbc import snapshot as snapshots
 from django_pgqueue.spark.job import PipelineJob
-from django_pgqueue.spark.jvm import activate
 from django_pgqueue.spark.redact import Redaction
 
 CONNECT_SECONDS_MAX = 10

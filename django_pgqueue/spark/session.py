@@ -20,9 +20,8 @@ from weakref import WeakKeyDictionary
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
-from django_pgqueue.spark.java import java_home
+from django_pgqueue.spark.java import is_running, java_home
 from django_pgqueue.spark.jdbc.driver import jars
-from django_pgqueue.spark.jvm import is_running
 from django_pgqueue.spark.redact import Redaction
 
 DEFAULT_MASTER = "local[2]"

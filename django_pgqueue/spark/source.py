@@ -26,8 +26,7 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.spark import options, reader, slices
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import read as of_log
-from django_pgqueue.spark.log.offsets import check_primary
-from django_pgqueue.spark.log.starting import EARLIEST, LATEST, Place
+from django_pgqueue.spark.log.offsets import EARLIEST, LATEST, Place, check_primary
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.tables import Column, Table, ddl
 

@@ -17,10 +17,10 @@ from django_pgqueue.log import (
     seek,
 )
 from django_pgqueue.models import ConsumerGroup, Generation, Position
-from django_pgqueue.pipeline.ingest import note
+from django_pgqueue.pipeline.exports import note
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, along_index, limit
-from django_pgqueue.spark.log import read, walk
+from django_pgqueue.spark.log import read
 from tests.harness.factories import make_topic
 from tests.log.log import LEASE, make_group
 from tests.queues.test_plans import buffers, explain
@@ -128,7 +128,7 @@ def test_an_idle_partition_is_looked_at_by_its_own_index(topic, cursor):
             own,
         ),
         "walk of Spark": (
-            walk.WALK.format(
+            read.WALK.format(
                 ranges=", ".join(f"({each}, 100)" for each in ranges), condition="true"
             ),
             own,

@@ -6,7 +6,7 @@ import pytest
 
 from django_pgqueue.log.ingest_lag import ingest_lag
 from django_pgqueue.models import Generation
-from django_pgqueue.pipeline.ingest import note
+from django_pgqueue.pipeline.exports import note
 from tests.harness.factories import make_message, make_topic
 
 pytestmark = pytest.mark.django_db(transaction=True)

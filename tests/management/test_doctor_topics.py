@@ -13,7 +13,7 @@ from django_pgqueue.findings import topics
 from django_pgqueue.log.days import close_days, drop_day
 from django_pgqueue.log.publish import publish
 from django_pgqueue.models import LogDay, PipelineRun, Subscription, Topic
-from django_pgqueue.pipeline.ingest import note
+from django_pgqueue.pipeline.exports import note
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics import consume
 from tests.harness.factories import (

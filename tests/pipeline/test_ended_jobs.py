@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_pgqueue.pipeline import ended_jobs, enqueued_hours, failed_jobs
+from django_pgqueue.pipeline import ended_jobs, enqueued_hours
 from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.postgres.limits import Plans, limit
 from tests.queues.test_plans import buffers, explain, nodes
@@ -82,7 +82,7 @@ def test_dead_letters_are_found_by_when_they_gave_up(cursor, day):
     asked = {"since": DAY + 22 * HOUR, "until": DAY + 23 * HOUR}
     for statement in (
         ended_jobs.COUNT_LETTERS,
-        failed_jobs.LETTERS,
+        ended_jobs.LETTERS,
         enqueued_hours.COUNT_DEAD,
     ):
         plan = explain(cursor, statement, asked)
@@ -95,7 +95,7 @@ def test_the_queue_is_read_a_part_at_a_time(cursor, day):
     asked = {"after": 0, "rows": 500, "since": DAY, "until": DAY + HOUR}
     with cursor.connection.transaction():
         limit(cursor, seconds=60, plans=Plans.IN_ORDER)
-        for statement in (failed_jobs.WAITING, enqueued_hours.COUNT_WAITING):
+        for statement in (ended_jobs.WAITING, enqueued_hours.COUNT_WAITING):
             plan = explain(cursor, statement, asked, how=MEASURED)
 
             assert "Seq Scan" not in scans(plan).values(), statement

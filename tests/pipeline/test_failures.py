@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_pgqueue.models import DeadLetter, Failure, FailureHour, Job
 from django_pgqueue.operators.error_groups import letters_of
-from django_pgqueue.pipeline.failed_jobs import Failed
+from django_pgqueue.pipeline.ended_jobs import Failed
 from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.redaction.fingerprint import fingerprint
 from django_pgqueue.spark.jobs.failures import errors_of

@@ -13,9 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.dsn import DsnSource
-from django_pgqueue.spark.java import installed
+from django_pgqueue.spark.java import activate, installed
 from django_pgqueue.spark.jdbc.driver import DEBIANS
-from django_pgqueue.spark.jvm import activate
 from tests.harness.proxy import Proxy
 from tests.spark.one_session import ONE
 

@@ -18,7 +18,7 @@ from datetime import date
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.pipeline import erasures, exports, ingest
+from django_pgqueue.pipeline import erasures, exports
 from django_pgqueue.pipeline.erasures import ARCHIVE, LETTERS, LIVE, LOG, Page, Sought
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.lake.days import Unfinished, content_of
@@ -221,7 +221,7 @@ def _from_log(run: Run, messages: Messages, receipt: int) -> int:
 def _exported(run: Run) -> list[LakeTable]:
     """Return the tables that days were exported to."""
     with run.reading() as cursor:
-        return [LakeTable(run, target) for target in erasures.targets(cursor)]
+        return [LakeTable(run, target) for target in exports.targets(cursor)]
 
 
 def _ingested(run: Run, asked: Sought) -> list[LakeTable]:
@@ -229,7 +229,7 @@ def _ingested(run: Run, asked: Sought) -> list[LakeTable]:
     if not asked.is_of_messages:
         return []
     with run.reading() as cursor:
-        return [LakeTable(run, target) for target in ingest.targets(cursor)]
+        return [LakeTable(run, target) for target in exports.ingest_targets(cursor)]
 
 
 def _found(

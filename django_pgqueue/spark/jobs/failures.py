@@ -22,10 +22,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from django_pgqueue.pipeline import ended_jobs, failed_jobs, runs
+from django_pgqueue.pipeline import ended_jobs, runs
 from django_pgqueue.pipeline import failures as stored
-from django_pgqueue.pipeline.ended_jobs import HOUR
-from django_pgqueue.pipeline.failed_jobs import Failed
+from django_pgqueue.pipeline.ended_jobs import HOUR, Failed
 from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.redaction.fingerprint import (
     Fingerprint,
@@ -72,12 +71,12 @@ def failures(
         since = first if latest is None else max(first, hour_of(latest - back))
         found = Found(since, run.patterns)
         connection = cursor.connection
-        waits = _told(run, failed_jobs.waiting(connection))
+        waits = _told(run, ended_jobs.failed_waiting(connection))
         waiting = {job.id for job in waits if found.add(job)}
         begin = max(since, _first_day(cursor, since))
         for jobs in (
-            failed_jobs.archived(connection, begin, until),
-            failed_jobs.letters(connection, since, until),
+            ended_jobs.failed_archived(connection, begin, until),
+            ended_jobs.failed_letters(connection, since, until),
         ):
             for job in _told(run, jobs):
                 # What moved while it was read is counted where it was first.
@@ -85,7 +84,9 @@ def failures(
                     found.add(job)
         changed = _changed(cursor, first, since)
         for hour in changed:
-            for job in _told(run, failed_jobs.letters(connection, hour, hour + HOUR)):
+            for job in _told(
+                run, ended_jobs.failed_letters(connection, hour, hour + HOUR)
+            ):
                 found.add_letter(job)
     with run.transaction() as cursor:
         return stored.store(

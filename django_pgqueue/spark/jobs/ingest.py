@@ -20,15 +20,13 @@ import psycopg
 
 from django_pgqueue.exceptions import PgQueueError, SparkError, SparkOptionError
 from django_pgqueue.log.horizon import horizons
-from django_pgqueue.pipeline.ingest import note as note_position
+from django_pgqueue.pipeline.exports import note as note_position
 from django_pgqueue.spark import options
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.lake import messages
 from django_pgqueue.spark.lake.table import LakeTable, checked_target
-from django_pgqueue.spark.log.check import FAIL
-from django_pgqueue.spark.log.offsets import Offset, topics
-from django_pgqueue.spark.log.starting import EARLIEST
+from django_pgqueue.spark.log.offsets import EARLIEST, FAIL, Offset, topics
 from django_pgqueue.spark.option_table import duration
 from django_pgqueue.spark.run import Run, connect
 from django_pgqueue.spark.session import TIME_ZONE

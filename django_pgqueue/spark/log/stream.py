@@ -24,19 +24,24 @@ from django_pgqueue.log.generations import numbers_of
 from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.spark import reader
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.log import check, starting
+from django_pgqueue.spark.log import offsets
 from django_pgqueue.spark.log.offsets import (
     Mark,
     Offset,
+    Place,
     Topic,
     TopicOffset,
     check_primary,
-    first_day,
     topics,
 )
-from django_pgqueue.spark.log.read import tasks
-from django_pgqueue.spark.log.starting import Place
-from django_pgqueue.spark.log.walk import Range, counted, in_order, limited
+from django_pgqueue.spark.log.read import (
+    Range,
+    counted,
+    first_day,
+    in_order,
+    limited,
+    tasks,
+)
 from django_pgqueue.spark.options import ReadOptions
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.tables import Column
@@ -135,7 +140,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 redaction=self._redaction,
                 rows_per_second=rows_per_second,
             )
-            check.check_still_kept(session, positions, asked.on_data_loss)
+            offsets.check_still_kept(session, positions, asked.on_data_loss)
 
     # One step each, with the session of the driver.
 
@@ -152,10 +157,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset.dump()
 
     def _begin(self, topic: Topic, horizon: int) -> TopicOffset:
-        place = self._asked.starting or Place(word=starting.LATEST)
+        place = self._asked.starting or Place(word=offsets.LATEST)
         cursor = self._sql.cursor()
         numbers = numbers_of(cursor, topic.id)
-        positions = starting.begin(cursor, place, topic, numbers, horizon)
+        positions = offsets.begin_positions(cursor, place, topic, numbers, horizon)
         read_to = max(horizon, *positions.values()) if positions else horizon
         return TopicOffset(topic.id, read_to, positions)
 
@@ -164,7 +169,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._found_nothing == (bounds, start):
             return start.dump()
         # Marks first: retention raises removed_to before it removes anything.
-        marks = check.marked(self._sql, start)
+        marks = offsets.marked(self._sql, start)
         found = self._checked(start, bounds, marks)
         read = {
             name: start.topics[name].raised(topic.removed_to)
@@ -226,7 +231,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(self, start: Offset, end: Offset) -> list[InputPartition]:
         bounds = self._horizons()
         for offset in (start, end):
-            self._checked(offset, bounds, check.marked(self._sql, offset))
+            self._checked(offset, bounds, offsets.marked(self._sql, offset))
         ranges = [
             Range(topic.id, number, before.position(number), topic.position(number))
             for name, topic in end.topics.items()
@@ -252,7 +257,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, offset: Offset, bounds: Horizons, marks: Mapping[int, bool]
     ) -> dict[str, Topic]:
         """Return the topics; raise unless *offset* is of this log and can be met."""
-        check.check_installation(offset, self._installation)
+        offsets.check_installation(offset, self._installation)
         gone = sorted(set(offset.topics) - set(self._names))
         if gone:
             raise SparkError(
@@ -261,9 +266,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"begin a new checkpoint."
             )
         found = topics(self._sql.cursor(), self._names)
-        check.check_log(offset, found, bounds.highest, marks)
+        offsets.check_log(offset, found, bounds.highest, marks)
         for name, read in offset.topics.items():
-            check.check_kept(
+            offsets.check_kept(
                 name, read.lowest, found[name].removed_to, self._asked.on_data_loss
             )
         return found

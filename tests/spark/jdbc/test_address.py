@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.spark.jdbc.address import NotByJdbc, address
+from django_pgqueue.spark.jdbc.driver import NotByJdbc, address
 
 
 def told(dsn):

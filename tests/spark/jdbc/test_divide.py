@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_pgqueue.spark.jdbc.divide import Part, conditions, cuts
+from django_pgqueue.spark.slices import Part, conditions, cuts
 
 
 def part(first, last, bounds=(), rows=1_000.0, new_rows=0.0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.spark.connect import FOR_PAGES
-from django_pgqueue.spark.log import read, walk
+from django_pgqueue.spark.log import read
 from django_pgqueue.spark.reader import PAGE
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.tables import LOG
@@ -20,7 +20,7 @@ STATEMENTS = {
         condition=Slice(10, 90, topic_id=1, partition=2).condition(LOG),
         limit=50_000,
     ),
-    "walk": walk.WALK.format(
+    "walk": read.WALK.format(
         ranges="(0, 1, 2, 10::bigint, 90::bigint, 7)", condition="true"
     ),
     "ends": read.ENDS.format(ranges=RANGES, condition="true"),
