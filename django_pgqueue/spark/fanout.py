@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -26,21 +26,21 @@ from typing import Any
 from uuid import uuid4
 
 from django_pgqueue.bounds import TIME_MAX
-from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import find_dsn
-from django_pgqueue.spark.option_table import Word, moment
-from django_pgqueue.spark.spread import (
-    check_key,
-    column,
-    key_columns,
-    offset_column,
-    window,
-)
-from django_pgqueue.spark.write import once
-from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
+from django_pgqueue.spark.option_table import Word, duration, moment
+from django_pgqueue.spark.write import result
 from django_pgqueue.spark.write.journal import ROLLED_BACK, WriteResult
 from django_pgqueue.spark.write.options import parse
+from django_pgqueue.spark.write.parts import Columns, arrow_schema, plan
+from django_pgqueue.timetable.offset import (
+    DIGITS,
+    KEY_VALUES_MAX,
+    MICROSECOND,
+    OVER_DAYS_MAX,
+    SEPARATOR,
+)
 
 # Keys that an error names.
 KEYS_SHOWN_MAX = 5
@@ -123,8 +123,8 @@ def fan_out(
     )
     dsn = find_dsn(frame.sparkSession, parse(said.options).dsn)
     check_frame(frame, said)
-    result, now = once.look_up(dsn, name)
-    return result or write(frame, said, dsn, now)
+    found, now = result.look_up(dsn, name)
+    return found or write_rows(frame, said, dsn, now)
 
 
 def make(
@@ -181,7 +181,7 @@ def check_frame(frame: Any, said: FanOut) -> Columns:
     return columns
 
 
-def write(frame: Any, said: FanOut, dsn: str, now: datetime) -> WriteResult:
+def write_rows(frame: Any, said: FanOut, dsn: str, now: datetime) -> WriteResult:
     """
     Write the rows, which check_frame() has seen, under a name that is free.
 
@@ -195,7 +195,7 @@ def write(frame: Any, said: FanOut, dsn: str, now: datetime) -> WriteResult:
     with _kept(frame, said) as rows:
         if rows is None:
             return _nothing(said.options["name"], now)
-        return once.write_named(_placed(rows, said, now), said.options, dsn)
+        return result.write_named(_placed(rows, said, now), said.options, dsn)
 
 
 def _placed(frame: Any, said: FanOut, now: datetime) -> Any:
@@ -290,3 +290,163 @@ def _nothing(name: str, now: datetime) -> WriteResult:
         reasons={},
         queues=(),
     )
+
+
+# Spread -----------------------------------------------------------------------------
+# The offset is that of timetable/offset.py, whatever the version of Spark and however
+# the rows are divided.
+
+# Types of which every value has one text, whatever file or table it comes from.
+KEY_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
+
+
+def offset_column(task: str, key: Sequence[str], over: timedelta) -> Any:
+    """Return the same as a Column of Spark: microseconds, a bigint."""
+    f = extra("pyspark.sql.functions")
+    texts = [column(name).cast("string") for name in key]
+    digest = f.sha2(f.concat_ws(SEPARATOR, f.lit(task), *texts), 256)
+    number = f.conv(f.substring(digest, 1, DIGITS), 16, 10).cast("bigint")
+    return f.pmod(number, f.lit(over // MICROSECOND))
+
+
+def column(name: str) -> Any:
+    """Return the column that is called exactly *name*, dots and all."""
+    escaped = name.replace("`", "``")
+    return extra("pyspark.sql.functions").col(f"`{escaped}`")
+
+
+def window(text: str) -> timedelta:
+    """
+    Return the window that the option *over* says.
+
+    Raises:
+        SparkOptionError: It is none, or empty, or longer than OVER_DAYS_MAX.
+    """
+    over = duration("over", text)
+    if not timedelta() < over <= timedelta(days=OVER_DAYS_MAX):
+        raise SparkOptionError(
+            f"The option over is {text!r}; it must be more than nothing and at most "
+            f"{OVER_DAYS_MAX} days. Without it, all jobs are due at the start."
+        )
+    return over
+
+
+def key_columns(text: str, option: str = "key") -> tuple[str, ...]:
+    """
+    Return the columns that an option names, with commas between.
+
+    Raises:
+        SparkOptionError: None, one twice, or more than KEY_VALUES_MAX.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names or len(set(names)) < len(names) or len(names) > KEY_VALUES_MAX:
+        raise SparkOptionError(
+            f"The option {option} is {text[:80]!r}; it must name 1 to {KEY_VALUES_MAX} "
+            f"columns, each once, with commas between."
+        )
+    return names
+
+
+def check_key(schema: Any, key: Sequence[str]) -> None:
+    """Raise SparkOptionError unless the columns *key* can be one."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name in key:
+        if name not in types:
+            raise SparkOptionError(
+                f"The key {name!r} is no column.{did_you_mean(name, list(types))} The "
+                f"columns are {', '.join(types)}."
+            )
+        if types[name] not in KEY_TYPES:
+            raise SparkOptionError(
+                f"The key {name!r} is of the type {types[name]}; it must be one of "
+                f"{', '.join(KEY_TYPES)}: cast it to a string."
+            )
+
+
+# Enqueue ----------------------------------------------------------------------------
+# What they become is checked first, and needs no Spark: see Run.enqueue().
+
+# Options of a write that a declared task has, and the columns that say it for a row.
+OF_TASK = {"queue": "queue", "priority": "priority", "maxAttempts": "max_attempts"}
+
+
+def asked(
+    run: Any, task: str | None, *, name: str | None = None, **given: Any
+) -> FanOut:
+    """
+    Return what rows are to become; the arguments are those of Run.enqueue().
+
+    Raises:
+        SparkOptionError: One of them cannot be, or nobody has declared the task.
+    """
+    if name is None:
+        name = f"run {run.id} {uuid4().hex[:8]}"
+    made = make(task=task, name=name, **given)
+    if run.known_task is not None and made.task:
+        run.known_task(made.task, made.options.get("queue"), None)
+    return made
+
+
+def write(run: Any, frame: Any, said: FanOut) -> int:
+    """Write the rows, unless the name was written before; return how many jobs."""
+    said = _with_task(run, frame, said)
+    columns = check_frame(frame, said)
+    if run.known_task is not None and said.task:
+        run.known_task(said.task, None, _arguments(columns, frame.schema))
+    dsn = find_dsn(run.session, parse(said.options).dsn)
+    name = said.options["name"]
+    # The run's own row says that no other one of this job is alive.
+    before, now = result.look_up(dsn, name, takes_over=True)
+    if before is not None:
+        run.note(result.told(name, before, _summary(before, said)))
+        return 0
+    run.check()
+    written = write_rows(frame, said, dsn, now)
+    run.rows_in += sum(
+        filter(None, (written.written, written.skipped, written.refused))
+    )
+    run.note(f"{name!r}: {_summary(written, said)}.")
+    return written.written or 0
+
+
+def _with_task(run: Any, frame: Any, said: FanOut) -> FanOut:
+    """Return *said* with what the task says of its jobs, but for what columns say."""
+    if run.known_task is None or not said.task:
+        return said
+    of_task = run.known_task(said.task, said.options.get("queue"), None)
+    given = {
+        name: text
+        for name, text in of_task.items()
+        if OF_TASK.get(name) not in frame.columns
+    }
+    given.update(said.options)
+    if {"tags"} <= of_task.keys() & said.options.keys():
+        # A call adds its tags to those of the task.
+        given["tags"] = f"{of_task['tags']},{said.options['tags']}"
+    return replace(said, options=given)
+
+
+def _arguments(columns: Columns, schema: Any) -> Sequence[str] | None:
+    """Return the names of the arguments; None: only the rows know them."""
+    if "args" in columns.found:
+        return None
+    if "kwargs" not in columns.found:
+        return list(columns.fields)
+    kind = schema[columns.found["kwargs"]].dataType
+    return list(kind.names) if hasattr(kind, "names") else None
+
+
+def _summary(written: WriteResult, said: FanOut) -> str:
+    """Return the numbers of a write in words."""
+    is_published = "topic" in said.options and "receiver" not in said.options
+    parts = [f"{written.written or 0:,} {'messages' if is_published else 'jobs'}"]
+    if written.skipped:
+        is_wanted = "topic" not in said.options
+        why = "whose dedup key is taken" if is_wanted else "which nobody wants"
+        parts.append(f"{written.skipped:,} rows skipped, {why}")
+    if written.refused:
+        reasons = "; ".join(
+            f"{reason}: {rows:,}" for reason, rows in written.reasons.items()
+        )
+        parts.append(f"{written.refused:,} rows refused ({reasons})")
+    return ", ".join(parts)

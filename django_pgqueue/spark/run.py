@@ -18,7 +18,7 @@ from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
-from django_pgqueue.spark import enqueue, fanout, frames, options
+from django_pgqueue.spark import fanout, frames, options
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.java import activate
 from django_pgqueue.spark.jdbc import snapshot as snapshots
@@ -285,7 +285,7 @@ class Run:
                 declared, or a key is NULL or in several rows.
             SparkError: A row was refused, or the window is over.
         """
-        said = enqueue.asked(
+        said = fanout.asked(
             self,
             task,
             name=name,
@@ -295,7 +295,7 @@ class Run:
             repeated=repeated,
             **options,
         )
-        return enqueue.write(self, frame, said)
+        return fanout.write(self, frame, said)
 
     def check(self) -> None:
         """

@@ -1,6 +1,6 @@
 -- Stores messages that are published later: each is a job that publishes it.
 --
--- Called by topics/publish.py, pgqueue_publish() and spark/write/move.py.
+-- Called by topics/publish.py, pgqueue_publish() and spark/write/staged.py.
 --
 -- An item is [name, key, payload, headers, moment, seconds]: the moment is a text, and
 -- where it is null, the seconds count from now. The ids are those of the jobs, negated:

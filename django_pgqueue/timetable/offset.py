@@ -2,7 +2,7 @@
 Offset: the moment of a job within a window, from its task and key alone.
 
 It is a number made of SHA-256, so it is the same on every run and machine, in Python,
-in PostgreSQL (queues/enqueue_rows.py) and in Spark (spark/spread.py). Two tasks have
+in PostgreSQL (queues/enqueue_rows.py) and in Spark (spark/fanout.py). Two tasks have
 different offsets for the same key, so that their fan-outs do not coincide.
 """
 

@@ -58,7 +58,7 @@ REPLACE = "deltalake:write_deltalake"
 COMMIT = "deltalake:DeltaTable.create_write_transaction"
 OPTIMIZE = "deltalake.table:TableOptimizer.compact"
 DELETE = "deltalake:DeltaTable.delete"
-WRITE = "django_pgqueue.spark.write.once:write_named"
+WRITE = "django_pgqueue.spark.write.result:write_named"
 
 # The commit of a write waits for this.
 COMMITS = "LOCK TABLE pgqueue_job IN SHARE MODE"

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.spark.spread import (
+from django_pgqueue.spark.fanout import (
     check_key,
     offset_column,
 )

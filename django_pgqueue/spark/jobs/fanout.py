@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.spark import enqueue
+from django_pgqueue.spark.fanout import asked, write
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.run import Run
-from django_pgqueue.spark.write.once import digest
+from django_pgqueue.spark.write.result import digest
 
 SOURCES = ("query", "csv", "json", "parquet")
 
@@ -68,7 +68,7 @@ def fanout(
         )
     # Both are checked before Spark starts.
     read = _reading(run)
-    said = enqueue.asked(
+    said = asked(
         run,
         task,
         name=name or _name(run),
@@ -83,7 +83,7 @@ def fanout(
         tags=tags,
         refusedPath=refused_path,
     )
-    return enqueue.write(run, read(), said)
+    return write(run, read(), said)
 
 
 def _reading(run: Run) -> Callable[[], Any]:

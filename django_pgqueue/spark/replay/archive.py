@@ -16,8 +16,7 @@ from django_pgqueue.spark.replay import named
 from django_pgqueue.spark.replay.asked import OF_JOBS, QUEUE, Asked, moment_of
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.journal import Outcome, Write, marks
-from django_pgqueue.spark.write.move import hints_of
-from django_pgqueue.spark.write.staged import DUE_AT, MARKED
+from django_pgqueue.spark.write.staged import DUE_AT, MARKED, hints_of
 
 # Lines of a preview; the rest is told together.
 LINES_MAX = 15

@@ -14,7 +14,7 @@ from django_pgqueue.log.start import EARLIEST, Start
 from django_pgqueue.spark.lake.table import checked_target
 from django_pgqueue.spark.option_table import Word
 from django_pgqueue.spark.run import Run
-from django_pgqueue.spark.write.once import digest
+from django_pgqueue.spark.write.result import digest
 
 LOG, ARCHIVE = "log", "archive"
 TOPIC, QUEUE = "topic:", "queue:"

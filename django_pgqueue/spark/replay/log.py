@@ -20,7 +20,7 @@ from django_pgqueue.spark.replay import named
 from django_pgqueue.spark.replay.asked import Asked
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.journal import Outcome, Write
-from django_pgqueue.spark.write.move import Publishing
+from django_pgqueue.spark.write.staged import Publishing
 
 VERB = "replay"
 

@@ -14,7 +14,7 @@ from psycopg import Rollback
 
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.spark.run import Run
-from django_pgqueue.spark.write import journal, once
+from django_pgqueue.spark.write import journal, result
 from django_pgqueue.spark.write.journal import Outcome, Write
 
 # Puts what is to be there into the transaction, and says what that was.
@@ -28,10 +28,10 @@ def is_written(run: Run, name: str) -> bool:
     Raises:
         SparkError: One is under way.
     """
-    found, _ = once.look_up(run.dsn, name, takes_over=True)
+    found, _ = result.look_up(run.dsn, name, takes_over=True)
     if found is None:
         return False
-    run.note(once.told(name, found, f"{found.written or 0:,} rows"))
+    run.note(result.told(name, found, f"{found.written or 0:,} rows"))
     return True
 
 

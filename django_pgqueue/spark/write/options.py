@@ -27,6 +27,7 @@ from django_pgqueue.log.names import check_name
 from django_pgqueue.log.start import EARLIEST
 from django_pgqueue.options.marks import check_headers, check_tags
 from django_pgqueue.spark.dsn import DsnSource
+from django_pgqueue.spark.fanout import key_columns
 from django_pgqueue.spark.option_table import (
     WHERE,
     Option,
@@ -36,7 +37,6 @@ from django_pgqueue.spark.option_table import (
     moment,
     read,
 )
-from django_pgqueue.spark.spread import key_columns
 
 # Of a write of messages; all others place jobs.
 OF_MESSAGES = (

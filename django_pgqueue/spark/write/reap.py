@@ -24,7 +24,7 @@ from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT, HINT_SECONDS_MAX
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
-from django_pgqueue.spark.write import aside, journal, staged
+from django_pgqueue.spark.write import journal, staged
 from django_pgqueue.spark.write.journal import OPEN
 from django_pgqueue.spark.write.session import Connection, session
 
@@ -139,7 +139,7 @@ def clear(connection: Connection, write_id: UUID) -> list[str]:
     if table is not None:
         attempt(lambda: staged.drop(connection, schema, table), journal.NO_STAGE)
     if path is not None:
-        attempt(lambda: aside.settle(path, write_id, files), journal.NO_FILES)
+        attempt(lambda: staged.settle_files(path, write_id, files), journal.NO_FILES)
     return problems
 
 

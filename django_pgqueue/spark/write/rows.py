@@ -16,14 +16,21 @@ from django_pgqueue.extras import extra
 from django_pgqueue.log.names import check_name, topic_of
 from django_pgqueue.options.lanes import shortened
 from django_pgqueue.redaction.names import PLACEHOLDER
-from django_pgqueue.spark.write.columns import REASON, Columns
-from django_pgqueue.spark.write.json_text import is_text, json_objects
 from django_pgqueue.spark.write.options import WriteOptions
-from django_pgqueue.spark.write.parts import JOB, JOB_TYPES, MESSAGE, MESSAGE_TYPES
+from django_pgqueue.spark.write.parts import (
+    JOB,
+    JOB_TYPES,
+    MESSAGE,
+    MESSAGE_TYPES,
+    REASON,
+    Columns,
+)
 from django_pgqueue.spark.write.texts import (
     Reasons,
     check_texts,
     fit,
+    is_text,
+    json_objects,
     json_texts,
     looked_up,
     marks,

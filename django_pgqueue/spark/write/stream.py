@@ -16,7 +16,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.spark.dsn import find_dsn
-from django_pgqueue.spark.write import once
+from django_pgqueue.spark.write import result
 from django_pgqueue.spark.write.options import NAME_CHARACTERS_MAX, parse
 
 # What Spark says of a query in the thread that runs its batches. The id is the
@@ -61,11 +61,11 @@ def write_batches(name: str, **options: str) -> Callable[[Any, int], None]:
     def write_batch(frame: Any, number: int) -> None:
         given = {**options, "name": f"{name} {query_id(frame)} {number}"}
         where = find_dsn(frame.sparkSession, dsn)
-        found, _ = once.look_up(where, given["name"], takes_over=True)
+        found, _ = result.look_up(where, given["name"], takes_over=True)
         if found is not None:
             logger.info("jobs of a batch are there already name=%s", given["name"])
             return
-        once.write_named(frame, given, where)
+        result.write_named(frame, given, where)
 
     return write_batch
 

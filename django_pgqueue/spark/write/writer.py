@@ -22,15 +22,14 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.spark.store import Store
-from django_pgqueue.spark.write import aside, journal, staged
-from django_pgqueue.spark.write.columns import Columns, arrow_schema, plan
+from django_pgqueue.spark.write import journal, staged
 from django_pgqueue.spark.write.journal import SAMPLES_MAX, Outcome, Write
-from django_pgqueue.spark.write.move import Handing, Publishing
 from django_pgqueue.spark.write.options import WriteOptions, parse
+from django_pgqueue.spark.write.parts import Columns, arrow_schema, plan
 from django_pgqueue.spark.write.reap import clear, reap_with, wake_workers
 from django_pgqueue.spark.write.rows import Rows
 from django_pgqueue.spark.write.session import Connection, ConnectionLost, session
-from django_pgqueue.spark.write.staged import Jobs, Move
+from django_pgqueue.spark.write.staged import Handing, Jobs, Move, Publishing
 
 logger = logging.getLogger("django_pgqueue.spark")
 
@@ -154,9 +153,9 @@ class PgQueueWriter(DataSourceArrowWriter):
         staged.begin(connection, write)
         stager = staged.Stager(connection, write, attempt)
         rows = Rows(self._columns, self._options, lead=stager.lead)
-        refused: aside.Aside | None = None
+        refused: staged.Aside | None = None
         if write.refused_path is not None:
-            refused = aside.Aside(write.refused_path, write.id, partition, attempt)
+            refused = staged.Aside(write.refused_path, write.id, partition, attempt)
         for batch in batches:
             for checked in rows.check(batch):
                 outcome.refuse(checked.reasons, seen + 1, partition)

@@ -41,8 +41,8 @@ def batch(**columns: Any) -> Any:
 
 def rows_of(given_batch: Any, **options: Any) -> Any:
     """Return the Rows of a write of such batches."""
-    from django_pgqueue.spark.write.columns import plan
     from django_pgqueue.spark.write.options import parse
+    from django_pgqueue.spark.write.parts import plan
     from django_pgqueue.spark.write.rows import Rows
 
     parsed = parse(options)
