@@ -29,14 +29,13 @@ from django_pgqueue.bounds import TIME_MAX
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import find_dsn
-from django_pgqueue.spark.option_table import Word, duration, moment
+from django_pgqueue.spark.option_table import Word, duration, key_columns, moment
 from django_pgqueue.spark.write import result
 from django_pgqueue.spark.write.journal import ROLLED_BACK, WriteResult
 from django_pgqueue.spark.write.options import parse
 from django_pgqueue.spark.write.parts import Columns, arrow_schema, plan
 from django_pgqueue.timetable.offset import (
     DIGITS,
-    KEY_VALUES_MAX,
     MICROSECOND,
     OVER_DAYS_MAX,
     SEPARATOR,
@@ -156,7 +155,7 @@ def make(
         raise SparkOptionError("Give one of the options start and runAt, not both.")
     return FanOut(
         options=options,
-        key=() if key is None else key_columns(key),
+        key=() if key is None else key_columns("key", key),
         over=None if over is None else window(over),
         start=None if start is None else moment("start", str(start)),
         repeated=Word(REPEATED)("repeated", repeated),
@@ -329,22 +328,6 @@ def window(text: str) -> timedelta:
             f"{OVER_DAYS_MAX} days. Without it, all jobs are due at the start."
         )
     return over
-
-
-def key_columns(text: str, option: str = "key") -> tuple[str, ...]:
-    """
-    Return the columns that an option names, with commas between.
-
-    Raises:
-        SparkOptionError: None, one twice, or more than KEY_VALUES_MAX.
-    """
-    names = tuple(name.strip() for name in text.split(","))
-    if "" in names or len(set(names)) < len(names) or len(names) > KEY_VALUES_MAX:
-        raise SparkOptionError(
-            f"The option {option} is {text[:80]!r}; it must name 1 to {KEY_VALUES_MAX} "
-            f"columns, each once, with commas between."
-        )
-    return names
 
 
 def check_key(schema: Any, key: Sequence[str]) -> None:

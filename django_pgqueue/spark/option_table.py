@@ -20,6 +20,7 @@ from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
+from django_pgqueue.timetable.offset import KEY_VALUES_MAX
 
 # What people try, from other sources. The value is never repeated.
 CONNECTIONS = frozenset(
@@ -122,6 +123,22 @@ def variable(name: str, text: str) -> str:
             f"{DEFAULT_VARIABLE}; a DSN itself belongs into that variable."
         )
     return text
+
+
+def key_columns(option: str, text: str) -> tuple[str, ...]:
+    """
+    Return the columns that an option names, with commas between.
+
+    Raises:
+        SparkOptionError: None, one twice, or more than KEY_VALUES_MAX.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names or len(set(names)) < len(names) or len(names) > KEY_VALUES_MAX:
+        raise SparkOptionError(
+            f"The option {option} is {text[:80]!r}; it must name 1 to {KEY_VALUES_MAX} "
+            f"columns, each once, with commas between."
+        )
+    return names
 
 
 # Of each table.

@@ -88,68 +88,42 @@ class Table:
     is_log: bool = False
 
 
-def _json(name: str) -> Column:
-    return Column(name, "string", is_json=True)
+def _columns(contract: str) -> tuple[Column, ...]:
+    """Return the columns of a contract, whose type json is that of a text of JSON."""
+    pairs = (column.split() for column in contract.split(","))
+    return tuple(
+        Column(name, "string" if kind == "json" else kind, is_json=kind == "json")
+        for name, kind in pairs
+    )
 
 
-OF_ALL = (
-    Column("id", "bigint"),
-    Column("queue", "string"),
-    Column("task", "string"),
-    _json("args"),
-    _json("kwargs"),
-    _json("headers"),
-    Column("priority", "smallint"),
-    Column("run_after", "timestamp"),
-    Column("enqueued_at", "timestamp"),
-    Column("expires_at", "timestamp"),
-    Column("attempt", "smallint"),
-    Column("max_attempts", "smallint"),
-    Column("crashes", "smallint"),
-    Column("deliveries", "int"),
-    Column("dedup_key", "string"),
-    Column("accumulate_key", "string"),
-    Column("lane", "string"),
-    Column("lane_capacity", "int"),
-    Column("lane_spacing", "double"),
-    Column("lane_burst", "int"),
-    Column("lane_policy", "string"),
-    _json("errors"),
-    _json("progress"),
-    Column("workflow_id", "bigint"),
-    Column("parent_id", "bigint"),
-    Column("message_id", "bigint"),
-    Column("schedule_id", "bigint"),
-)
+OF_ALL = """
+    id bigint, queue string, task string, args json, kwargs json, headers json,
+    priority smallint, run_after timestamp, enqueued_at timestamp, expires_at timestamp,
+    attempt smallint, max_attempts smallint, crashes smallint, deliveries int,
+    dedup_key string, accumulate_key string, lane string, lane_capacity int,
+    lane_spacing double, lane_burst int, lane_policy string, errors json, progress json,
+    workflow_id bigint, parent_id bigint, message_id bigint, schedule_id bigint
+"""
 
 JOBS = Table(
     name="jobs",
     relation="pgqueue_job",
-    columns=(
-        *OF_ALL,
-        Column("visible_at", "timestamp"),
-        Column("leased_by", "string"),
-        Column("leased_at", "timestamp"),
-        Column("lane_due_at", "timestamp"),
-        Column("promotion", "bigint"),
-        Column("runs_alone", "boolean"),
-        Column("cancel_requested_at", "timestamp"),
-        Column("queued_key", "string"),
-    ),
+    columns=_columns(f"""{OF_ALL},
+        visible_at timestamp, leased_by string, leased_at timestamp,
+        lane_due_at timestamp, promotion bigint, runs_alone boolean,
+        cancel_requested_at timestamp, queued_key string
+    """),
     written_at=None,
 )
 
 ARCHIVE = Table(
     name="archive",
     relation="pgqueue_archived_job",
-    columns=(
-        *OF_ALL,
-        Column("state", "string"),
-        _json("result"),
-        Column("started_at", "timestamp"),
-        Column("finished_at", "timestamp"),
-        Column("worker", "string"),
-    ),
+    columns=_columns(f"""{OF_ALL},
+        state string, result json, started_at timestamp, finished_at timestamp,
+        worker string
+    """),
     written_at="finished_at",
     by_day=True,
 )
@@ -157,14 +131,10 @@ ARCHIVE = Table(
 DEAD_LETTERS = Table(
     name="dead_letters",
     relation="pgqueue_dead_letter",
-    columns=(
-        *OF_ALL,
-        Column("reason", "string"),
-        Column("started_at", "timestamp"),
-        Column("finished_at", "timestamp"),
-        Column("worker", "string"),
-        Column("queued_key", "string"),
-    ),
+    columns=_columns(f"""{OF_ALL},
+        reason string, started_at timestamp, finished_at timestamp, worker string,
+        queued_key string
+    """),
     written_at="finished_at",
 )
 
@@ -177,16 +147,10 @@ LOG_RELATION = """(SELECT m.id, t.name AS topic, m.partition, m.name, m.key, m.p
 LOG = Table(
     name="log",
     relation=LOG_RELATION,
-    columns=(
-        Column("id", "bigint"),
-        Column("topic", "string"),
-        Column("partition", "smallint"),
-        Column("name", "string"),
-        Column("key", "string"),
-        _json("payload"),
-        _json("headers"),
-        Column("published_at", "timestamp"),
-    ),
+    columns=_columns("""
+        id bigint, topic string, partition smallint, name string, key string,
+        payload json, headers json, published_at timestamp
+    """),
     written_at="published_at",
     by_day=True,
     is_log=True,

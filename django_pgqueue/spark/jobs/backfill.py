@@ -18,10 +18,9 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.backfill import History, begin, history, made_at
 from django_pgqueue.log.start import EARLIEST, Start
+from django_pgqueue.spark import replay
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.lake.table import checked_target
-from django_pgqueue.spark.replay import files, named
-from django_pgqueue.spark.replay.asked import moment_of, rate_of
 from django_pgqueue.spark.run import Run
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.parts import OF_LOG
@@ -59,25 +58,25 @@ def backfill(
         start = Start.parse(since)
     except TopicError as error:
         raise SparkOptionError(f"The option since: {error}") from None
-    per_second = rate_of(rate)
+    per_second = replay.rate_of(rate)
     target = path and checked_target(path)
     with run.reading() as cursor:
         _, receiver = receivers.find(cursor, topic, to)
         known = history(cursor, topic, target)
         made = made_at(cursor, topic, receiver)
     name = name or f"backfill {topic} {receiver['name']} {made:%Y-%m-%d %H:%M:%S}"
-    moment = moment_of(start, run.started_at)
+    moment = replay.moment_of(start, run.started_at)
     begins = EARLIEST if moment is None else moment.isoformat()
-    if not preview and named.is_written(run, name):
+    if not preview and replay.is_written(run, name):
         return 0
     _check_history(topic, target, known)
     frame = None
     if target and known.removed_to:
-        frame = files.messages(run, target, topic, since=moment)
+        frame = replay.lake_messages(run, target, topic, since=moment)
         frame = frame.where(f"id <= {known.removed_to}")
     if preview:
         if frame is not None:
-            files.preview(run, frame, of_jobs=False)
+            replay.tell_frame(run, frame, of_jobs=False)
         run.note(f"What comes after the id {known.removed_to:,} is in the log.")
         return 0
     done = 0
@@ -102,7 +101,7 @@ def backfill(
                 removed_to=known.removed_to,
             )
 
-        named.write(run, name, begin_log, keeps_empty=True)
+        replay.write_named(run, name, begin_log, keeps_empty=True)
     run.note(
         f"{topic} → {to}: up to the id {known.removed_to:,} from files; the workers do "
         f"what the log has from there on."

@@ -11,8 +11,7 @@ could change them. What the database has it replays itself: then no Spark is sta
 from __future__ import annotations
 
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.replay import archive, files, log
-from django_pgqueue.spark.replay.asked import ARCHIVE, LOG, asked
+from django_pgqueue.spark.replay import replay_asked
 from django_pgqueue.spark.run import Run
 
 
@@ -43,6 +42,4 @@ def replay(
     name, under which it is done once; refused_path; preview, which counts and writes
     nothing.
     """
-    said = asked(run)
-    ways = {LOG: log.replay, ARCHIVE: archive.replay}
-    return ways.get(said.source, files.replay)(run, said, is_preview=preview)
+    return replay_asked(run)

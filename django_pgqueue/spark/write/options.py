@@ -27,13 +27,13 @@ from django_pgqueue.log.names import check_name
 from django_pgqueue.log.start import EARLIEST
 from django_pgqueue.options.marks import check_headers, check_tags
 from django_pgqueue.spark.dsn import DsnSource
-from django_pgqueue.spark.fanout import key_columns
 from django_pgqueue.spark.option_table import (
     WHERE,
     Option,
     Whole,
     Word,
     as_given,
+    key_columns,
     moment,
     read,
 )
@@ -287,7 +287,7 @@ WRITES = (
     Option("tags", "tags", _tags),
     Option("headers", "headers", _headers),
     Option("lane", "lane", _checked(problem_of_lane), of=COLUMN),
-    Option("laneBy", "lane_by", lambda name, text: key_columns(text, name)),
+    Option("laneBy", "lane_by", key_columns),
     Option("laneCapacity", "lane_capacity", Whole(1, LANE_CAPACITY_MAX), of=COLUMN),
     Option("laneSpacing", "lane_spacing", _lane_spacing, of=COLUMN),
     Option("laneBurst", "lane_burst", Whole(1, LANE_BURST_MAX), of=COLUMN),

@@ -1,1 +1,0 @@
-"""Replay: what was, once more, and history for who is new; asked.py has the options."""
