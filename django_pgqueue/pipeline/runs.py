@@ -172,21 +172,14 @@ SELECT id FROM pgqueue_pipeline_run
  ORDER BY id
 """
 
-# What one run, which a queue's job started, has reached.
-OF_QUEUE_JOB = """
-SELECT id, state, rows_in, rows_out, progress, error,
-       cancel_requested_at IS NOT NULL AS was_asked_to_stop
-  FROM pgqueue_pipeline_run
- WHERE queue_job_id = %(queue_job)s AND pid = %(pid)s AND id > %(after)s
- ORDER BY id DESC LIMIT 1
-"""
-
 # What the process of a host has reached with a job, in its latest run. Locks: none.
 OF_PROCESS = """
 SELECT id, state, rows_in, rows_out, progress, error,
+       cancel_requested_at IS NOT NULL AS was_asked_to_stop,
        state = 'running' AND lease_until < clock_timestamp() AS is_late
   FROM pgqueue_pipeline_run
  WHERE job = %(job)s AND hostname = %(hostname)s AND pid = %(pid)s AND id > %(after)s
+   AND (%(queue_job)s::bigint IS NULL OR queue_job_id = %(queue_job)s)
  ORDER BY id DESC LIMIT 1
 """
 
@@ -217,12 +210,9 @@ def start(
     job: str,
     *,
     options: Mapping[str, Any],
-    by: str,
-    queue_job: int | None,
-    hostname: str,
-    pid: int,
     places: Sequence[str] = (),
     lease_seconds: float = LEASE_SECONDS,
+    **of_process: Any,
 ) -> Started | Live:
     """
     Begin a run of *job*, unless one is alive; a run whose process died is lost.
@@ -230,28 +220,18 @@ def start(
     Args:
         cursor: In a transaction, which is committed whatever is returned.
         job: The name of the pipeline job.
-        options: What it was told; JSON values without secrets.
-        by: Who asks, at most 150 characters; "": nobody is named.
-        queue_job: The queue's job that runs it, if one does.
-        hostname: Where it runs.
-        pid: Its process.
+        options: Those of the job; JSON values without secrets.
         places: What it needs for itself; (): the whole job.
         lease_seconds: Until it counts as dead, unless it beats.
+        of_process: `by`, who asks, at most 150 characters ("": nobody is named);
+            `queue_job`, the queue's job that runs it, or None; `hostname` and `pid`.
     """
     needed = {"job": job, "places": list(places)}
     cursor.execute(ALONE, needed)
     cursor.execute(LOSE, needed)
-    values = {
-        **needed,
-        "options": json.dumps(dict(options)),
-        "by": by,
-        "queue_job": queue_job,
-        "hostname": hostname,
-        "pid": pid,
-        "lease_seconds": lease_seconds,
-    }
+    told = {"options": json.dumps(dict(options)), "lease_seconds": lease_seconds}
     while True:
-        cursor.execute(START, values)
+        cursor.execute(START, {**needed, **told, **of_process})
         row = cursor.fetchone()
         if row is not None:
             cursor.execute(FORGET_OLD, {"job": job, "kept": RUNS_KEPT_MAX})
@@ -267,24 +247,17 @@ def beat(
     cursor: Cursor,
     run: int,
     *,
-    rows_in: int,
-    rows_out: int = 0,
-    progress: Mapping[str, Any],
-    ui_url: str | None,
     lease_seconds: float = LEASE_SECONDS,
+    progress: Mapping[str, Any],
+    **reached: Any,
 ) -> bool | None:
-    """Say that *run* is alive; True: it is to stop; None: it is not ours any more."""
-    cursor.execute(
-        BEAT,
-        {
-            "run": run,
-            "rows_in": rows_in,
-            "rows_out": rows_out,
-            "progress": json.dumps(dict(progress)),
-            "ui_url": ui_url,
-            "lease_seconds": lease_seconds,
-        },
-    )
+    """
+    Say that *run* is alive; True: it is to stop; None: it is not ours any more.
+
+    It has *reached* `rows_in`, `rows_out` and `ui_url`, and *progress* besides.
+    """
+    values = {**reached, "progress": json.dumps(progress), "run": run}
+    cursor.execute(BEAT, {**values, "lease_seconds": lease_seconds})
     row = cursor.fetchone()
     return None if row is None else bool(row[0])
 
@@ -310,28 +283,15 @@ def hold(
 
 
 def finish(
-    cursor: Cursor,
-    run: int,
-    *,
-    state: str,
-    rows_in: int,
-    rows_out: int,
-    progress: Mapping[str, Any],
-    error: str | None,
-    ui_url: str | None,
+    cursor: Cursor, run: int, *, progress: Mapping[str, Any], **reached: Any
 ) -> bool:
-    """End *run*; False: it was not ours any more, and its row stays as it is."""
-    return has_row(
-        cursor,
-        FINISH,
-        run=run,
-        state=state,
-        rows_in=rows_in,
-        rows_out=rows_out,
-        progress=json.dumps(dict(progress)),
-        error=error,
-        ui_url=ui_url,
-    )
+    """
+    End *run*; False: it was not ours any more, and its row stays as it is.
+
+    It has *reached* what beat() is given, a `state` and an `error`, or None.
+    """
+    values = {**reached, "progress": json.dumps(progress), "run": run}
+    return has_row(cursor, FINISH, **values)
 
 
 def lose(cursor: Cursor, run: int, error: str) -> None:
@@ -390,21 +350,22 @@ def live_runs(cursor: Cursor, job: str | None = None) -> list[int]:
     return column(cursor, LIVE_RUNS, job=job)
 
 
-def of_queue_job(
-    cursor: Cursor, queue_job: int, *, pid: int, after: int = 0
-) -> dict[str, Any] | None:
-    """Return what the process *pid* of a queue's job has reached, or None."""
-    cursor.execute(OF_QUEUE_JOB, {"queue_job": queue_job, "pid": pid, "after": after})
-    row = cursor.fetchone()
-    return None if row is None else _by_name(cursor, row)
-
-
 def of_process(
-    cursor: Cursor, job: str, *, hostname: str, pid: int, after: int
+    cursor: Cursor,
+    job: str,
+    *,
+    hostname: str,
+    pid: int,
+    after: int = 0,
+    queue_job: int | None = None,
 ) -> dict[str, Any] | None:
-    """Return what a process has reached in its latest run after *after*, or None."""
+    """
+    Return what a process has reached in its latest run after *after*, or None.
+
+    The run is one of *queue_job*; None: of any, or of none.
+    """
     values = {"job": job, "hostname": hostname, "pid": pid, "after": after}
-    cursor.execute(OF_PROCESS, values)
+    cursor.execute(OF_PROCESS, {**values, "queue_job": queue_job})
     row = cursor.fetchone()
     return None if row is None else _by_name(cursor, row)
 

@@ -371,7 +371,6 @@ class _Work:
     def _move_lease(self) -> bool | None:
         if self._connection is None:
             self._connection = connect(self._plan.dsn)
-        snapshot = self._snapshot
         with self._connection.transaction(), self._connection.cursor() as cursor:
             limit = max(self._lease_seconds / 2, BEAT_LOCK_SECONDS_MAX)
             limits = {"lock": BEAT_LOCK_SECONDS_MAX, "statement": limit}
@@ -379,12 +378,19 @@ class _Work:
             return pipelines.beat(
                 cursor,
                 self._run.id,
-                rows_in=snapshot.rows_in,
-                rows_out=snapshot.rows_out,
-                progress=snapshot.stored(),
-                ui_url=snapshot.ui_url,
                 lease_seconds=self._lease_seconds,
+                **self._reached(),
             )
+
+    def _reached(self) -> dict[str, Any]:
+        """Return how far the run is, as its row has it."""
+        snapshot = self._snapshot
+        return {
+            "rows_in": snapshot.rows_in,
+            "rows_out": snapshot.rows_out,
+            "progress": snapshot.stored(),
+            "ui_url": snapshot.ui_url,
+        }
 
     def _finish(self, is_stopped: bool) -> Ended:
         snapshot = self._snapshot
@@ -397,15 +403,9 @@ class _Work:
         snapshot.phase = state
         if self._lost is None:
             with connect(self._plan.dsn) as connection:
+                cursor, reached = connection.cursor(), self._reached()
                 is_ours = pipelines.finish(
-                    connection.cursor(),
-                    self._run.id,
-                    state=state,
-                    rows_in=snapshot.rows_in,
-                    rows_out=snapshot.rows_out,
-                    progress=snapshot.stored(),
-                    error=error,
-                    ui_url=snapshot.ui_url,
+                    cursor, self._run.id, state=state, error=error, **reached
                 )
             if not is_ours:
                 state, error = "lost", LOST

@@ -115,7 +115,8 @@ def test_list_and_status_show_jobs_and_runs(transactional_db, cursor):
         ui_url=None,
     )
     progress = {"phase": "reading", "tasks_done": 1, "tasks": 4, "rows_per_second": 9}
-    pipelines.beat(cursor, live, rows_in=1_234, progress=progress, ui_url="http://u")
+    reached = {"rows_in": 1_234, "rows_out": 0, "ui_url": "http://u"}
+    pipelines.beat(cursor, live, progress=progress, **reached)
 
     status, text = call("list")
     assert 0 == status

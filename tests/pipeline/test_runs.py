@@ -28,7 +28,8 @@ def start(cursor, job="metrics", **changes):
 
 
 def beat(cursor, run):
-    return pipelines.beat(cursor, run, rows_in=7, progress={"phase": "x"}, ui_url=None)
+    reached = {"rows_in": 7, "rows_out": 0, "ui_url": None}
+    return pipelines.beat(cursor, run, progress={"phase": "x"}, **reached)
 
 
 def finish(cursor, run, state="succeeded", *, ui_url=None):

@@ -13,15 +13,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import django.db
-from django.db import connections
-
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.cli.output import EXIT_USAGE
 from django_pgqueue.management.pipeline import child
 from django_pgqueue.management.pipeline.plan import plan_of
-from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.job import check_destinations, find_job_for_queue
 from django_pgqueue.spark.running import EXIT_BUSY, EXIT_STOPPED
 from django_pgqueue.tasks.context import JobContext
@@ -59,14 +55,14 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
             job, options, *said, stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            is_cancelled = _watch(ctx, process)
+            is_cancelled = _watch(ctx, job, process)
         finally:
             child.end(process)
         output.seek(0)
         told = output.read().decode(errors="replace")[-OUTPUT_CHARACTERS_MAX:]
     if process.returncode == 0:
         return told.strip().splitlines()[-1] if told.strip() else ""
-    if is_cancelled or _was_stopped(ctx.id, process):
+    if is_cancelled or _was_stopped(ctx, job, process):
         raise Cancel
     if process.returncode == EXIT_USAGE:
         raise Reject(told.strip())
@@ -77,33 +73,30 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
     )
 
 
-def _watch(ctx: JobContext, process: subprocess.Popen[bytes]) -> bool:
+def _watch(ctx: JobContext, job: str, process: subprocess.Popen[bytes]) -> bool:
     """Report progress until the process ends; True: it was stopped on request."""
     while process.poll() is None:
         if ctx.cancelled:
             return True
-        row = _row_of(ctx.id, process.pid)
+        row = _row_of(ctx, job, process)
         if row is not None:
             ctx.progress(row["rows_in"], note=row["progress"].get("phase"))
         time.sleep(LOOK_SECONDS)
     return False
 
 
-def _was_stopped(queue_job: int, process: subprocess.Popen[bytes]) -> bool:
+def _was_stopped(ctx: JobContext, job: str, process: subprocess.Popen[bytes]) -> bool:
     """Return whether somebody has asked the run itself to stop, and it has."""
     if process.returncode != EXIT_STOPPED:
         return False
     # A signal ends it too, with a worker that is stopped: then it is to run again.
-    row = _row_of(queue_job, process.pid)
+    row = _row_of(ctx, job, process)
     return row is not None and bool(row["was_asked_to_stop"])
 
 
-def _row_of(queue_job: int, pid: int) -> dict[str, Any] | None:
-    connection = connections[get_settings().database]
-    try:
-        with connection.cursor() as cursor:
-            return pipelines.of_queue_job(cursor, queue_job, pid=pid)
-    except django.db.Error:
-        # The run beats by itself; what it does is told a second later.
-        connection.close()
-        return None
+def _row_of(
+    ctx: JobContext, job: str, process: subprocess.Popen[bytes]
+) -> dict[str, Any] | None:
+    return child.asked(
+        lambda cursor: child.row_of(cursor, job, process.pid, queue_job=ctx.id), None
+    )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -19,10 +18,6 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-import django.db
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_USAGE
 from django_pgqueue.management.pipeline import child
@@ -30,7 +25,6 @@ from django_pgqueue.operators.human import duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.running import EXIT_FAILED, EXIT_STOPPED, Stoppable
-from django_pgqueue.tasks import database
 
 # Those after which nothing is begun again: it is done, it can never be, or somebody has
 # stopped it.
@@ -113,8 +107,8 @@ class Supervisor:
         reason = forced or f"Its process {process.pid} ended with {how}."
         row = self._row
         if row is not None and row["state"] == "running":
-            with suppress(django.db.Error), database.cursor() as cursor:
-                pipelines.lose(cursor, row["id"], reason)
+            run = row["id"]
+            child.asked(lambda cursor: pipelines.lose(cursor, run, reason), None)
         elif row is not None and row["error"]:
             reason = row["error"].splitlines()[0]
         return status, reason
@@ -153,31 +147,22 @@ class Supervisor:
 
     def _look(self, process: subprocess.Popen[bytes]) -> bool:
         """Read its row, if there is one; False: the database does not say."""
-        if self._after is None:
+        after = self._after
+        if after is None:
             return False
-        try:
-            with database.cursor() as cursor:
-                self._row = pipelines.of_process(
-                    cursor,
-                    self.job,
-                    hostname=socket.gethostname(),
-                    pid=process.pid,
-                    after=self._after,
-                )
-        except django.db.Error:
-            connections[get_settings().database].close()
-            return False
-        return True
+        found = child.asked(
+            lambda cursor: [child.row_of(cursor, self.job, process.pid, after=after)],
+            [],
+        )
+        self._row = found[0] if found else self._row
+        return bool(found)
 
     def _latest(self) -> int | None:
         """Return the job's latest run; 0: there is none, None: nobody knows."""
-        try:
-            with database.cursor() as cursor:
-                found = pipelines.latest(cursor, job=self.job, limit=1)
-        except django.db.Error:
-            connections[get_settings().database].close()
-            return None
-        return found[0]["id"] if found else 0
+        found = child.asked(
+            lambda cursor: pipelines.latest(cursor, job=self.job, limit=1), None
+        )
+        return None if found is None else found[0]["id"] if found else 0
 
 
 def _has_moved(row: dict[str, Any] | None) -> bool:
