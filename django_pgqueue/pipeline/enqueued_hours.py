@@ -14,11 +14,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.pipeline.ended_jobs import in_one_snapshot
+from django_pgqueue.pipeline.task_hours import store_rows
 from django_pgqueue.postgres.cursor import Cursor
 
-# Rows of the queue that one statement looks at, and rows of one that stores.
+# Rows of the queue that one statement looks at.
 LOOKED_AT_ROWS_MAX = 50_000
-BATCH_ROWS = 1_000
 
 HOUR = "date_bin('1 hour', enqueued_at, 'epoch')"
 
@@ -209,12 +209,7 @@ def store(cursor: Cursor, enqueued: Mapping[Key, int], seen: Mapping[Key, Seen])
         (*key, count, *seen.get(key, Seen())) for key, count in enqueued.items()
     )
     names = ("hour", "queue", "task", "enqueued", *Seen._fields)
-    written = 0
-    for start in range(0, len(rows), BATCH_ROWS):
-        columns = zip(*rows[start : start + BATCH_ROWS], strict=True)
-        cursor.execute(STORE, dict(zip(names, map(list, columns), strict=True)))
-        written += cursor.rowcount
-    return written
+    return store_rows(cursor, STORE, names, rows)
 
 
 def forget(cursor: Cursor, keep: timedelta) -> None:

@@ -9,7 +9,7 @@ counts them are one transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,30 +181,6 @@ def day_tables(cursor: Cursor, parent: str) -> list[str]:
     return list(map(str, column(cursor, DAY_TABLES, parent=parent)))
 
 
-def count_page(
-    cursor: Cursor,
-    table: str,
-    sought: Sought,
-    *,
-    after: int,
-    messages: Sequence[int] = (),
-) -> Page:
-    """Return how many jobs of the page after *after* are theirs, or of *messages*."""
-    return _page(cursor, COUNT_PAGE, table, sought, after, messages)
-
-
-def delete_page(
-    cursor: Cursor,
-    table: str,
-    sought: Sought,
-    *,
-    after: int,
-    messages: Sequence[int] = (),
-) -> Page:
-    """Delete what is sought of the page after *after*; return as count_page()."""
-    return _page(cursor, DELETE_PAGE, table, sought, after, messages)
-
-
 def find_messages(
     cursor: Cursor, table: str, sought: Sought, *, after: int
 ) -> tuple[int | None, list[int], list[int]]:
@@ -299,29 +275,29 @@ def finish(cursor: Cursor, erasure: int) -> None:
     cursor.execute(FINISH, {"erasure": erasure})
 
 
-def _page(
+def page(
     cursor: Cursor,
-    statement: str,
     table: str,
     sought: Sought,
+    *,
     after: int,
-    messages: Iterable[int],
+    messages: Sequence[int] = (),
+    deletes: bool = False,
 ) -> Page:
+    """
+    Return how many jobs of the page after *after* are theirs, or of *messages*.
+
+    They are counted, or deleted.
+    """
     column, paths = sought.in_jobs
+    values = {"path": paths[0], "other_path": paths[-1], "messages": list(messages)}
     cursor.execute(
-        sql.SQL(statement).format(
+        sql.SQL(DELETE_PAGE if deletes else COUNT_PAGE).format(
             table=sql.Identifier(table),
             column=sql.Identifier(column),
             seen=sql.Identifier("dead" if table == LETTERS else "archived"),
         ),
-        {
-            **sought.values(),
-            "path": paths[0],
-            "other_path": paths[-1],
-            "messages": list(messages),
-            "after": after,
-            "limit": PAGE_ROWS,
-        },
+        {**sought.values(), **values, "after": after, "limit": PAGE_ROWS},
     )
     last, rows, found = one_row(cursor)
     return Page(last, int(rows), found or ())

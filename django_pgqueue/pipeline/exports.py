@@ -119,18 +119,13 @@ SEEN = """
 UPDATE pgqueue_export SET checked_at = clock_timestamp()
  WHERE target = %(target)s AND day = ANY(%(days)s::date[]) AND state = 'exported'
 """
-FAIL = """
-UPDATE pgqueue_export SET error = %(error)s
- WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
-"""
-# Of a day whose files are not what they were, and which may not be made anew.
-DOUBT = """
-UPDATE pgqueue_export SET error = %(error)s
- WHERE target = %(target)s AND day = %(day)s AND state = 'exported'
-"""
-SPOIL = """
-UPDATE pgqueue_export SET state = 'stale', error = %(error)s
- WHERE target = %(target)s AND day = %(day)s AND state = 'exported'
+# What is wrong with a day: with what is there, or with what a run has tried to write.
+MARK = """
+UPDATE pgqueue_export
+   SET error = %(error)s, state = CASE WHEN %(is_stale)s THEN 'stale' ELSE state END
+ WHERE target = %(target)s AND day = %(day)s
+   AND CASE WHEN %(run)s::bigint IS NULL THEN state = 'exported' ELSE run_id = %(run)s
+       END
 """
 
 # Days that the archive has no table for any more, each from the place where it was
@@ -308,19 +303,25 @@ def seen(cursor: Cursor, target: str, days: Sequence[date]) -> None:
     cursor.execute(SEEN, {"target": target, "days": [*days]})
 
 
-def fail(cursor: Cursor, target: str, day: date, *, run: int, error: str) -> None:
-    """Note why *run* did not export *day*."""
-    cursor.execute(FAIL, {"target": target, "day": day, "run": run, "error": error})
+def mark(
+    cursor: Cursor,
+    target: str,
+    day: date,
+    *,
+    error: str | None,
+    run: int | None = None,
+    is_stale: bool = False,
+) -> None:
+    """
+    Note what is wrong with an exported day.
 
-
-def spoil(cursor: Cursor, target: str, day: date, *, error: str) -> None:
-    """Note that the archive has other rows of *day* than were exported."""
-    cursor.execute(SPOIL, {"target": target, "day": day, "error": error})
-
-
-def doubt(cursor: Cursor, target: str, day: date, *, error: str | None) -> None:
-    """Note what is wrong with the files of an exported day; None: nothing."""
-    cursor.execute(DOUBT, {"target": target, "day": day, "error": error})
+    Args:
+        error: What; None: nothing.
+        run: This run could not export it; None: what is there is wrong.
+        is_stale: The archive has other rows of it, and it is exported again.
+    """
+    values = {"target": target, "day": day, "run": run, "is_stale": is_stale}
+    cursor.execute(MARK, {**values, "error": error})
 
 
 def departed(cursor: Cursor, *, first: date) -> list[Departed]:

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django_pgqueue.pipeline.task_hours import store_rows
 from django_pgqueue.postgres.cursor import Cursor, value
-
-# Rows of one statement.
-BATCH_ROWS = 1_000
 
 COLUMNS = {
     "fingerprint": "text",
@@ -142,20 +140,12 @@ def store(
     """
     found, of_hours = list(failures), list(hours)
     cursor.execute(NO_LETTERS, {"since": since, "hours": list(letters_of)})
-    _in_batches(cursor, STORE, COLUMNS, found)
-    _in_batches(cursor, STORE_HOURS, HOUR_COLUMNS, of_hours)
+    store_rows(cursor, STORE, COLUMNS, found)
+    store_rows(cursor, STORE_HOURS, HOUR_COLUMNS, of_hours)
     cursor.execute(FORGET_HOURS, {"keep": keep})
     cursor.execute(FORGET, {"keep": keep})
     cursor.execute(SUM_UP)
     return len(found) + len(of_hours)
-
-
-def _in_batches(
-    cursor: Cursor, statement: str, columns: dict[str, str], rows: list[Sequence[Any]]
-) -> None:
-    for start in range(0, len(rows), BATCH_ROWS):
-        values = zip(*rows[start : start + BATCH_ROWS], strict=True)
-        cursor.execute(statement, dict(zip(columns, map(list, values), strict=True)))
 
 
 # Hours of failures that one look reads, the latest.

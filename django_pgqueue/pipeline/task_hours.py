@@ -84,10 +84,24 @@ class Counted(NamedTuple):
 def store(cursor: Cursor, rows: Iterable[Sequence[Any]]) -> int:
     """Write *rows*, each with the values of COLUMNS; return how many."""
     ordered = sorted(rows, key=lambda row: tuple(row[: len(KEY)]))
-    for start in range(0, len(ordered), BATCH_ROWS):
-        columns = zip(*ordered[start : start + BATCH_ROWS], strict=True)
-        cursor.execute(STORE, dict(zip(COLUMNS, map(list, columns), strict=True)))
+    store_rows(cursor, STORE, COLUMNS, ordered)
     return len(ordered)
+
+
+def store_rows(
+    cursor: Cursor, statement: str, names: Iterable[str], rows: Sequence[Sequence[Any]]
+) -> int:
+    """
+    Run a statement that takes an array for each column; return how many rows it wrote.
+
+    Each row has the values of the columns *names*.
+    """
+    columns, written = tuple(names), 0
+    for start in range(0, len(rows), BATCH_ROWS):
+        arrays = map(list, zip(*rows[start : start + BATCH_ROWS], strict=True))
+        cursor.execute(statement, dict(zip(columns, arrays, strict=True)))
+        written += cursor.rowcount
+    return written
 
 
 def counted(cursor: Cursor, since: datetime) -> dict[datetime, Counted]:

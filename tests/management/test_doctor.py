@@ -311,7 +311,7 @@ def test_days_that_retention_keeps_for_their_export_are_found(
     assert "pgqueue_pipeline run export" in found["way_out"]
 
     exports.begin(cursor, TARGET, yesterdays[-2], run=1)
-    exports.fail(cursor, TARGET, yesterdays[-2], run=1, error="No space left.")
+    exports.mark(cursor, TARGET, yesterdays[-2], run=1, error="No space left.")
     note_export(cursor, yesterdays[-1])
     assert "exported to /srv/export. No space left." in trouble("export")["what"]
 
@@ -320,7 +320,7 @@ def test_days_that_retention_keeps_for_their_export_are_found(
     for day in yesterdays[2:-2]:
         note_export(cursor, day)
     assert "ok" == examined()[1]["export"]["severity"]
-    exports.doubt(cursor, TARGET, yesterdays[-1], error="The files have 2 rows.")
+    exports.mark(cursor, TARGET, yesterdays[-1], error="The files have 2 rows.")
     found = trouble("export")
     assert [str(yesterdays[-1])] == found["value"]
     assert "wrong with 1 exported days" in found["what"]

@@ -134,7 +134,7 @@ def _pages(
     after: int | None = 0
     while after is not None:
         run.check()
-        page = erasures.count_page(cursor, table, asked, after=after, messages=ids)
+        page = erasures.page(cursor, table, asked, after=after, messages=ids)
         yield page
         after = page.last
 
@@ -149,8 +149,13 @@ def _from_tables(run: Run, asked: Sought, messages: Messages, receipt: int) -> i
         after: int | None = 0
         while after is not None:
             with run.transaction(is_brief=True) as cursor:
-                page = erasures.delete_page(
-                    cursor, table, asked, after=after, messages=messages.ids
+                page = erasures.page(
+                    cursor,
+                    table,
+                    asked,
+                    after=after,
+                    messages=messages.ids,
+                    deletes=True,
                 )
                 if page.rows:
                     erasures.add_rows(cursor, receipt, **{counts: page.rows})

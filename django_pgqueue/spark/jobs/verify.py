@@ -52,7 +52,7 @@ def verify(run: Run, *, path: str = "", since: str = "", until: str = "") -> int
         rows += exported.rows or 0
         if exported.error:
             with run.transaction(is_brief=True) as cursor:
-                exports.doubt(cursor, target, day, error=None)
+                exports.mark(cursor, target, day, error=None)
     if problems:
         raise Unfinished(problems, rows, f"found whole in {target}")
     return rows
@@ -91,7 +91,7 @@ def _noted(
             there = exports.count(cursor, table)
     with run.transaction(is_brief=True) as cursor:
         if there >= (exported.rows or 0):
-            exports.spoil(cursor, target, day, error=problem)
+            exports.mark(cursor, target, day, error=problem, is_stale=True)
             return f"{problem} {AGAIN}"
-        exports.doubt(cursor, target, day, error=problem)
+        exports.mark(cursor, target, day, error=problem)
     return problem

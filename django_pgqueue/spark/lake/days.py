@@ -231,7 +231,7 @@ def _note(lake: LakeTable, day: date, error: str) -> None:
     run = lake.run
     told = redact_text(error, run.patterns)[:ERROR_CHARACTERS_MAX]
     with run.transaction(is_brief=True) as cursor:
-        exports.fail(cursor, lake.target, day, run=run.id, error=told)
+        exports.mark(cursor, lake.target, day, run=run.id, error=told)
 
 
 def as_csv(batches: Iterable[Any]) -> Iterator[bytes]:

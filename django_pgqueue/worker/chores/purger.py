@@ -158,11 +158,12 @@ class _Exported:
             found.rows,
             self._target,
         )
-        exports.spoil(
+        exports.mark(
             self._cursor,
             self._target,
             day,
             error=f"The archive has other rows of it: {found.rows:,} now.",
+            is_stale=True,
         )
         self._known.pop(day, None)
         return False
