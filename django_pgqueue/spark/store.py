@@ -32,19 +32,15 @@ class Store:
         self._target = target
         try:
             # A path from the root is taken as it is, also with a %.
-            found = self._arrow.FileSystem.from_uri(for_arrow(target))
-            self._files, self._root = found
+            self._files, root = self._arrow.FileSystem.from_uri(for_arrow(target))
         except Exception as error:
             raise SparkOptionError(
                 f"Nothing can be written to {target}: {_first_line(error)}. It must be "
                 f"a folder, or a URI of s3, gs, abfss or hdfs."
             ) from None
-        self._root = self._root.rstrip("/")
-
-    @property
-    def filesystem(self) -> Any:
-        """The folder, as a file system of pyarrow."""
-        return self._arrow.SubTreeFileSystem(self._root, self._files)
+        self._root = root.rstrip("/")
+        # The folder, as a file system of pyarrow.
+        self.filesystem = self._arrow.SubTreeFileSystem(self._root, self._files)
 
     def shown(self, name: str = "") -> str:
         """Return how the folder, or *name* in it, is written where people read it."""
@@ -52,17 +48,13 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder."""
-        (found,) = self._files.get_file_info([self._of(name)])
+        (found,) = self.filesystem.get_file_info([name])
         return bool(found.type != self._arrow.FileType.NotFound)
-
-    def reads(self, name: str) -> Any:
-        """Return the file *name*, open for pyarrow to read."""
-        return self._files.open_input_file(self._of(name))
 
     def writes(self, name: str) -> Any:
         """Return a new file *name*, open for pyarrow to write; its folder is made."""
         self._make_folder(name)
-        return self._files.open_output_stream(self._of(name))
+        return self.filesystem.open_output_stream(name)
 
     def move(self, name: str, to: str) -> None:
         """
@@ -76,7 +68,7 @@ class Store:
             raise SparkError(f"{self.shown(to)} exists, and is not replaced.")
         self._make_folder(to)
         try:
-            self._files.move(self._of(name), self._of(to))
+            self.filesystem.move(name, to)
         except OSError as error:
             raise SparkError(
                 f"{self.shown(name)} cannot be moved to {self.shown(to)}: "
@@ -86,7 +78,7 @@ class Store:
     def remove(self, name: str) -> None:
         """Delete a file; nothing if it is gone."""
         try:
-            self._files.delete_file(self._of(name))
+            self.filesystem.delete_file(name)
         except OSError:
             if self.exists(name):
                 raise
@@ -94,30 +86,25 @@ class Store:
     def remove_folder(self, name: str) -> None:
         """Delete a folder with all that is in it; nothing if it is gone."""
         try:
-            self._files.delete_dir(self._of(name))
+            self.filesystem.delete_dir(name)
         except OSError:
             if self.files(name):
                 raise
 
     def files(self, name: str) -> dict[str, int]:
         """Return each file below *name* with its bytes, by its name below that."""
-        start = len(self._of(name)) + 1
-        selector = self._arrow.FileSelector(
-            self._of(name), allow_not_found=True, recursive=True
-        )
+        selector = self._arrow.FileSelector(name, allow_not_found=True, recursive=True)
         return {
-            info.path[start:]: int(info.size)
-            for info in self._files.get_file_info(selector)
+            info.path.removeprefix(f"{name}/"): int(info.size)
+            for info in self.filesystem.get_file_info(selector)
             if info.is_file
         }
 
     def _make_folder(self, name: str) -> None:
         # An object store has none, and takes no marker of one either.
         if self._files.type_name in HAS_FOLDERS:
-            self._files.create_dir(self._of(name).rpartition("/")[0], recursive=True)
-
-    def _of(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
+            folder = f"{self._root}/{name}".rpartition("/")[0]
+            self._files.create_dir(folder, recursive=True)
 
 
 def for_arrow(target: str) -> str:

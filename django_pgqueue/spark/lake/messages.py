@@ -105,7 +105,7 @@ def _written(lake: LakeTable, frame: Any, folder: str) -> list[Any]:
         match = MESSAGES.fullmatch(name)
         if match is None:
             continue
-        with store.reads(f"{folder}/{name}") as opened:
+        with store.filesystem.open_input_file(f"{folder}/{name}") as opened:
             count = extra("pyarrow.parquet").read_metadata(opened).num_rows
         there += count
         actions.append(

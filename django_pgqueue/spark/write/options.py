@@ -174,23 +174,28 @@ def problem_of_queue(name: str) -> str | None:
     )
 
 
-def _checked(problem_of: Callable[[str], str | None]) -> Callable[[str, str], str]:
-    """Return what takes a text of which *problem_of* knows nothing bad."""
+def _checked(check: Callable[[str], Any]) -> Callable[[str, str], Any]:
+    """Return what takes a text as *check* does, whose errors then name the option."""
 
-    def read_text(name: str, text: str) -> str:
-        problem = problem_of(text)
-        if problem is not None:
-            raise SparkOptionError(f"The option {name}: {problem}.")
-        return text
+    def read_text(name: str, text: str) -> Any:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise SparkOptionError(f"The option {name}: {error}") from None
 
     return read_text
 
 
-def _topic(name: str, text: str) -> str:
-    try:
-        return check_name(text)
-    except TopicError as error:
-        raise SparkOptionError(f"The option {name}: {error}") from None
+def _named(problem_of: Callable[[str], str | None]) -> Callable[[str, str], str]:
+    """Return what takes a text of which *problem_of* knows nothing bad."""
+
+    def check(text: str) -> str:
+        problem = problem_of(text)
+        if problem is not None:
+            raise InvalidOption(f"{problem}.")
+        return text
+
+    return _checked(check)
 
 
 def _flag(name: str, text: str) -> bool:
@@ -221,20 +226,12 @@ def _moment(name: str, text: str) -> str:
     return moment(name, text).isoformat()
 
 
-def _tags(name: str, text: str) -> tuple[str, ...]:
-    try:
-        return check_tags([tag.strip() for tag in text.split(",")])
-    except InvalidOption as error:
-        raise SparkOptionError(f"The option {name}: {error}") from None
+def _tags(text: str) -> tuple[str, ...]:
+    return check_tags([tag.strip() for tag in text.split(",")])
 
 
-def _headers(name: str, text: str) -> dict[str, Any]:
-    try:
-        return dict(check_headers(json.loads(text)))
-    except InvalidOption as error:
-        raise SparkOptionError(f"The option {name}: {error}") from None
-    except ValueError:
-        raise SparkOptionError(f"The option {name} must be a JSON object.") from None
+def _headers(text: str) -> dict[str, Any]:
+    return dict(check_headers(json.loads(text)))
 
 
 def _name(name: str, text: str) -> str:
@@ -275,18 +272,18 @@ def _schema(name: str, text: str) -> str:
 COLUMN = "column"
 
 WRITES = (
-    Option("task", "task", _checked(problem_of_task), of=COLUMN),
-    Option("topic", "name", _topic, of=COLUMN),
+    Option("task", "task", _named(problem_of_task), of=COLUMN),
+    Option("topic", "name", _checked(check_name), of=COLUMN),
     Option("receiver", "receiver", as_given),
     Option("backfill", "backfill", _backfill),
-    Option("queue", "queue", _checked(problem_of_queue), of=COLUMN),
+    Option("queue", "queue", _named(problem_of_queue), of=COLUMN),
     Option("priority", "priority", Whole(PRIORITY_MIN, PRIORITY_MAX), of=COLUMN),
     Option("runAt", "run_after", _moment, of=COLUMN),
     Option("expiresAt", "expires_at", _moment, of=COLUMN),
     Option("maxAttempts", "max_attempts", Whole(1, ATTEMPTS_MAX), of=COLUMN),
-    Option("tags", "tags", _tags),
-    Option("headers", "headers", _headers),
-    Option("lane", "lane", _checked(problem_of_lane), of=COLUMN),
+    Option("tags", "tags", _checked(_tags)),
+    Option("headers", "headers", _checked(_headers)),
+    Option("lane", "lane", _named(problem_of_lane), of=COLUMN),
     Option("laneBy", "lane_by", key_columns),
     Option("laneCapacity", "lane_capacity", Whole(1, LANE_CAPACITY_MAX), of=COLUMN),
     Option("laneSpacing", "lane_spacing", _lane_spacing, of=COLUMN),
