@@ -4,6 +4,7 @@ Run: what a pipeline job's function gets of the queue, of Spark and of its own r
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -237,6 +238,18 @@ class Run:
             snapshot=snapshot,
             dsn=dsn,
         )
+
+    def read_dsn(self) -> str:
+        """
+        Return the database that tables are read from, as Spark's session finds it.
+
+        Raises:
+            SparkError: It is not known in this process.
+        """
+        source = options.parse(self.read_options).dsn
+        if source == DsnSource():
+            return os.environ.get(source.variable, "").strip() or self.dsn
+        return source.read(os.environ)
 
     def _unpaced(self, what: str) -> DsnSource:
         """Return where *what* is read, unless the run has a pace."""

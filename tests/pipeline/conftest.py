@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.management.pipeline.known_task import known_task
+from django_pgqueue.management.pipeline.plan import known_task
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan

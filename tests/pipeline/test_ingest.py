@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from django_pgqueue.exceptions import PipelineBusy, SparkOptionError
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
-from django_pgqueue.spark.lake import messages
+from django_pgqueue.spark.jobs import ingest
 from django_pgqueue.spark.running import StopFlag, run_job
 from django_pgqueue.spark.session import TIME_ZONE
 from django_pgqueue.spark.store import Store
@@ -181,7 +181,7 @@ def test_a_run_with_a_trigger_goes_on_until_it_is_stopped(
     given = {"topic": "orders", "path": str(tmp_path)}
     sql = new_cursor()
     first, second, last = publish(3), [], []
-    written = messages._written
+    written = ingest._written
 
     def asked_meanwhile(lake, frame, folder):
         actions = written(lake, frame, folder)
@@ -203,7 +203,7 @@ def test_a_run_with_a_trigger_goes_on_until_it_is_stopped(
             last.extend(publish(1))
 
     with monkeypatch.context() as patch:
-        patch.setattr(messages, "_written", asked_meanwhile)
+        patch.setattr(ingest, "_written", asked_meanwhile)
         goes_on = plan("ingest", **given, trigger="1s")
         ended = run_job(goes_on, tell=look, beat_seconds=0.2)
 

@@ -12,17 +12,21 @@ It starts no Spark: Arrow reads from PostgreSQL, and `deltalake` writes.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import date
 
+import psycopg
+
+from django_pgqueue.exceptions import PipelineStopped
 from django_pgqueue.pipeline import exports
+from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.lake.days import (
     ArchiveDay,
     DayRefused,
+    Unfinished,
     content_of,
     day_schema,
-    each_day,
     replace_day,
 )
 from django_pgqueue.spark.lake.table import (
@@ -34,18 +38,12 @@ from django_pgqueue.spark.lake.table import (
 )
 from django_pgqueue.spark.run import Run
 
+# Characters of an error that the row of a day keeps.
+ERROR_CHARACTERS_MAX = 1_000
+
 # How long transactions that write to the archive are waited for.
 OPEN_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Which days, and whether also those that are exported already."""
-
-    first: date
-    last: date
-    again: bool
 
 
 @pipeline_job(name="export", chooses=("path",), takes_out=("archive",))
@@ -59,17 +57,37 @@ def export(
     again, also what is exported already.
     """
     lake = LakeTable(run, checked_target(path))
-    asked = Asked(*checked_days(since, until), again)
+    first, last = checked_days(since, until)
     problems: dict[date, str] = {}
-    due = _due(lake, asked, problems)
+    due = _due(lake, first, last, problems, again=again)
     _wait_until_closed(run, due, problems)
-    return each_day(
-        lake,
-        list(due),
-        lambda day: _export(lake, day, due[day]),
-        problems,
-        "exported to",
-    )
+    rows = 0
+    for day, table in due.items():
+        run.check()
+        try:
+            done = _export(lake, day, table)
+        except DayRefused as error:
+            problems[day] = str(error)
+            _note(lake, day, str(error))
+            continue
+        except Exception as error:
+            with suppress(psycopg.Error, PipelineStopped):
+                _note(lake, day, f"{type(error).__name__}: {error}")
+            raise
+        rows += done
+        # Also of a run that fails for another day.
+        run.rows_out += done
+    if problems:
+        raise Unfinished(problems, rows, f"exported to {lake.target}")
+    return rows
+
+
+def _note(lake: LakeTable, day: date, error: str) -> None:
+    """Keep with a day why this run has not written it."""
+    run = lake.run
+    told = redact_text(error, run.patterns)[:ERROR_CHARACTERS_MAX]
+    with run.transaction(is_brief=True) as cursor:
+        exports.mark(cursor, lake.target, day, run=run.id, error=told)
 
 
 def _export(lake: LakeTable, day: date, name: str) -> int:
@@ -97,7 +115,9 @@ def _export(lake: LakeTable, day: date, name: str) -> int:
     return found.rows
 
 
-def _due(lake: LakeTable, asked: Asked, problems: dict[date, str]) -> dict[date, str]:
+def _due(
+    lake: LakeTable, first: date, last: date, problems: dict[date, str], *, again: bool
+) -> dict[date, str]:
     """Return the days that are to be exported, with their tables."""
     run, target = lake.run, lake.target
     due, whole = {}, []
@@ -106,11 +126,11 @@ def _due(lake: LakeTable, asked: Asked, problems: dict[date, str]) -> dict[date,
     with run.reading() as cursor:
         known = exports.known(cursor, target)
         for day, table in exports.ended_days(cursor).items():
-            if not asked.first <= day <= asked.last:
+            if not first <= day <= last:
                 continue
             before, rows = known.get(day), there.get(day, 0)
             count = exports.count(cursor, table)
-            if asked.again or (before is None and not rows):
+            if again or (before is None and not rows):
                 due[day] = table
             elif before is None:
                 problems[day] = (

@@ -7,24 +7,18 @@ pipeline/exports.py.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import chain
 from typing import Any
 
-import psycopg
-
-from django_pgqueue.exceptions import PipelineStopped, SparkError
+from django_pgqueue.exceptions import SparkError
 from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import IDENTITY, Content, Departed
-from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.spark import options
 from django_pgqueue.spark.connect import Session
-from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.lake.table import DAY, FILE_MB, LakeTable
 from django_pgqueue.spark.reader import arrow_schema, read
 from django_pgqueue.spark.run import Run
@@ -33,9 +27,6 @@ from django_pgqueue.spark.tables import ARCHIVE, Column
 
 # Of two commits that name it and follow from one version, Delta refuses the second.
 APPLICATION = "django_pgqueue.export"
-
-# Characters of an error that the row of a day keeps.
-ERROR_CHARACTERS_MAX = 1_000
 
 # PostgreSQL's sum of a row, which is read with it.
 ROW_SUM = Column("row_sum", "bigint", expression=exports.ROW_SUM)
@@ -79,7 +70,7 @@ class ArchiveDay:
         # One day is one table: no condition but ids.
         day = replace(ARCHIVE, relation=self._table, written_at=None)
         rows = total = 0
-        with Session(self._dsn(asked), table=ARCHIVE.name) as session:
+        with Session(self._run.read_dsn(), table=ARCHIVE.name) as session:
             (ends,) = session.rows(ENDS.format(table=self._table))
             if ends["first"] is not None:
                 for batch in read(
@@ -103,12 +94,6 @@ class ArchiveDay:
                 f"it."
             )
         self.content = Content(rows, exports.checksum_of(total))
-
-    def _dsn(self, asked: options.ReadOptions) -> str:
-        given = asked.dsn
-        if given.file is None and given.variable == DEFAULT_VARIABLE:
-            return os.environ.get(DEFAULT_VARIABLE) or str(self._run.dsn)
-        return given.read(os.environ)
 
 
 def replace_day(lake: LakeTable, table: Any, day: date, rows: ArchiveDay) -> None:
@@ -189,49 +174,6 @@ def departed_batches(run: Run, day: Departed, columns: Sequence[str]) -> Iterato
         f"{day.day}, which was exported to {day.target}, cannot be read there: "
         f"{problem}. Put it back, or leave it out by a shorter lookback or keep."
     )
-
-
-def each_day(
-    lake: LakeTable,
-    days: Iterable[date],
-    do: Callable[[date], int],
-    problems: dict[date, str],
-    what: str,
-) -> int:
-    """
-    Call do() for each of *days*; return the sum of what it returns.
-
-    Raises:
-        Unfinished: It has refused some, when all others were done; or there were
-            *problems* before.
-    """
-    run = lake.run
-    rows = 0
-    for day in days:
-        run.check()
-        try:
-            done = do(day)
-            rows += done
-            # Also of a run that fails for another day.
-            run.rows_out += done
-        except DayRefused as error:
-            problems[day] = str(error)
-            _note(lake, day, str(error))
-        except Exception as error:
-            with suppress(psycopg.Error, PipelineStopped):
-                _note(lake, day, f"{type(error).__name__}: {error}")
-            raise
-    if problems:
-        raise Unfinished(problems, rows, f"{what} {lake.target}")
-    return rows
-
-
-def _note(lake: LakeTable, day: date, error: str) -> None:
-    """Keep with a day why this run has not written it."""
-    run = lake.run
-    told = redact_text(error, run.patterns)[:ERROR_CHARACTERS_MAX]
-    with run.transaction(is_brief=True) as cursor:
-        exports.mark(cursor, lake.target, day, run=run.id, error=told)
 
 
 def as_csv(batches: Iterable[Any]) -> Iterator[bytes]:

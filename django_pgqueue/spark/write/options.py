@@ -22,7 +22,7 @@ from django_pgqueue.bounds import (
     QUEUE_NAME,
     TASK_NAME_MAX,
 )
-from django_pgqueue.exceptions import InvalidOption, SparkOptionError, TopicError
+from django_pgqueue.exceptions import InvalidOption, SparkOptionError
 from django_pgqueue.log.names import check_name
 from django_pgqueue.log.start import EARLIEST
 from django_pgqueue.options.marks import check_headers, check_tags
