@@ -55,3 +55,22 @@ def extra(name: str) -> Any:
         if error.name is None or error.name.partition(".")[0] not in HOMES:
             raise
         raise missing(name) from None
+
+
+class LazyModule:
+    """A module of an optional package, which is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        # What pickles it asks for methods that no module has.
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return getattr(extra(self._name), attribute)
+
+
+arrow = LazyModule("pyarrow")
+compute = LazyModule("pyarrow.compute")
+types = LazyModule("pyarrow.types")
+functions = LazyModule("pyspark.sql.functions")

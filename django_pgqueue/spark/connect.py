@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, extra
 from django_pgqueue.spark.dsn import without_secrets
 
 # Locks: none. Times are cast to timestamptz, and read as UTC in any case.
@@ -58,7 +58,7 @@ class Session:
         # What goes wrong after the first batch comes as an error of Arrow's.
         self._errors: tuple[type[Exception], ...] = (
             self._driver.Error,
-            extra("pyarrow").ArrowException,
+            arrow.ArrowException,
             OSError,
         )
         self._dsn = dsn

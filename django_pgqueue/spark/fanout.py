@@ -27,7 +27,7 @@ from uuid import uuid4
 
 from django_pgqueue.bounds import TIME_MAX
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import functions as f
 from django_pgqueue.spark.dsn import find_dsn
 from django_pgqueue.spark.option_table import Word, duration, key_columns, moment
 from django_pgqueue.spark.write import result
@@ -199,7 +199,6 @@ def write_rows(frame: Any, said: FanOut, dsn: str, now: datetime) -> WriteResult
 
 def _placed(frame: Any, said: FanOut, now: datetime) -> Any:
     """Return *frame* with a column run_at, unless all are due at once."""
-    f = extra("pyspark.sql.functions")
     if said.over is None and said.start is None:
         return frame
     start = f.lit(said.start or now)
@@ -230,7 +229,6 @@ def _kept(frame: Any, said: FanOut) -> Iterator[Any]:
 
 def _check_keys(frame: Any, said: FanOut) -> None:
     """Raise SparkOptionError for keys that are NULL or, if refused, in several rows."""
-    f = extra("pyspark.sql.functions")
     keys = [column(name) for name in said.key]
     is_null = reduce(or_, (key.isNull() for key in keys))
     counted = frame.groupBy(*keys).agg(f.count(f.lit(1)).alias(ROWS))
@@ -301,7 +299,6 @@ KEY_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean"
 
 def offset_column(task: str, key: Sequence[str], over: timedelta) -> Any:
     """Return the same as a Column of Spark: microseconds, a bigint."""
-    f = extra("pyspark.sql.functions")
     texts = [column(name).cast("string") for name in key]
     digest = f.sha2(f.concat_ws(SEPARATOR, f.lit(task), *texts), 256)
     number = f.conv(f.substring(digest, 1, DIGITS), 16, 10).cast("bigint")
@@ -311,7 +308,7 @@ def offset_column(task: str, key: Sequence[str], over: timedelta) -> Any:
 def column(name: str) -> Any:
     """Return the column that is called exactly *name*, dots and all."""
     escaped = name.replace("`", "``")
-    return extra("pyspark.sql.functions").col(f"`{escaped}`")
+    return f.col(f"`{escaped}`")
 
 
 def window(text: str) -> timedelta:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.slices import DEFAULT_PARTITIONS_MAX
 from django_pgqueue.spark.tables import TYPES, Column, quoted
@@ -132,7 +132,7 @@ def read(session: Session, query: str, columns: Sequence[Column]) -> Any:
         columns=", ".join(column.sql_for_arrow for column in columns), query=query
     )
     batches = list(session.batches(statement))
-    return extra("pyarrow").Table.from_batches(
+    return arrow.Table.from_batches(
         batches, None if batches else session.schema(statement)
     )
 

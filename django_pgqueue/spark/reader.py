@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.redact import Redaction, Redactor
 from django_pgqueue.spark.slices import Slice
@@ -190,9 +190,9 @@ class _Page:
                 of = tasks if self._redactor.needs_task(column.name) else None
                 values = self._redactor.masked(column.name, values, of)
             arrays.append(values)
-        return extra("pyarrow").RecordBatch.from_arrays(arrays, schema=self._schema)
+        return arrow.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> Any:
     """Return the Arrow schema that Spark expects for *columns*, to the letter."""
-    return extra("pyarrow").schema([(c.name, arrow_type(c.type)) for c in columns])
+    return arrow.schema([(c.name, arrow_type(c.type)) for c in columns])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, compute, functions
 from django_pgqueue.redaction.names import REDACT_DEFAULT, SHAPE_BEGINS
 from django_pgqueue.redaction.values import redact_json
 from django_pgqueue.spark.tables import Column
@@ -66,11 +66,9 @@ class Redactor:
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
-        self._arrow = extra("pyarrow")
-        self._compute = extra("pyarrow.compute")
         self._sought = redaction.sought() if redaction.patterns else None
-        self._tasks = self._arrow.array(
-            list(redaction.places) if redaction.patterns else [], self._arrow.string()
+        self._tasks = arrow.array(
+            list(redaction.places) if redaction.patterns else [], arrow.string()
         )
 
     def needs_task(self, column: str) -> bool:
@@ -97,15 +95,15 @@ class Redactor:
         masked = self._gone_through(
             texts.to_pylist(), tasks and tasks.filter(suspects).to_pylist()
         )
-        return self._compute.replace_with_mask(
-            values, suspects, self._arrow.array(masked, self._arrow.string())
+        return compute.replace_with_mask(
+            values, suspects, arrow.array(masked, arrow.string())
         )
 
     def _is_too_short(self, column: str, values: Any) -> bool:
         """Whether no text can have what is sought: most errors are []."""
         if self._sought is None or self.needs_task(column):
             return False
-        longest = self._compute.max(self._compute.binary_length(values)).as_py()
+        longest = compute.max(compute.binary_length(values)).as_py()
         return longest is None or bool(longest < SHORTEST)
 
     def _suspects(self, column: str, values: Any, tasks: Any) -> Any:
@@ -150,7 +148,6 @@ def masked(frame: Any, columns: Sequence[Column], redaction: Redaction) -> Any:
 
 
 def _masked(column: str, redaction: Redaction) -> Any:
-    functions = extra("pyspark.sql.functions")
     text = functions.col(column)
     by_task = column == "args" and redaction.places
     # Without the words of patterns, nothing says how short a secret may be.
@@ -165,7 +162,6 @@ def _masked(column: str, redaction: Redaction) -> Any:
 
 def _in_python(column: str, redaction: Redaction) -> Callable[..., Any]:
     """Return a function of Spark's: masked texts, or NULL where nothing is hidden."""
-    functions = extra("pyspark.sql.functions")
     redactors: list[Redactor] = []
 
     def mask(values: Any, tasks: Any = None) -> Any:
@@ -173,14 +169,10 @@ def _in_python(column: str, redaction: Redaction) -> Callable[..., Any]:
         if not redactors:
             redactors.append(Redactor(redaction))
         found = redactors[0].masked(column, values, tasks)
-        return (
-            extra("pyarrow").nulls(len(values), values.type)
-            if found is values
-            else found
-        )
+        return arrow.nulls(len(values), values.type) if found is values else found
 
     # Spark goes by them, and this module knows no Arrow until it is asked.
-    array = extra("pyarrow").Array
+    array = arrow.Array
     mask.__annotations__ = dict.fromkeys(("values", "tasks", "return"), array)
     made: Callable[..., Any] = functions.arrow_udf(mask, "string")
     return made

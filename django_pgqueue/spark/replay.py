@@ -16,7 +16,7 @@ from psycopg import Rollback, sql
 
 from django_pgqueue.bounds import PER_SECOND_MAX, QUEUE_NAME
 from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import functions as f
 from django_pgqueue.log import groups, receivers, replay
 from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.start import EARLIEST, Start
@@ -540,7 +540,6 @@ def _replay_files(run: Run, asked: Asked) -> int:
     if asked.to_topic is None:
         frame = frame.select(*OF_LOG)
         return run.enqueue(frame, topic=asked.topic, receiver=asked.to, **given)
-    f = extra("pyspark.sql.functions")
     rest = f.expr(f"substring(name, {len(asked.topic) + 1})")
     frame = frame.select(*OF_MESSAGE).withColumn(
         "name", f.concat(f.lit(asked.to_topic), rest)
@@ -564,7 +563,6 @@ def lake_messages(
         SparkError: There are none.
     """
     files = _files(run, path, since, until, topic)
-    f = extra("pyspark.sql.functions")
     columns = [column for column in LOG.columns if column.name != "topic"]
     # The folders of batches have none but the topic and the day.
     reader = run.session.read.schema(ddl(columns)).option("recursiveFileLookup", "true")
@@ -586,7 +584,6 @@ def lake_jobs(
     # Else Spark takes a queue 007 for a number.
     reader = run.session.read.schema(f"{ddl(ARCHIVE.columns)}, day date")
     frame = reader.option("basePath", for_spark(asked.source)).parquet(*files)
-    f = extra("pyspark.sql.functions")
     for name, value in asked.jobs.items():
         frame = frame.where(f.col(name) == value)
     return _between(frame, "finished_at", since, until)
@@ -594,7 +591,6 @@ def lake_jobs(
 
 def tell_frame(run: Run, frame: Any, *, of_jobs: bool) -> None:
     """Note how many messages by name and day, or jobs by task and day, there are."""
-    f = extra("pyspark.sql.functions")
     name, at = ("task", "finished_at") if of_jobs else ("name", "published_at")
     others = f.count("message_id") if of_jobs else f.lit(0)
     found = (
@@ -607,7 +603,6 @@ def tell_frame(run: Run, frame: Any, *, of_jobs: bool) -> None:
 
 
 def _enqueue(run: Run, frame: Any, asked: Asked, given: dict[str, Any]) -> int:
-    f = extra("pyspark.sql.functions")
     frame = frame.where(f.col("message_id").isNull()).select(*OF_JOB)
     into = asked.to.removeprefix(QUEUE)
     if into:
@@ -618,7 +613,6 @@ def _enqueue(run: Run, frame: Any, asked: Asked, given: dict[str, Any]) -> int:
 def _between(
     frame: Any, column: str, since: datetime | None, until: datetime | None
 ) -> Any:
-    f = extra("pyspark.sql.functions")
     if since is not None:
         frame = frame.where(f.col(column) >= f.lit(since))
     if until is not None:

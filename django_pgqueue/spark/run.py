@@ -16,6 +16,7 @@ import psycopg
 
 from django_pgqueue.exceptions import PipelineStopped, SparkOptionError
 from django_pgqueue.extras import extra
+from django_pgqueue.extras import functions as f
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
@@ -422,9 +423,7 @@ class Run:
         """Return *frame*, and what tells its rows once it was written."""
         sql = extra("pyspark.sql")
         observation = sql.Observation()
-        rows = extra("pyspark.sql.functions").count(
-            extra("pyspark.sql.functions").lit(1)
-        )
+        rows = f.count(f.lit(1))
         return frame.observe(observation, rows.alias("rows")), (
             lambda: int(observation.get["rows"])
         )

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow
 
 CONTRACT_VERSION = 4
 
@@ -161,7 +161,6 @@ TABLES = {table.name: table for table in (JOBS, ARCHIVE, DEAD_LETTERS, LOG)}
 
 def arrow_type(name: str) -> Any:
     """Return the pyarrow.DataType of a type of Spark's, to the letter."""
-    arrow = extra("pyarrow")
     if name == "timestamp":
         return arrow.timestamp("us", tz="UTC")
     return arrow.type_for_alias(TYPES[name][1])

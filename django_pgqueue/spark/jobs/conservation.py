@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, compute
 from django_pgqueue.pipeline import enqueued_hours, exports
 from django_pgqueue.pipeline.enqueued_hours import Counting
 from django_pgqueue.pipeline.exports import DAY, Departed
@@ -95,7 +95,6 @@ def _count_departed(
     until: datetime,
 ) -> None:
     """Count what is in files alone."""
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     for day in departed:
         for batch in departed_batches(run, day, ("enqueued_at", "queue", "task")):
             at, *names = batch.columns

@@ -21,7 +21,8 @@ from uuid import uuid4
 import psycopg
 
 from django_pgqueue.exceptions import PgQueueError, SparkError, SparkOptionError
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, extra
+from django_pgqueue.extras import functions as f
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.pipeline.exports import note as note_position
 from django_pgqueue.spark import options
@@ -330,7 +331,6 @@ def add_batch(lake: LakeTable, frame: Any, stream: str, number: int) -> int:
         number: Its number there.
     """
     application = f"{APPLICATION}.{stream}"
-    arrow = extra("pyarrow")
     schema = arrow_schema(LOG.columns).append(arrow.field(DAY, arrow.date32()))
     for tries_left in reversed(range(TRIES)):
         table = lake.made(schema, PARTITION_BY)
@@ -365,7 +365,7 @@ def add_batch(lake: LakeTable, frame: Any, stream: str, number: int) -> int:
 
 def _written(lake: LakeTable, frame: Any, folder: str) -> list[Any]:
     """Let Spark write a batch; return the actions that add its files to the table."""
-    f, action = extra("pyspark.sql.functions"), extra("deltalake.transaction").AddAction
+    action = extra("deltalake.transaction").AddAction
     store = lake.store
     counted, rows = lake.run.counted(frame)
     # The session of this query alone. A task that has a file open for each topic and

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, compute, extra
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import IDENTITY, Content, Departed
 from django_pgqueue.spark import options
@@ -116,7 +116,7 @@ def replace_day(lake: LakeTable, table: Any, day: date, rows: ArchiveDay) -> Non
     try:
         extra("deltalake").write_deltalake(
             table,
-            extra("pyarrow").RecordBatchReader.from_batches(day_schema(), given),
+            arrow.RecordBatchReader.from_batches(day_schema(), given),
             mode="overwrite",
             predicate=of_day,
             schema_mode="merge",
@@ -132,7 +132,6 @@ def replace_day(lake: LakeTable, table: Any, day: date, rows: ArchiveDay) -> Non
 
 def day_schema() -> Any:
     """Return the columns of a table of days."""
-    arrow = extra("pyarrow")
     return arrow_schema(ARCHIVE.columns).append(arrow.field(DAY, arrow.date32()))
 
 
@@ -178,7 +177,7 @@ def departed_batches(run: Run, day: Departed, columns: Sequence[str]) -> Iterato
 
 def as_csv(batches: Iterable[Any]) -> Iterator[bytes]:
     """Yield the rows of batches as COPY takes them."""
-    arrow, csv = extra("pyarrow"), extra("pyarrow.csv")
+    csv = extra("pyarrow.csv")
     for batch in batches:
         text = arrow.BufferOutputStream()
         # Times without their zone, which is that of run.reading(), UTC: to write it,
@@ -204,12 +203,11 @@ def _telling(batches: Iterator[Any], problems: list[Exception]) -> Iterator[Any]
 
 
 def _with_day(batch: Any, day: date) -> Any:
-    arrow = extra("pyarrow")
     days = arrow.repeat(arrow.scalar(day, arrow.date32()), batch.num_rows)
     return batch.append_column(DAY, days)
 
 
 def _sum(numbers: Any) -> int:
     """Return the sum of signed numbers of 64 bits, which may have more."""
-    wide = numbers.cast(extra("pyarrow").decimal128(19))
-    return int(extra("pyarrow.compute").sum(wide).as_py() or 0)
+    wide = numbers.cast(arrow.decimal128(19))
+    return int(compute.sum(wide).as_py() or 0)

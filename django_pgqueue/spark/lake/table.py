@@ -22,7 +22,7 @@ from typing import Any
 
 from django_pgqueue.bounds import EXPORT_CHARACTERS_MAX, EXPORT_TARGET
 from django_pgqueue.exceptions import SparkError, SparkOptionError
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, compute, extra
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipeline.erasures import PAYLOAD, Sought
 from django_pgqueue.redaction.values import redact_json
@@ -176,7 +176,7 @@ class LakeTable:
         if self._loaded is None:
             return []
         added = self._loaded.get_add_actions(flatten=True)
-        files: list[dict[str, Any]] = extra("pyarrow").table(added).to_pylist()
+        files: list[dict[str, Any]] = arrow.table(added).to_pylist()
         return files
 
     def rows_by_day(self) -> dict[date, int]:
@@ -423,7 +423,6 @@ class Theirs:
 
     def mask(self, batch: Any) -> Any:
         """Return which rows of a pyarrow.RecordBatch are theirs."""
-        arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
         texts = batch.column(self.column).cast(arrow.string())
         found = compute.is_valid(texts)
         if (literal := _literal(self.value)) is not None:

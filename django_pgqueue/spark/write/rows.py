@@ -12,7 +12,7 @@ from typing import Any
 
 from django_pgqueue.bounds import LANE_CHARACTERS_MAX, LANE_SEPARATOR, QUEUE_DEFAULT
 from django_pgqueue.exceptions import SparkOptionError, TopicError
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, compute
 from django_pgqueue.log.names import check_name, topic_of
 from django_pgqueue.options.lanes import shortened
 from django_pgqueue.redaction.names import PLACEHOLDER
@@ -102,7 +102,6 @@ class Rows:
             yield self._check(batch.slice(first, step), first)
 
     def _check(self, batch: Any, first: int) -> Checked:
-        arrow = extra("pyarrow")
         reasons: Reasons = {}
         made = self._texts(batch, reasons)
         refused = None
@@ -127,11 +126,11 @@ class Rows:
             return frozenset()  # Found out when they are published.
         if "queue" not in made:
             return frozenset({self.constants.get("queue", QUEUE_DEFAULT)})
-        return frozenset(extra("pyarrow.compute").unique(made["queue"]).to_pylist())
+        return frozenset(compute.unique(made["queue"]).to_pylist())
 
     def _texts(self, batch: Any, reasons: Reasons) -> dict[str, Any]:
         """Return a column of texts by column of the table, for those that differ."""
-        compute, options = extra("pyarrow.compute"), self._options
+        options = self._options
         made: dict[str, Any] = {}
         for name, column in self._columns.found.items():
             part, values = self._parts[name], batch.column(column)
@@ -160,7 +159,6 @@ class Rows:
 
     def _json(self, batch: Any, name: str, reasons: Reasons) -> Any:
         """Return the JSON of arguments or of a payload: of one column, or of fields."""
-        arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
         if name not in self._columns.found:
             fields = self._columns.fields
             texts = [
@@ -191,7 +189,6 @@ class Rows:
 
     def _headers(self, batch: Any, reasons: Reasons) -> Any:
         """Return the headers with the tags in them, looking at each set once."""
-        arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
         found, options = self._columns.found, self._options
         if options.is_encoded:
             return self._json(batch, "headers", reasons)
@@ -219,7 +216,7 @@ class Rows:
         """Refuse rows of which two texts are too large; one that is not there is {}."""
         if not texts:
             return
-        compute, bytes_max = extra("pyarrow.compute"), self._options.payload_bytes_max
+        bytes_max = self._options.payload_bytes_max
         sizes = [compute.cast(compute.binary_length(each), "int64") for each in texts]
         size = compute.add(sizes[0], sizes[1] if len(sizes) == 2 else 2)
         refuse(
@@ -249,7 +246,6 @@ def headers_of_all(options: WriteOptions) -> str:
 
 def _lanes(task: Any, key: list[tuple[str, Any]], reasons: Reasons) -> Any:
     """Return the lanes that a key makes, as tasks/lanes.py does; NULL: none."""
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     texts = [
         (
             fit(values, f"lane: {name}", reasons) if is_text(values.type) else values
@@ -268,7 +264,6 @@ def _lanes(task: Any, key: list[tuple[str, Any]], reasons: Reasons) -> Any:
 
 def _copy_text(lead: str, columns: Sequence[Any], rows: int) -> Any:
     """Return *rows* rows of COPY's text format, each behind *lead*, as a buffer."""
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     if rows == 0 or not columns:
         return memoryview(f"{lead}\n".encode() * rows)
     pieces: list[Any] = [lead]
@@ -284,7 +279,6 @@ def _copy_text(lead: str, columns: Sequence[Any], rows: int) -> Any:
 
 
 def _escaped(texts: Any) -> Any:
-    compute = extra("pyarrow.compute")
     if compute.any(compute.match_substring_regex(texts, SPECIAL)).as_py():
         for character, escape in ESCAPES:
             texts = compute.replace_substring(texts, character, escape)

@@ -14,7 +14,7 @@ from typing import Any
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import InvalidOption
-from django_pgqueue.extras import extra
+from django_pgqueue.extras import arrow, compute, types
 from django_pgqueue.options.marks import check_headers, check_tags
 from django_pgqueue.spark.write.options import WriteOptions
 from django_pgqueue.tasks.plain import DEPTH_MAX, ENCODER, TAG, plain_items, plain_text
@@ -30,7 +30,7 @@ Texts = Callable[[Any, str, Reasons], Any]
 def refuse(mask: Any, reasons: Reasons, why: Callable[[int], str]) -> None:
     """Refuse the rows where *mask* is true, unless they are refused already."""
     if mask.true_count:
-        for place in extra("pyarrow.compute").indices_nonzero(mask).to_pylist():
+        for place in compute.indices_nonzero(mask).to_pylist():
             if place not in reasons:
                 reasons[place] = why(place)
 
@@ -52,7 +52,7 @@ def fit(values: Any, name: str, reasons: Reasons) -> Any:
 
 def _explained(values: Any, made: Any, path: str, reasons: Reasons) -> Any:
     if made.null_count:
-        lost = extra("pyarrow.compute").and_(values.is_valid(), made.is_null())
+        lost = compute.and_(values.is_valid(), made.is_null())
         refuse(lost, reasons, lambda place: explain(values.take([place]), path))
     return made
 
@@ -61,7 +61,6 @@ def looked_up(
     encoded: Any, made: list[tuple[str | None, str]], reasons: Reasons
 ) -> Any:
     """Return the text for each row of a dictionary array; those of None are refused."""
-    arrow = extra("pyarrow")
     if any(text is None for text, _ in made):
         wrong = arrow.array([text is None for text, _ in made])
         refuse(
@@ -76,7 +75,7 @@ def names(problem_of: Callable[[str], str | None]) -> Texts:
     """Take names, of which *problem_of* says what is wrong; each is looked at once."""
 
     def texts(values: Any, name: str, reasons: Reasons) -> Any:
-        encoded = values.cast(extra("pyarrow").binary()).dictionary_encode()
+        encoded = values.cast(arrow.binary()).dictionary_encode()
         made: list[tuple[str | None, str]] = []
         for value in encoded.dictionary.to_pylist():
             try:
@@ -94,9 +93,8 @@ def keys(high: int) -> Texts:
     """Take texts of 1 to *high* characters, or whole numbers."""
 
     def texts(values: Any, name: str, reasons: Reasons) -> Any:
-        compute = extra("pyarrow.compute")
         if not is_text(values.type):
-            return values.cast(extra("pyarrow").string())
+            return values.cast(arrow.string())
         values = fit(values, name, reasons)
         lengths = compute.utf8_length(values)
         wrong = compute.or_(compute.less(lengths, 1), compute.greater(lengths, high))
@@ -118,7 +116,6 @@ def numbers(low: float, high: int, kind: str = "int64", limits: str = "") -> Tex
     limits = limits or f"from {low} to {high:,}"
 
     def texts(values: Any, name: str, reasons: Reasons) -> Any:
-        compute = extra("pyarrow.compute")
         values = values.cast(kind)
         # NaN is neither.
         fits = compute.and_(
@@ -129,14 +126,13 @@ def numbers(low: float, high: int, kind: str = "int64", limits: str = "") -> Tex
             reasons,
             lambda place: f"{name} is {values[place].as_py()}; it must be {limits}",
         )
-        return values.cast(extra("pyarrow").string())
+        return values.cast(arrow.string())
 
     return texts
 
 
 def moments(values: Any, name: str, reasons: Reasons) -> Any:
     """Take moments of the years that PostgreSQL and Python know."""
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     values = values.cast(arrow.timestamp("us", tz="UTC")).cast(arrow.int64())
     low, high = (round(at.timestamp()) * 1_000_000 for at in (TIME_MIN, TIME_MAX))
     wrong = compute.or_(compute.less(values, low), compute.greater(values, high))
@@ -244,7 +240,6 @@ def json_text(values: Any) -> Any:
     Raises:
         TypeError: Values of this type cannot travel at all.
     """
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     if arrow.types.is_null(values.type):
         return arrow.repeat(arrow.scalar("null"), len(values))
     texts = _writer(values.type)(values)
@@ -258,18 +253,16 @@ def json_objects(names: Sequence[str], texts: Sequence[Any]) -> Any:
     pieces: list[Any] = []
     for place, (name, text) in enumerate(zip(names, texts, strict=True)):
         pieces += [f"{',' if place else '{'}{ENCODER.encode(name)}:", text]
-    return extra("pyarrow.compute").binary_join_element_wise(*pieces, "}", "")
+    return compute.binary_join_element_wise(*pieces, "}", "")
 
 
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is one of texts."""
-    types = extra("pyarrow").types
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is one of lists."""
-    types = extra("pyarrow").types
     return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
@@ -279,7 +272,6 @@ def problem_of_type(kind: Any, depth: int = 1) -> str | None:
 
     The values stand on the level *depth*; the arguments themselves are on 0.
     """
-    types = extra("pyarrow").types
     if types.is_null(kind):
         return None
     try:
@@ -321,7 +313,6 @@ def explain(value: Any, path: str) -> str:
 
 def _python(value: Any, kind: Any) -> Any:
     """Return what Arrow gives for a value, but maps as dicts."""
-    types = extra("pyarrow").types
     if value is None:
         return None
     if types.is_map(kind):
@@ -343,7 +334,6 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
     Raises:
         TypeError: There is none.
     """
-    types = extra("pyarrow").types
     for is_kind, writer in (
         (is_text, _texts),
         (types.is_integer, _cast),
@@ -365,7 +355,6 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _inner(kind: Any) -> list[tuple[str, Any]]:
-    types = extra("pyarrow").types
     if types.is_struct(kind):
         return [(f".{field.name}", field.type) for field in kind]
     if types.is_map(kind):
@@ -378,20 +367,19 @@ def _is_variant(field: Any) -> bool:
 
 
 def _is_bytes(kind: Any) -> bool:
-    types = extra("pyarrow").types
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _is_utf8(values: Any) -> bool:
     try:
         values.validate(full=True)
-    except extra("pyarrow").ArrowInvalid:
+    except arrow.ArrowInvalid:
         return False
     return True
 
 
 def _cast(values: Any) -> Any:
-    return values.cast(extra("pyarrow").string())
+    return values.cast(arrow.string())
 
 
 def _encoded(value: Any) -> str | None:
@@ -404,13 +392,11 @@ def _encoded(value: Any) -> str | None:
 
 
 def _by_python(values: Any) -> Any:
-    arrow = extra("pyarrow")
     return arrow.array(map(_encoded, values), arrow.string())
 
 
 def _merged(values: Any, hard: Any, easy: Any, write: Callable[[Any], Any]) -> Any:
     """Return *easy*, but for the values of the mask *hard*, which *write* writes."""
-    compute = extra("pyarrow.compute")
     hard = compute.fill_null(hard, False)
     if not hard.true_count:
         return easy
@@ -419,7 +405,6 @@ def _merged(values: Any, hard: Any, easy: Any, write: Callable[[Any], Any]) -> A
 
 def storable(values: Any) -> Any:
     """Return texts, and NULL for those that PostgreSQL cannot store."""
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     if not _is_utf8(values):
         texts = [_utf8(value) for value in values.cast(arrow.binary()).to_pylist()]
         values = arrow.array(texts, arrow.string())
@@ -436,7 +421,6 @@ def _utf8(value: bytes | None) -> str | None:
 
 
 def _texts(values: Any) -> Any:
-    compute = extra("pyarrow.compute")
     values = storable(values)
     hard = compute.match_substring_regex(values, ESCAPED)
     easy = compute.binary_join_element_wise('"', values, '"', "")
@@ -444,12 +428,10 @@ def _texts(values: Any) -> Any:
 
 
 def _escaped(values: Any) -> Any:
-    arrow = extra("pyarrow")
     return arrow.array(map(ENCODER.encode, values.to_pylist()), arrow.string())
 
 
 def _floats(values: Any) -> Any:
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     values = values.cast(arrow.float64())
     size = compute.abs(values)
     hard = compute.or_(
@@ -464,7 +446,7 @@ def _floats(values: Any) -> Any:
 
 
 def _tagged(name: str, texts: Any) -> Any:
-    join = extra("pyarrow.compute").binary_join_element_wise
+    join = compute.binary_join_element_wise
     return join(f'{TAGGED % name}"', texts, '"}', "")
 
 
@@ -474,7 +456,6 @@ def _decimals(values: Any) -> Any:
 
 def _within(values: Any, numbers: Any, least: int, most: int) -> Any:
     """Return *values*, NULL where the number is not between *least* and *most*."""
-    compute = extra("pyarrow.compute")
     fits = compute.and_(
         compute.greater_equal(numbers, least), compute.less_equal(numbers, most)
     )
@@ -484,12 +465,11 @@ def _within(values: Any, numbers: Any, least: int, most: int) -> Any:
 
 
 def _dates(values: Any) -> Any:
-    days = values.cast(extra("pyarrow").int32())
+    days = values.cast(arrow.int32())
     return _tagged("date", _cast(_within(values, days, DAY_MIN, DAY_MAX)))
 
 
 def _timestamps(values: Any) -> Any:
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     offset = "" if values.type.tz is None else "+00:00"
     values = values.cast(arrow.timestamp("us", tz=values.type.tz))
     numbers = values.cast(arrow.int64())
@@ -506,7 +486,7 @@ def _timestamps(values: Any) -> Any:
 def _structs(values: Any) -> Any:
     names = [field.name for field in values.type]
     if not names:
-        return extra("pyarrow").repeat("{}", len(values))
+        return arrow.repeat("{}", len(values))
     return json_objects(names, [json_text(child) for child in values.flatten()])
 
 
@@ -520,19 +500,17 @@ def _maps(values: Any) -> Any:
     first, count, offsets = _range(values)
     keys = _map_keys(values.keys.slice(first, count))
     items = json_text(values.items.slice(first, count))
-    join = extra("pyarrow.compute").binary_join_element_wise
+    join = compute.binary_join_element_wise
     return _joined("{", offsets, join(keys, items, ":"), "}")
 
 
 def _map_keys(keys: Any) -> Any:
-    compute = extra("pyarrow.compute")
     texts = _texts(keys)
     return compute.if_else(compute.equal(texts, f'"{TAG}"'), None, texts)
 
 
 def _range(values: Any) -> tuple[int, int, Any]:
     """Return where the items of a slice begin, how many, and the offsets from there."""
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
     offsets = compute.subtract(values.offsets, first).cast(arrow.int32())
     return first, last - first, offsets
@@ -540,6 +518,5 @@ def _range(values: Any) -> tuple[int, int, Any]:
 
 def _joined(start: str, offsets: Any, texts: Any, end: str) -> Any:
     """Return the texts between each two offsets, with commas between."""
-    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
     joined = compute.binary_join(arrow.ListArray.from_arrays(offsets, texts), ",")
     return compute.binary_join_element_wise(start, joined, end, "")
