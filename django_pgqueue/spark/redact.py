@@ -108,7 +108,6 @@ class Redactor:
 
     def _suspects(self, column: str, values: Any, tasks: Any) -> Any:
         """Return which rows may have a secret; none that is NULL."""
-        compute = self._compute
         if self._sought is None:
             return compute.is_valid(values)
         sought = f"{self._sought}|{UNNAMED}"

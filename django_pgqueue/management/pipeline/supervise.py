@@ -150,7 +150,7 @@ class Supervisor:
         after = self._after
         if after is None:
             return False
-        found = child.asked(
+        found: list[dict[str, Any] | None] = child.asked(
             lambda cursor: [child.row_of(cursor, self.job, process.pid, after=after)],
             [],
         )
@@ -159,7 +159,7 @@ class Supervisor:
 
     def _latest(self) -> int | None:
         """Return the job's latest run; 0: there is none, None: nobody knows."""
-        found = child.asked(
+        found: list[dict[str, Any] | None] = child.asked(
             lambda cursor: pipelines.latest(cursor, job=self.job, limit=1), None
         )
         return None if found is None else found[0]["id"] if found else 0

@@ -230,7 +230,7 @@ def _check_checkpoint(asked: Asked, lake: LakeTable) -> None:
     if Store(asked.checkpoint).exists("metadata"):
         return
     positions: dict[str, dict[str, int]] = {}
-    for row in positions(lake):
+    for row in _highest_ids(lake):
         if row["topic"] in asked.topics:
             positions.setdefault(row["topic"], {})[str(row["partition"])] = row["id"]
     told = json.dumps(positions, sort_keys=True)
@@ -414,7 +414,7 @@ def has_any(lake: LakeTable, topics: Sequence[str]) -> bool:
     return any(file["partition.topic"] in topics for file in lake.files())
 
 
-def positions(lake: LakeTable) -> list[dict[str, Any]]:
+def _highest_ids(lake: LakeTable) -> list[dict[str, Any]]:
     """Return topic, partition and highest id of what is there."""
     dataset = lake.existing().to_pyarrow_dataset(filesystem=lake.store.filesystem)
     table = dataset.to_table(columns=["topic", "partition", "id"])
