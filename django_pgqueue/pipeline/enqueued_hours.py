@@ -8,12 +8,10 @@ hour that is over is the account; what is there less than that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django_pgqueue.pipeline.ended_jobs import in_one_snapshot
 from django_pgqueue.pipeline.task_hours import store_rows
 from django_pgqueue.postgres.cursor import Cursor
 
@@ -113,7 +111,11 @@ class Seen(NamedTuple):
 
 
 class Counting:
-    """Counts the jobs that were enqueued between two whole hours, in one snapshot."""
+    """
+    Counts the jobs that were enqueued between two whole hours.
+
+    Its cursor is in a transaction that has one snapshot: in_one_snapshot().
+    """
 
     def __init__(self, cursor: Cursor, since: datetime, until: datetime) -> None:
         self._cursor = cursor
@@ -155,20 +157,6 @@ class Counting:
         self._cursor.execute(statement, {**self._range, **values})
         for hour, queue, task, count in self._cursor.fetchall():
             self.add(place, hour, queue, task, count)
-
-
-@contextmanager
-def counting(cursor: Any, since: datetime, until: datetime) -> Iterator[Counting]:
-    """
-    Lend what counts jobs in one snapshot, which is held until the block ends.
-
-    Args:
-        cursor: Of psycopg, in autocommit.
-        since: Jobs that were enqueued before this hour are left out.
-        until: And those from this hour on.
-    """
-    with in_one_snapshot(cursor):
-        yield Counting(cursor, since, until)
 
 
 def accounts(known: Mapping[Key, int], seen: Mapping[Key, Seen]) -> dict[Key, int]:

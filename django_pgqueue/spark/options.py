@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +62,17 @@ class ReadOptions:
     def redaction(self, known: Redaction) -> Redaction:
         """Return what is hidden, where a session says *known*."""
         return known if self.redact is None else replace(known, patterns=self.redact)
+
+    @property
+    def tasks_max(self) -> int | None:
+        """How many tasks read; None: as many as the size of the table asks for."""
+        is_paced = self.rows_per_second_max is not None
+        return 1 if self.partitions is None and is_paced else self.partitions
+
+    def rate_of(self, tasks: Sequence[object]) -> float | None:
+        """Return the rows a second of each task: of all, though not all run at once."""
+        rate = self.rows_per_second_max
+        return rate / len(tasks) if rate and tasks else None
 
 
 def parse(options: Mapping[str, str], *, streams: bool | None = None) -> ReadOptions:

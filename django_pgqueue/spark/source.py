@@ -93,30 +93,23 @@ class PgQueueReader(DataSourceReader):
         """Fix what is read, and divide it among tasks."""
         asked = self._asked
         _tell_of_columns(asked.table, self._columns)
-        partitions = asked.partitions
-        if partitions is None and asked.rows_per_second_max is not None:
-            partitions = 1
         with self._session() as session:
-            tasks = self._tasks(session, partitions)
-        # A rate is shared by all, though not all may run at once.
-        rate = asked.rows_per_second_max
-        share = rate / len(tasks) if rate and tasks else None
-        return [InputPartition((task, share)) for task in tasks] or [
+            tasks = self._tasks(session)
+        rate = asked.rate_of(tasks)
+        return [InputPartition((task, rate)) for task in tasks] or [
             InputPartition(((), None))
         ]
 
-    def _tasks(
-        self, session: Session, partitions: int | None
-    ) -> list[tuple[slices.Slice, ...]]:
+    def _tasks(self, session: Session) -> list[tuple[slices.Slice, ...]]:
         asked = self._asked
         if not asked.table.is_log:
-            return slices.plan(session, asked.table, partitions=partitions)
+            return slices.plan(session, asked.table, partitions=asked.tasks_max)
         return of_log.plan(
             session,
             names=asked.topics,
             begin=asked.starting or Place(word=EARLIEST),
             end=asked.ending or Place(word=LATEST),
-            partitions=partitions,
+            partitions=asked.tasks_max,
         )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from django_pgqueue.extras import arrow, compute
 from django_pgqueue.pipeline import enqueued_hours, exports
+from django_pgqueue.pipeline.ended_jobs import in_one_snapshot
 from django_pgqueue.pipeline.enqueued_hours import Counting
 from django_pgqueue.pipeline.exports import DAY, Departed
 from django_pgqueue.postgres.day_tables import ARCHIVE
@@ -46,7 +47,8 @@ def conservation(
             departed = exports.departed(cursor, first=since.date())
             since = max(since, _known_from(attached[0], departed))
         before = enqueued_hours.known(cursor, since, until)
-        with enqueued_hours.counting(cursor, since, until) as counting:
+        counting = Counting(cursor, since, until)
+        with in_one_snapshot(cursor):
             _count(run, counting, since)
             # By the same snapshot: no day can leave the archive that was read in it.
             departed = exports.departed(cursor, first=since.date())

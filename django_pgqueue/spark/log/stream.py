@@ -242,14 +242,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = [each for each in ranges if each.upto > each.after]
         since = first_day(self._sql.cursor(), ranges)
         asked = self._asked
-        partitions = asked.partitions
-        if partitions is None and asked.rows_per_second_max is not None:
-            partitions = 1
-        divided = tasks(counted(self._sql, ranges, since), partitions, since)
-        rate = asked.rows_per_second_max
-        share = rate / len(divided) if rate and divided else None
+        divided = tasks(counted(self._sql, ranges, since), asked.tasks_max, since)
+        rate = asked.rate_of(divided)
         return [
-            InputPartition((task, share, _positions(task, ranges), self._installation))
+            InputPartition((task, rate, _positions(task, ranges), self._installation))
             for task in divided
         ]
 

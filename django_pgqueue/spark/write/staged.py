@@ -4,8 +4,8 @@ Staged: rows wait in a table of the write, and one transaction makes them jobs.
 The stage is UNLOGGED: it costs no WAL, and a crash of the database empties it. So what
 is moved is compared with what the tasks have reported. Its rows have the number of the
 attempt that wrote them, and only those of the attempts that Spark counts are moved. A
-task stores a few megabytes in each transaction, so that it holds back no vacuum while
-Spark computes.
+task stores each batch in a transaction, of a few megabytes at most, so that it holds
+back no vacuum while Spark computes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ from django_pgqueue.spark.write import journal
 from django_pgqueue.spark.write.journal import COMMITTED, OPEN, Outcome, Write
 from django_pgqueue.spark.write.parts import JOB_TYPES, MESSAGE_TYPES
 from django_pgqueue.spark.write.session import Connection, brief
-
-# Text that goes into one COPY.
-COPY_BYTES = 4_194_304
 
 # What waits for a task that Spark is about to kill waits no longer than this.
 DROP_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
@@ -107,37 +104,18 @@ def begin_again(connection: Connection, write: Write) -> None:
         begin(connection, write)
 
 
-class Stager:
-    """Writes the rows of one attempt into the stage."""
+def lead_of(write: Write, attempt: int) -> str:
+    """Return what stands before each row of an attempt."""
+    return f"{attempt}\t" if write.stage_columns else f"{attempt}"
 
-    def __init__(self, connection: Connection, write: Write, attempt: int) -> None:
-        self._connection = connection
-        self._write = write
-        # Before each row.
-        self.lead = f"{attempt}\t" if write.stage_columns else f"{attempt}"
-        self._texts: list[Any] = []
-        self._bytes = 0
 
-    def add(self, text: Any) -> None:
-        """Take rows in COPY's text format."""
-        self._texts.append(text)
-        self._bytes += len(text)
-        if self._bytes >= COPY_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Store what was taken."""
-        if not self._texts:
-            return
-        columns = sql.SQL("").join(
-            sql.SQL(f", {name}") for name in self._write.stage_columns
-        )
-        statement = sql.SQL(COPY).format(stage=self._write.stage, columns=columns)
-        with self._connection.cursor().copy(statement) as copy:
-            for text in self._texts:
-                copy.write(text)
-        journal.touch(self._connection, self._write)
-        self._texts, self._bytes = [], 0
+def store(connection: Connection, write: Write, text: Any) -> None:
+    """Store rows in COPY's text format, each behind lead_of() its attempt."""
+    columns = sql.SQL("").join(sql.SQL(f", {name}") for name in write.stage_columns)
+    statement = sql.SQL(COPY).format(stage=write.stage, columns=columns)
+    with connection.cursor().copy(statement) as copy:
+        copy.write(text)
+    journal.touch(connection, write)
 
 
 # What makes of the staged rows of the attempts that count what is wanted; how many.

@@ -151,8 +151,8 @@ class PgQueueWriter(DataSourceArrowWriter):
         attempt, partition = context.taskAttemptId(), context.partitionId()
         write, seen = self._write, 0
         staged.begin(connection, write)
-        stager = staged.Stager(connection, write, attempt)
-        rows = Rows(self._columns, self._options, lead=stager.lead)
+        lead = staged.lead_of(write, attempt)
+        rows = Rows(self._columns, self._options, lead=lead)
         refused: staged.Aside | None = None
         if write.refused_path is not None:
             refused = staged.Aside(write.refused_path, write.id, partition, attempt)
@@ -165,13 +165,12 @@ class PgQueueWriter(DataSourceArrowWriter):
                         return
                     refused.add(checked.refused)
                 if checked.rows:
-                    stager.add(checked.text)
+                    staged.store(connection, write, checked.text)
                     outcome.staged(attempt, checked.rows)
                     outcome.queues |= checked.queues
             seen += batch.num_rows
         if refused is not None:
             outcome.files += refused.close()
-        stager.flush()
 
     def _clear(self, connection: Connection) -> None:
         problems = clear(connection, self._write.id)

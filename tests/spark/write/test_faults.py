@@ -63,9 +63,8 @@ def staged_write(database, *attempts: int) -> Write:
     write = Write(uuid4(), "orders", "public", None, ("task",))
     for attempt in attempts:
         staged.begin(database, write)
-        stager = staged.Stager(database, write, attempt)
-        stager.add(f"{stager.lead}a{attempt}\n".encode() * 2)
-        stager.flush()
+        row = f"{staged.lead_of(write, attempt)}a{attempt}\n"
+        staged.store(database, write, row * 2)
     return write
 
 
