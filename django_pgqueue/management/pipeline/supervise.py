@@ -159,10 +159,12 @@ class Supervisor:
 
     def _latest(self) -> int | None:
         """Return the job's latest run; 0: there is none, None: nobody knows."""
-        found: list[dict[str, Any] | None] = child.asked(
+        latest: list[dict[str, Any]] | None = child.asked(
             lambda cursor: pipelines.latest(cursor, job=self.job, limit=1), None
         )
-        return None if found is None else found[0]["id"] if found else 0
+        if latest is None:
+            return None
+        return latest[0]["id"] if latest else 0
 
 
 def _has_moved(row: dict[str, Any] | None) -> bool:
