@@ -21,6 +21,7 @@ from django_pgqueue.log import groups, receivers, replay
 from django_pgqueue.log.names import check_topic
 from django_pgqueue.log.start import EARLIEST, Start
 from django_pgqueue.postgres.cursor import one_row
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import bulk_acts
 from django_pgqueue.spark.lake.table import LakeTable, checked_target
@@ -376,11 +377,6 @@ RANGE = """
     AND m.published_at >= {since}::timestamptz
     AND m.published_at < {until}::timestamptz)
 """
-# Along the index of ids, whatever statistics say: as Plans.IN_ORDER. Locks: none.
-IN_ORDER = """
-SELECT set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)
-"""
 # How many of a range. Locks: none.
 COUNT_MESSAGES = "SELECT count(*), min(m.id), max(m.id) FROM {rows} m"
 
@@ -401,7 +397,7 @@ def _replay_log(run: Run, asked: Asked) -> int:
     with run.reading() as cursor:
         plan = _look(cursor, asked)
         with cursor.connection.transaction():
-            cursor.execute(IN_ORDER)
+            limit(cursor, seconds=None, plans=Plans.IN_ORDER)
             plan = replay.counted(cursor, plan)
     run.rows_in += plan.messages
     told = f"{plan.messages:,}{' or more' if plan.is_more else ''} messages"
@@ -449,7 +445,7 @@ def _publish(run: Run, asked: Asked, to: str) -> int:
         )
         if asked.is_preview:
             with cursor.connection.transaction():
-                cursor.execute(IN_ORDER)
+                limit(cursor, seconds=None, plans=Plans.IN_ORDER)
                 cursor.execute(sql.SQL(COUNT_MESSAGES).format(rows=rows))
                 count, *_ = one_row(cursor)
             run.note(f"{asked.topic} → {to}: {count:,} messages. Nothing was written.")
@@ -459,7 +455,7 @@ def _publish(run: Run, asked: Asked, to: str) -> int:
         cursor = connection.cursor()
         # Retention removes none of them meanwhile.
         groups.topic_of(cursor, asked.topic, makes=False)
-        cursor.execute(IN_ORDER)
+        limit(cursor, seconds=None, plans=Plans.IN_ORDER)
         publishing = Publishing(to, {}, asked.rate, is_marked=True)
         outcome.rows = publishing.store(connection, write, outcome, rows, {})
 
