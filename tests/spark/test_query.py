@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError
-from django_pgqueue.spark import frames, query
+from django_pgqueue.spark import frames
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.dsn import DsnSource
 
@@ -120,7 +120,7 @@ def test_a_divided_query_gives_each_row_once(spark, by_jdbc, numbers):
 def test_columns_that_spark_cannot_have_are_refused(session, sql, problem):
     """With their name, their type and what to write instead."""
     with pytest.raises(SparkOptionError, match=problem):
-        query.describe(session, sql)
+        frames.describe_query(session, sql)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_columns_that_spark_cannot_have_are_refused(session, sql, problem):
 def test_a_query_is_one_select(session, numbers, sql, problem):
     """Nothing else is run."""
     with pytest.raises(SparkError, match=problem):
-        query.describe(session, sql)
+        frames.describe_query(session, sql)
 
 
 def test_a_query_only_reads(rows):
