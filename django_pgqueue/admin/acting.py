@@ -525,6 +525,7 @@ class ActingAdmin(PagedAdmin):
         request.current_app = self.admin_site.name
         return {
             **self.admin_site.each_context(request),
+            "admin_site": self.admin_site,
             "subtitle": None,
             "opts": self.opts,
             "has_view_permission": True,

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, column
 from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
-from django_pgqueue.admin.cells import Note, badge, name
+from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import Progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, said, text_field
 from django_pgqueue.models import BulkAct
@@ -107,7 +107,7 @@ class BulkActAdmin(ActingAdmin):
         """Say so where nobody does what is asked for."""
         is_open = self.get_queryset(request).filter(state__in=OPEN).exists()
         return {
-            "notes": _notes() if is_open else [],
+            "no_leader": is_open and _has_no_leader(),
             "live_seconds": LIVE_SECONDS if is_open else None,
         }
 
@@ -148,7 +148,7 @@ class BulkActAdmin(ActingAdmin):
         may_see = payload.may_see(request)
         return {
             "progress": progress(row),
-            "notes": _notes() if is_open else [],
+            "no_leader": is_open and _has_no_leader(),
             "has_error": bool(row.error),
             "error": payload.without_secrets(row.error) if may_see else "",
             "live_seconds": LIVE_SECONDS if is_open else None,
@@ -201,9 +201,6 @@ def progress(row: Any) -> Progress:
     return Progress(done, total, text)
 
 
-def _notes() -> list[Note]:
-    """Say so where no worker does chores."""
-    if any(leads(worker) for worker in latest(WORKERS_MAX)):
-        return []
-    text = _("No worker is alive that does this: it goes on when one has started.")
-    return [Note(text, "manage.py pgqueue_worker")]
+def _has_no_leader() -> bool:
+    """Return whether no worker does chores."""
+    return not any(leads(worker) for worker in latest(WORKERS_MAX))

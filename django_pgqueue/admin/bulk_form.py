@@ -14,12 +14,11 @@ from django.core import signing
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import TypedForm, log, may, who
-from django_pgqueue.admin.cells import Note
 from django_pgqueue.admin.keyset_list import said
 from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.bounds import PER_SECOND_MAX
@@ -27,7 +26,7 @@ from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import receivers
 from django_pgqueue.log.replay import Plan
 from django_pgqueue.models import BulkAct
-from django_pgqueue.operators import bulk_acts, human
+from django_pgqueue.operators import bulk_acts
 from django_pgqueue.operators.bulk_acts import VERBS
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.queues.bulk_acts import Extent
@@ -304,11 +303,10 @@ class ReplayPage:
         with database.cursor() as cursor:
             known = receivers.known(cursor, row.name)
         form = ReplayForm(row, request.POST if is_post else None, receivers=known)
-        notes = [] if known else [Note(_("Nobody subscribes to it or reads it."))]
+        plan = None
         if is_post and form.is_valid():
             try:
                 plan = form.plan()
-                notes.append(Note(_plan_text(plan)))
                 if REPLAY in request.POST and form.confirms():
                     act = replay.begin(plan, by=who(request), **form.terms)
                     return begun(admin, request, act.id, admin._row_url(row.pk))
@@ -317,6 +315,7 @@ class ReplayPage:
         return admin.form_page(
             request,
             form,
+            "admin/pgqueue/replay.html",
             title=_("Replay messages of %(row)s") % {"row": row},
             told=_(
                 "Whoever is chosen gets a job for each message, in their order; a "
@@ -326,20 +325,6 @@ class ReplayPage:
             ),
             original=row,
             submits=SUBMITS,
-            notes=notes,
+            has_receivers=bool(known),
+            plan=plan,
         )
-
-
-def _plan_text(plan: Plan) -> str:
-    count = human.count(plan.messages, is_more=plan.is_more)
-    text = ngettext(
-        "%(count)s message is meant.", "%(count)s messages are meant.", plan.messages
-    )
-    parts = [text % {"count": count}]
-    if plan.first is not None and plan.last is not None:
-        times = {
-            "first": moments.absolute(plan.first),
-            "last": moments.absolute(plan.last),
-        }
-        parts.append(_("Published from %(first)s to %(last)s.") % times)
-    return " ".join(parts)

@@ -143,15 +143,6 @@ def link_on(
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A sentence above the page, and a command that helps."""
-
-    text: Text
-    command: str = ""
-    is_warning: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Difference:
     """What code declares of a row, and what the row has."""
 

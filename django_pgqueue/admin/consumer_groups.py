@@ -9,12 +9,11 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin import payload
 from django_pgqueue.admin.acting import ActingAdmin, column, limited
 from django_pgqueue.admin.acts import (
     Act,
@@ -25,7 +24,7 @@ from django_pgqueue.admin.acts import (
     log,
     pausing,
 )
-from django_pgqueue.admin.cells import Note, name, resting
+from django_pgqueue.admin.cells import name, resting
 from django_pgqueue.admin.keyset_list import FilterForm, text_field
 from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.admin.subscriptions import (
@@ -39,10 +38,10 @@ from django_pgqueue.admin.subscriptions import (
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost, TopicError
-from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
+from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX
 from django_pgqueue.log.names import TOPIC_CHARACTERS_MAX
 from django_pgqueue.log.seek import EARLIEST, LATEST
-from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
+from django_pgqueue.models import ConsumerGroup, DeadLetter, Position, Topic
 from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import equal, part_of
 from django_pgqueue.operators.human import in_utc
@@ -176,12 +175,6 @@ SEEK_ACT = Act(
 )
 
 
-HALTED_FOR = {
-    "error": _("by an error,"),
-    "retention": _("by retention,"),
-}
-
-
 def _atomic(row: Any) -> Any:
     """Return whether its task and its position are one transaction."""
     if not row.task:
@@ -277,49 +270,30 @@ class ConsumerGroupAdmin(ActingAdmin):
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the partitions, and what went wrong in them."""
         may_see = payload.may_see(request)
+        causes = {each.halted_for for each in row.lags if each.halted_at is not None}
         rows = Position.objects.using(get_settings().database)
         rows = rows.filter(group_id=row.pk, errors__isnull=False).order_by("partition")
         texts = rows.values_list(
             "partition", payload.as_text("errors", payload.ERRORS_CHARACTERS_MAX)
         )
         return {
-            "notes": _notes(row),
-            "partitions": [self._line(row, each) for each in row.lags],
+            "is_lost": "retention" in causes,
+            "has_failed": bool(causes - {"retention"}),
+            "start": START_FOR,
+            "partitions": [
+                (
+                    each,
+                    state_badge(partition_state(each, is_served=row.behind.is_served)),
+                    human.count(
+                        each.unread, is_more=each.unread >= COUNTED_MESSAGES_MAX
+                    ),
+                )
+                for each in row.lags
+            ],
             "troubles": [
                 (each, payload.failures(text, clock=row.clock, may_see=may_see))
                 for each, text in texts
             ],
-        }
-
-    def _line(self, row: Any, each: PartitionLag) -> dict[str, Any]:
-        def short(moment: datetime | None) -> Any:
-            return moments.short(moments.as_clock(moment, row.clock), row.clock)
-
-        state = state_badge(partition_state(each, is_served=row.behind.is_served))
-        if each.halted_at is not None:
-            state = format_html(
-                '{}<br><span class="quiet">{} {}</span>',
-                state,
-                HALTED_FOR.get(each.halted_for or "", each.halted_for or ""),
-                short(each.halted_at),
-            )
-        unread = human.count(each.unread, is_more=each.unread >= COUNTED_MESSAGES_MAX)
-        # What comes after the position.
-        after = {
-            "topic": row.topic,
-            "partition": each.partition,
-            "after": each.position,
-        }
-        return {
-            "partition": str(each.partition),
-            "state": state,
-            "position": self.link(Message, str(each.position), **after),
-            "unread": self.link(Message, unread, **after),
-            "age": human.age(each.seconds),
-            "reader": each.leased_by or "",
-            "until": short(each.leased_until),
-            "failures": str(each.failures or ""),
-            "next_try": short(each.retry_at) if each.is_backing_off else "",
         }
 
     # Seek ------------------------------------------------------------------------
@@ -380,30 +354,3 @@ class ConsumerGroupAdmin(ActingAdmin):
         )
         messages.success(request, text % {"count": len(done)})
         return self.to_row(row.pk)
-
-
-def _notes(row: Any) -> list[Note]:
-    """Return what somebody should know about a group first."""
-    notes = []
-    causes = {each.halted_for for each in row.lags if each.halted_at is not None}
-    if "retention" in causes:
-        text = _(
-            "Retention has removed messages that it had not read, in partitions that "
-            "are halted now. Nothing is passed over silently: seek to the earliest "
-            "message to read what is left."
-        )
-        notes.append(Note(text))
-    if causes - {"retention"}:
-        text = _(
-            "A message failed on each attempt, so its partition is halted: what comes "
-            "after it waits. See the errors below; then read on, or seek past it."
-        )
-        notes.append(Note(text))
-    if row.behind.state == "unserved":
-        text = _(
-            "No living worker serves the queue %(queue)s: what is unread waits until "
-            "there is one. Start it:"
-        )
-        command = f"{START_FOR}{row.queue}"
-        notes.append(Note(text % {"queue": row.queue}, command))
-    return notes

@@ -14,11 +14,10 @@ from django.utils.formats import date_format
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin import payload
 from django_pgqueue.admin.acting import ActingAdmin, column, limited, may_view
 from django_pgqueue.admin.chart import (
     HOUR_SECONDS,
-    SPARKLINE_HEIGHT,
     Chart,
     Period,
     Series,
@@ -101,9 +100,11 @@ class FailureAdmin(ActingAdmin):
             "may_see_payload": may_see,
             "view_payload": payload.VIEW_PAYLOAD,
             "run_url": run_url(self.admin_site, request, "failures"),
-            "spark_height": SPARKLINE_HEIGHT,
+            "clock": local(now),
             "lines": [
-                self._line(request, kind, spans, trends[kind.fingerprint], local(now))
+                self._line(
+                    request, kind, [trends[kind.fingerprint].get(at, 0) for at in spans]
+                )
                 for kind in found[:KINDS_SHOWN_MAX]
             ],
             "has_more": len(found) > KINDS_SHOWN_MAX,
@@ -115,16 +116,9 @@ class FailureAdmin(ActingAdmin):
         return TemplateResponse(request, self.change_list_template, context)
 
     def _line(
-        self,
-        request: HttpRequest,
-        kind: Kind,
-        spans: Sequence[int],
-        trend: dict[int, int],
-        clock: datetime,
+        self, request: HttpRequest, kind: Kind, counts: Sequence[int]
     ) -> dict[str, Any]:
-        counts = [trend.get(start, 0) for start in spans]
         tasks = _tasks(kind.tasks)
-        more = len(tasks) - TASKS_NAMED_MAX
         numbers = {
             "highest": f"{max(counts):,}",
             "now": f"{counts[-1]:,}",
@@ -132,18 +126,11 @@ class FailureAdmin(ActingAdmin):
         }
         return {
             "kind": kind,
-            "url": self._row_url(kind.fingerprint),
-            "message": payload.without_secrets(kind.message)
-            if payload.may_see(request)
-            else "",
-            "tasks": ", ".join(tasks[:TASKS_NAMED_MAX])
-            + (_(" and %(more)d more") % {"more": more} if more > 0 else ""),
+            "message": payload.without_secrets(kind.message),
+            "tasks": ", ".join(tasks[:TASKS_NAMED_MAX]),
+            "more": max(len(tasks) - TASKS_NAMED_MAX, 0),
             "bars": sparkline(counts),
             "trend": _("Highest: %(highest)s; now %(now)s. All: %(counts)s.") % numbers,
-            "first_seen": moments.short(
-                moments.as_clock(kind.first_seen, clock), clock
-            ),
-            "last_seen": moments.short(moments.as_clock(kind.last_seen, clock), clock),
             "letters_url": self._letters_url(request, kind.fingerprint)
             if kind.dead_letters
             else None,
@@ -239,7 +226,3 @@ def _tasks(value: Any) -> list[str]:
         except (ValueError, RecursionError):
             return []
     return [str(task) for task in value] if isinstance(value, list) else []
-
-
-def _short(moment: datetime, clock: datetime) -> Any:
-    return moments.short(moments.as_clock(moment, clock), clock)

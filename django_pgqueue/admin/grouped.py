@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,11 +18,11 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin import payload
 from django_pgqueue.admin.acting import limited
 from django_pgqueue.admin.acts import may
-from django_pgqueue.admin.cells import badge, name
-from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
+from django_pgqueue.admin.cells import badge
+from django_pgqueue.admin.chart import sparkline
 from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.keyset_list import (
     PLACES,
@@ -149,7 +148,6 @@ class GroupedAdmin(JobAdminColumns):
             **self.page_context(request),
             "title": self.groups_title,
             "has_reasons": self.failed_state is None,
-            "spark_height": SPARKLINE_HEIGHT,
             "grouped_rows": self.grouped_rows,
             "groups": [self._line(request, group) for group in found],
             "read": read,
@@ -165,18 +163,10 @@ class GroupedAdmin(JobAdminColumns):
         else:
             asked["state"] = self.failed_state
         return {
-            "count": f"{group.count:,}",
-            "task": name(alike.task),
-            "error": name(alike.error),
-            "place": name(alike.place),
+            "group": group,
             "reason": badge("dead", alike.reason),
-            "first": _short(group.first, group.clock),
-            "latest": _short(group.latest, group.clock),
             "bars": sparkline(group.trend),
-            "trend": ", ".join(map(str, group.trend)),
-            "sample": group.sample,
             "tools": self.bulk_tools(request, urlencode(asked)),
-            "sample_url": self._url(self.model, "change", group.sample),
             "url": f"{self._url(self.model, 'changelist')}?{urlencode(asked)}",
         }
 
@@ -207,8 +197,3 @@ class GroupedAdmin(JobAdminColumns):
         with limited():
             page = BulkPage(self, request, verb)
             return page.answer(lambda: self.bulk_asked(given))
-
-
-def _short(moment: datetime, clock: datetime) -> Any:
-    here = local(clock.timestamp())
-    return moments.short(moment.astimezone(here.tzinfo), here)

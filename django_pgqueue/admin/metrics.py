@@ -23,7 +23,6 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin, limited, may_view
-from django_pgqueue.admin.cells import name
 from django_pgqueue.admin.chart import (
     HOUR_SECONDS,
     Chart,
@@ -256,13 +255,12 @@ def _counts(
         return link(model, text, **narrowed, queue=queue, task=task)
 
     return {
-        "task": name(task),
-        "queue": name(queue),
+        "task": task,
+        "queue": queue,
         "ended": number(ArchivedJob, counted.ended, age=period),
         "failed": number(Job, counted.failed, state="retrying"),
         "dead": number(DeadLetter, counted.dead, age=period),
-        "wait_p95": duration(counted.wait_p95),
-        "run_p95": duration(counted.run_p95),
+        "counted": counted,
     }
 
 
@@ -297,6 +295,7 @@ class TaskHourAdmin(ActingAdmin):
         spans = Spans(begins, sums, step_seconds, HOUR_SECONDS)
         asked = form.narrow(summed.tasks)
         tasks = by_task(asked)
+        total = together([sums for _task, sums in tasks])
         names = _("p95: the highest of any task"), _("p50: mean of the tasks")
         context = {
             **self.page_context(request),
@@ -311,16 +310,17 @@ class TaskHourAdmin(ActingAdmin):
             "charts": charts(spans, *names) if tasks else [],
             "failing": failing(tasks),
             "hours": [
-                _line(when(moment, step_seconds), of_span)
+                (when(moment, step_seconds), of_span)
                 for moment, of_span in zip(spans.moments(), sums, strict=True)
                 if of_span is not None
             ][::-1],
             "tasks": [
-                {**_line(task, sums), "query": form.query(task=task)}
+                (task, sums, failed_share(sums), form.query(task=task))
                 for task, sums in tasks[:TASKS_SHOWN_MAX]
             ],
             "tasks_left_out": max(len(tasks) - TASKS_SHOWN_MAX, 0),
-            "total": _line("", together([sums for _task, sums in tasks])),
+            "total": total,
+            "failed_share": failed_share(total),
             "is_exact": len(asked) == 1 and period.step_hours == 1,
             "queue_names": _names(queue for queue, _task in summed.tasks),
             "task_names": _names(task for _queue, task in summed.tasks),
@@ -361,8 +361,7 @@ def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
     return [
         {
             "task": task,
-            "again": f"{sums.tried_again:,}",
-            "dead": f"{sums.dead:,}",
+            "sums": sums,
             "again_width": f"{sums.tried_again / bad[0][0] * 100:.2f}%",
             "dead_width": f"{sums.dead / bad[0][0] * 100:.2f}%",
         }
@@ -370,14 +369,7 @@ def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
     ]
 
 
-def _line(label: str, sums: Sums) -> dict[str, Any]:
-    """Return a line of a table."""
+def failed_share(sums: Sums) -> str:
+    """Return the share of deliveries that failed or crashed; "": there were none."""
     bad = sums.failed + sums.crashed
-    counts = ("ended", "succeeded", "tried_again", "dead")
-    times = ("wait_p50", "wait_p95", "run_p50", "run_p95", "worker_seconds")
-    return {
-        "label": label,
-        "failed_share": f"{bad / sums.started:.1%}" if sums.started else "",
-        **{each: f"{getattr(sums, each):,}" for each in counts},
-        **{each: duration(getattr(sums, each)) for each in times},
-    }
+    return f"{bad / sums.started:.1%}" if sums.started else ""

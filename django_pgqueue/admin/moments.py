@@ -50,11 +50,13 @@ def absolute(moment: datetime) -> str:
 
 def short(moment: datetime | None, clock: datetime) -> SafeString | str:
     """Return *moment* for a column: relative, the exact time when pointed at."""
+    moment = as_clock(moment, clock)
     return "" if moment is None else _pointed(moment, human.distance(moment, clock))
 
 
 def since(moment: datetime | None, clock: datetime) -> SafeString | str:
     """Return how long *moment* has been over, the exact time when pointed at."""
+    moment = as_clock(moment, clock)
     if moment is None:
         return ""
     return _pointed(moment, human.age((clock - moment).total_seconds()))
@@ -62,6 +64,7 @@ def since(moment: datetime | None, clock: datetime) -> SafeString | str:
 
 def full(moment: datetime | None, clock: datetime) -> SafeString | None:
     """Return *moment* for a detail page: exact and relative; None stays None."""
+    moment = as_clock(moment, clock)
     if moment is None:
         return None
     return format_html(

@@ -196,7 +196,7 @@ def _moment(value: Any, clock: datetime) -> Any:
     """Return the time of an error as HTML, or as the text it is."""
     try:
         moment = parse_datetime(value)
-        return moments.full(moments.as_clock(moment, clock), clock) or _text(value)
+        return moments.full(moment, clock) or _text(value)
     except (TypeError, ValueError, OverflowError):
         return _text(value)
 

@@ -18,12 +18,12 @@ from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, Fact, column, limited
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, log, may
-from django_pgqueue.admin.cells import Note, badge, name
+from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import CHARACTERS_MAX, RunProgress, read_run_progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
 from django_pgqueue.admin.run_permissions import RUN, RUN_TASK, may_run
@@ -32,7 +32,6 @@ from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.models.pipeline import RunState
 from django_pgqueue.operators.filters import equal, id_or, part_of
-from django_pgqueue.operators.workers import START_FOR
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.redaction.names import PLACEHOLDER
@@ -69,34 +68,6 @@ class Standing:
         """How many runs were asked for and have not ended."""
         stats = self.stats
         return stats.ready + stats.running + stats.retrying + stats.scheduled
-
-    def notes(self) -> list[Note]:
-        """Return what keeps a run that is asked for from starting."""
-        names = {"queue": self.queue, "count": self.stats.ready}
-        found = []
-        if not self.is_served:
-            text = _(
-                "No living worker serves the queue %(queue)s: a run that is asked for "
-                "here waits until there is one. Start it:"
-            )
-            found.append(Note(text % names, f"{START_FOR}{self.queue}"))
-        if self.stats.paused_at is not None:
-            text = _("The queue %(queue)s is paused: a run waits until it is resumed.")
-            found.append(Note(text % names))
-        if not self.has_pyspark:
-            text = _(
-                "pyspark is not installed here. Where the worker of the queue "
-                "%(queue)s runs, it must be:"
-            )
-            found.append(Note(text % names, 'pip install "dj-pgqueue[spark]"'))
-        if self.stats.ready:
-            text = ngettext(
-                "%(count)s run is asked for and waits in queue %(queue)s.",
-                "%(count)s runs are asked for and wait in queue %(queue)s.",
-                self.stats.ready,
-            )
-            found.append(Note(text % names, is_warning=False))
-        return found
 
 
 def standing() -> Standing:
@@ -305,8 +276,8 @@ class PipelineRunAdmin(ActingAdmin):
             tools.append((self._url(self.model, "run"), _("Run…")))
         return {
             "tools": tools,
-            "notes": stands.notes(),
-            "notes_url": self._jobs_url(request, stands.queue) if stands.jobs else None,
+            "stands": stands,
+            "jobs_url": self._jobs_url(request, stands.queue) if stands.jobs else None,
             "live_seconds": LIVE_SECONDS if stands.jobs or live.exists() else None,
         }
 
@@ -419,7 +390,7 @@ class PipelineRunAdmin(ActingAdmin):
             stands = standing()
             chosen = request.GET.get("job", "")
             if not chosen:
-                return self._choose(request, stands.notes())
+                return self._choose(request, stands)
             try:
                 job = find_job_for_queue(chosen)
             except SparkOptionError as error:
@@ -433,18 +404,18 @@ class PipelineRunAdmin(ActingAdmin):
                 form,
                 title=_("Run %(job)s") % {"job": job.name},
                 told=job.summary,
-                notes=stands.notes(),
+                stands=stands,
                 submits=[("", _("Run"))],
                 back=self._url(self.model, "run"),
             )
 
-    def _choose(self, request: HttpRequest, notes: list[Note]) -> HttpResponse:
+    def _choose(self, request: HttpRequest, stands: Standing) -> HttpResponse:
         from django_pgqueue.spark.job import declared_jobs
 
         context = {
             **self.page_context(request),
             "title": _("Run a pipeline job"),
-            "notes": notes,
+            "stands": stands,
             "jobs": [
                 (job.name, job.summary)
                 for job in declared_jobs()

@@ -13,7 +13,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin, column, may_view
 from django_pgqueue.admin.acts import Act, Outcome, Work, pausing
 from django_pgqueue.admin.cells import badge, resting
@@ -72,15 +71,7 @@ class WorkerAdmin(ActingAdmin):
             held = workers.held(cursor, [row.name], limit=most + 1)
         return {
             "has_held": True,
-            "held": [
-                (
-                    self._url(Job, "change", job.id),
-                    f"{job.task} #{job.id}",
-                    job.queue,
-                    moments.since(job.leased_at, row.clock),
-                )
-                for job in held[:most]
-            ],
+            "held": held[:most],
             "held_more": len(held) > most,
         }
 

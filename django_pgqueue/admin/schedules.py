@@ -27,7 +27,7 @@ from django_pgqueue.admin.acts import (
     pausing,
     who,
 )
-from django_pgqueue.admin.cells import Note, badge, name
+from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.edit import NEEDS_PAYLOAD, VIEW_PAYLOAD, signature_of
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
 from django_pgqueue.admin.run_permissions import may_call
@@ -45,7 +45,6 @@ from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import equal, part_of
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import SCHEDULE
-from django_pgqueue.operators.workers import START
 from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import Definition
@@ -309,7 +308,7 @@ class ScheduleAdmin(ActingAdmin):
             tools.append((self._url(self.model, "new"), _("New schedule…")))
         return {
             "tools": tools,
-            "notes": [_overdue()] if late.exists() else [],
+            "is_overdue": late.exists(),
         }
 
     # The list --------------------------------------------------------------------
@@ -413,7 +412,9 @@ class ScheduleAdmin(ActingAdmin):
         latest = _latest([row.pk], LATEST_TICKS)
         has_seconds = any(tick.due_at.second for tick in latest)
         return {
-            "notes": _notes(row),
+            "is_overdue": row.shown_state == "overdue",
+            "hides_code": row.source == "user"
+            and row.name in {each.name for each in declared()},
             "preview": preview(row, row.clock),
             "rests": row.shown_state in ("paused", "withdrawn"),
             "runs": [self._run(row, tick, has_seconds) for tick in latest],
@@ -632,31 +633,3 @@ def _catch_up(policy: str) -> Any:
 def _latest(keys: list[int], limit: int) -> list[TickRow]:
     with database.cursor() as cursor:
         return ticks.latest(cursor, keys, limit)
-
-
-def _overdue() -> Note:
-    return Note(
-        _("Ticks are overdue: no living worker issues them. Start one:"),
-        START,
-    )
-
-
-def _notes(row: Any) -> list[Note]:
-    """Return what somebody should know about a schedule first."""
-    notes = []
-    if row.shown_state == "overdue":
-        notes.append(_overdue())
-    if row.shown_state == "withdrawn":
-        text = _(
-            "The code that was migrated last does not declare it any more, so it has "
-            "no ticks. It goes on when it is declared in a migration again; if that is "
-            "not to be, delete it."
-        )
-        notes.append(Note(text))
-    if row.source == "user" and row.name in {each.name for each in declared()}:
-        text = _(
-            "Code declares a schedule of this name. It has no ticks while this one, "
-            "made by a user, is there."
-        )
-        notes.append(Note(text))
-    return notes

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin, column
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, on_each, pausing
-from django_pgqueue.admin.cells import Note, badge, narrowed, resting
+from django_pgqueue.admin.cells import badge, narrowed, resting
 from django_pgqueue.admin.keyset_list import (
     FilterForm,
     choice_field,
@@ -92,35 +92,21 @@ def is_stale() -> Case:
     )
 
 
-def subscription_lines(page: ActingAdmin, topic: Any) -> list[dict[str, Any]]:
-    """Return the subscriptions that can match messages of *topic*."""
+def subscriptions_of(topic: Any) -> list[tuple[Any, SafeString, str]]:
+    """Return the subscriptions that can match messages of *topic*, with states."""
     rows = _rows(Subscription).filter(Q(topic=topic.name) | Q(topic=None))
     rows = rows.annotate(is_stale=is_stale()).order_by("queue", "pattern", "task")
     return [
-        {
-            "title": _link(page, Subscription, row.pk, row.pattern),
-            "state": subscription_badge(row),
-            "queue": row.queue,
-            "task": row.task,
-            "where": where_of(row),
-        }
-        for row in rows[:LISTENERS_MAX]
+        (row, subscription_badge(row), where_of(row)) for row in rows[:LISTENERS_MAX]
     ]
 
 
-def group_lines(page: ActingAdmin, topic: Any) -> list[dict[str, Any]]:
-    """Return the groups that read the log of *topic*, with their lag."""
+def groups_of(topic: Any) -> list[tuple[Any, Behind, SafeString]]:
+    """Return the groups that read the log of *topic*, with their lag and state."""
     rows = list(_rows(ConsumerGroup).filter(topic_id=topic.pk)[:LISTENERS_MAX])
     rows.sort(key=lambda row: row.name)
     return [
-        {
-            "title": _link(page, ConsumerGroup, row.pk, row.name),
-            "state": group_badge(behind),
-            "queue": row.queue,
-            "task": row.task,
-            "lag": behind.shown,
-            "age": human.age(behind.seconds),
-        }
+        (row, behind, group_badge(behind))
         for row, behind in zip(rows, listed_behind(rows), strict=True)
     ]
 
@@ -187,13 +173,6 @@ def where_shown(row: Any) -> SafeString | None:
 def _rows(model: type[Model]) -> QuerySet[Any]:
     rows: QuerySet[Any] = model._default_manager.using(get_settings().database).all()
     return rows
-
-
-def _link(page: ActingAdmin, model: type[Model], key: int, text: str) -> str:
-    if not page.has_page(model):
-        return text
-    url = page._row_url(key, model)
-    return format_html('<a class="pgqueue-name" href="{}">{}</a>', url, text)
 
 
 STATES = [
@@ -286,6 +265,7 @@ class SubscriptionAdmin(ActingAdmin):
 
     keyset = Keyset(("pattern", "id"), is_by_time=False)
     list_per_page = 100
+    change_form_template = "admin/pgqueue/subscription.html"
     filter_form = SubscriptionFilters
     computed = {"is_stale": is_stale()}
     acts = (*pausing(SUBSCRIPTION), DELETE)
@@ -379,26 +359,5 @@ class SubscriptionAdmin(ActingAdmin):
         }
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Say what is to be known first."""
-        notes = []
-        if row.is_stale:
-            text = _(
-                "No code that runs has declared it for %(days)d days. It still makes a "
-                "job of each message; nobody may be there to run these. If it is not "
-                "to come back, disable or delete it."
-            )
-            notes.append(Note(text % {"days": STALE_AFTER.days}))
-        if row.disabled_at is not None:
-            text = _(
-                "Messages that are published now make no job of it, and none is made "
-                "up for when it is enabled again."
-            )
-            notes.append(Note(text))
-        if row.held_at is not None and row.disabled_at is None:
-            text = _(
-                "As many of its jobs wait as its backlog says. Messages that are "
-                "published now stay in the log; their jobs are made when there is "
-                "room, unless retention is faster."
-            )
-            notes.append(Note(text))
-        return {"notes": notes}
+        """Add after how many days code counts as gone."""
+        return {"stale_days": STALE_AFTER.days}

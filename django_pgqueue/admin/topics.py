@@ -17,9 +17,9 @@ from django.utils.translation import ngettext
 
 from django_pgqueue.admin.acting import ActingAdmin, column, limited
 from django_pgqueue.admin.acts import Act, Outcome, on_each
-from django_pgqueue.admin.cells import Difference, Note, badge
+from django_pgqueue.admin.cells import Difference, badge
 from django_pgqueue.admin.send import PUBLISH
-from django_pgqueue.admin.subscriptions import group_lines, subscription_lines
+from django_pgqueue.admin.subscriptions import groups_of, subscriptions_of
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.browse import COUNTED_MESSAGES_MAX, Day, count_since, days, ends
@@ -224,17 +224,6 @@ def _held_by(holder: Holder | None) -> Any:
     }
 
 
-def _notes(row: Any) -> list[Note]:
-    if row.holder is None or not _is_long(row.holder):
-        return []
-    text = _(
-        "A transaction has published to this topic and is still open, so its groups "
-        "read nothing that is newer. Nothing is lost: they go on when it ends. If it "
-        "was forgotten, end it:"
-    )
-    return [Note(text, row.holder.ended_by)]
-
-
 @admin.register(Topic)
 class TopicAdmin(ActingAdmin):
     """Each topic, by name."""
@@ -379,8 +368,8 @@ class TopicAdmin(ActingAdmin):
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add who listens, and what differs from the code."""
         return {
-            "notes": _notes(row),
+            "is_held_long": row.holder is not None and _is_long(row.holder),
             "drift": drift(row),
-            "subscriptions": subscription_lines(self, row),
-            "groups": group_lines(self, row),
+            "subscriptions": subscriptions_of(row),
+            "groups": groups_of(row),
         }

@@ -129,6 +129,11 @@ class Leased(NamedTuple):
     worker: str
     leased_at: datetime | None
 
+    @property
+    def title(self) -> str:
+        """The job in a word: shop.tasks.send #17."""
+        return f"{self.task} #{self.id}"
+
 
 def leased(
     cursor: Cursor, *, workers: Sequence[str], lease: timedelta, limit: int

@@ -111,13 +111,13 @@ def test_its_page_shows_how_far_it_is_and_who_is_missing(admin_client, mails):
 
     html = admin_client.get(page).content.decode()
     assert "0 / 2" in html
-    assert "No worker is alive" in html
+    assert "No living worker does this" in html
     assert "data-pgqueue-renew" in html
 
     assert bulk_acts.step()
     html = admin_client.get(page).content.decode()
     assert "2 / 2" in html
-    assert "No worker is alive" not in html
+    assert "No living worker does this" not in html
     assert "data-pgqueue-renew" not in html
     html = admin_client.get(ACTS).content.decode()
     for text in ("queue=mail", "bank is back", "2 / 2", "admin"):

@@ -124,7 +124,7 @@ def test_a_group_shows_each_partition(admin_client):
     assert "retry, then halt the partition" in html
     assert '"country": "FR"' in html
     assert "seek to the earliest message" in html
-    assert "read on, or seek past it" in html
+    assert "read on, or seek past the message" in html
 
 
 def test_a_group_is_paused_and_resumed(admin_client):

@@ -157,8 +157,8 @@ def test_what_retries_is_grouped_by_task_error_and_place(admin_client):
     html = response.content.decode()
     assert "Of all 3 jobs that wait for their next attempt." in html
     found = response.context["groups"]
-    assert ["2", "1"] == [group["count"] for group in found]
-    rows = [admin_client.get(group["url"]).context["cl"].result_list for group in found]
+    assert [2, 1] == [line["group"].count for line in found]
+    rows = [admin_client.get(line["url"]).context["cl"].result_list for line in found]
     assert [2, 1] == list(map(len, rows))
     assert {"retrying"} == {row.state for row in rows[0]}
     assert f'href="{URL}groups/"' in admin_client.get(URL).content.decode()

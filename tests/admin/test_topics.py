@@ -157,7 +157,8 @@ def test_a_replay_is_counted_confirmed_and_done_in_the_background(admin_client):
     assert "group:stats" in form
     assert "null" not in form
     shown = admin_client.post(url, {**data, "preview": "1"}).content.decode()
-    assert "3 messages are meant. Published from" in shown
+    assert "3 messages match." in shown
+    assert "Published from" in shown
     unsure = admin_client.post(url, {**data, "replay": "1"}).content.decode()
     assert "Type orders to say" in unsure
     assert 0 == BulkAct.objects.count()

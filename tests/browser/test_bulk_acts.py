@@ -28,7 +28,7 @@ def test_from_a_group_to_done(site, start_worker):
     page.get_by_label("type 3, the number of rows").fill("3")
     page.get_by_role("button", name="Redrive all").click()
     expect(page.get_by_text("0 / 3").last).to_be_visible()
-    expect(page.get_by_text("No worker is alive")).to_be_visible()
+    expect(page.get_by_text("No living worker does this")).to_be_visible()
 
     start_worker()
 

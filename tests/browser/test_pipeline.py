@@ -38,7 +38,7 @@ def test_a_run_is_asked_for_seen_to_go_on_and_stopped(site):
     page.get_by_label("lookback").fill("7d")
     page.get_by_role("button", name="Run").click()
     expect(page.locator(".messagelist")).to_contain_text("A run of metrics was asked")
-    expect(page.locator("#pgqueue-notes")).to_contain_text("1 run is asked for")
+    expect(page.locator("#pgqueue-notes")).to_contain_text("1 run is requested")
     assert {"lookback": "7d"} == Job.objects.get().kwargs
     box = page.locator(f'input[name="_selected_action"][value="{old.pk}"]')
     box.check()
@@ -51,7 +51,7 @@ def test_a_run_is_asked_for_seen_to_go_on_and_stopped(site):
     advance(run, tasks_done=9)
     expect(rows).to_contain_text("9 of 12 tasks")
     assert box.is_checked()
-    expect(page.locator("#pgqueue-notes")).not_to_contain_text("asked for")
+    expect(page.locator("#pgqueue-notes")).not_to_contain_text("requested")
 
     page.get_by_role("link", name=str(run.pk), exact=True).click()
     advance(run, tasks_done=11, rows_in=7_777)
