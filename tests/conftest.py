@@ -75,8 +75,10 @@ SELECT string_agg(name, ', ')
  WHERE pg_partition_root(to_regclass(name)) IS NULL
 """
 
-# A module that is of the mark "spark" as a whole.
-ALL_SPARK = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.spark\b", re.MULTILINE)
+# The marks that all tests of a module have.
+OF_ALL = re.compile(
+    r"^pytestmark = (\[[^\]]*)?pytest\.mark\.(slow|spark)\b", re.MULTILINE
+)
 
 # What pytest imports, and hardly anybody else.
 TEST_MODULE = re.compile(r"/(test_\w+|conftest)\.py$")
@@ -91,13 +93,25 @@ hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("tests")
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out, without pyspark, the modules that may import it at their top."""
-    if not IS_SPARK_LEFT_OUT or not collection_path.name.startswith("test_"):
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """
+    Do not import modules of which ``-m`` selects no test.
+
+    Each process of a run would need seconds for them. Without pyspark, modules that may
+    import it at their top are left out as well.
+    """
+    if not collection_path.match("test_*.py"):
         return None
-    if collection_path.suffix != ".py":
-        return None
-    return bool(ALL_SPARK.search(collection_path.read_text("utf-8"))) or None
+    text = collection_path.read_text("utf-8")
+    of_all = {mark for _, mark in OF_ALL.findall(text)}
+    expression = config.option.markexpr
+    if IS_SPARK_LEFT_OUT and "spark" in of_all:
+        return True
+    for mark in ("slow", "spark"):
+        selected = re.match(rf"([^()]* and )?(not )?{mark}( and |$)", expression)
+        if selected and (mark in of_all if selected[2] else mark not in text):
+            return True
+    return None
 
 
 # Folders whose tests start real workers, or a browser: the mark "whole".
