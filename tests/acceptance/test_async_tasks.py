@@ -175,8 +175,9 @@ def test_a_task_that_runs_too_long_is_cancelled(start, the_ledger, gate):
 
 @pytest.mark.slow
 def test_a_task_that_swallows_its_timeout_costs_its_process(start, the_ledger, gate):
-    """15 s later: it is settled, the process is replaced, its neighbours run again."""
-    worker = start("--grace=0.2")
+    """It is settled, the process is replaced, and its neighbours run again."""
+    modules = {"TASK_MODULES": [*MODULES["TASK_MODULES"], "short_hard_grace"]}
+    worker = start("--grace=0.2", pgqueue=modules)
     beside = enqueue(async_tasks.agated, 2, gate=str(gate))
     wait_for_starts(the_ledger, 2)
 

@@ -35,7 +35,8 @@ def test_a_job_past_its_hard_timeout_costs_its_process_and_no_other(
     """
     (deaf,) = enqueue(pool_tasks.keeps_the_lock)
     (beside,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
-    worker = start_worker(processes=2, threads=1)
+    modules = {"TASK_MODULES": ["crash_tasks", "pool_tasks", "short_hard_grace"]}
+    worker = start_worker(processes=2, threads=1, pgqueue=modules)
 
     final = wait_until_final([deaf], 60)
     gate.touch()

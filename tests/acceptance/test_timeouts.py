@@ -20,7 +20,8 @@ def test_a_hard_timeout_replaces_the_process_and_costs_its_neighbours_nothing(
     A job beside it gets the grace to finish. Jobs that were claimed ahead go back as
     if never claimed: they start once, in the next process, with their first attempt.
     """
-    worker = start_worker(threads=2)
+    modules = {"TASK_MODULES": ["crash_tasks", "short_hard_grace"]}
+    worker = start_worker(threads=2, pgqueue=modules)
     # Quick ones, so that the worker claims ahead.
     wait_until_final(enqueue(crash_tasks.record, 20))
     # One commit, hence one claim: what the two threads do not take is claimed ahead.

@@ -1,7 +1,7 @@
 """
 Many processes that enqueue the same keys at once, each in an order of its own.
 
-    python -m tests.acceptance.unique_race bulk 32 1000
+    python -m tests.acceptance.unique_race bulk 8 400
 
 Run by test_unique.py with the settings of workers. Prints what came of it as JSON.
 """
@@ -22,7 +22,7 @@ import django
 BULK_ITEMS = 20
 TRANSACTION_CALLS = 10
 
-# PostgreSQL looks for a deadlock after a second; with 32 processes on two processors
+# PostgreSQL looks for a deadlock after a second; with eight processes on two processors
 # that is all that this would measure.
 LOOK_SOONER = "SET deadlock_timeout = '20ms'"
 

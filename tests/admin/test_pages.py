@@ -221,8 +221,9 @@ def test_lists_survive_any_query(admin_client, count):
     lists = [f"/admin/pgqueue/{noun}/" for noun in NOUNS]
     lists.append(f"/admin/pgqueue/workflow/{keys['workflow'][0]}/change/")
     wrong = {}
-    for url in lists:
-        for query in [*QUERIES, *LONG][:count]:
+    for number, query in enumerate([*QUERIES, *LONG][:count]):
+        # Of the whole corpus, each list gets every third query.
+        for url in lists if count else lists[number % 3 :: 3]:
             answer = admin_client.get(f"{url}?{query}")
             if answer.status_code not in (200, 400) and answer.url != f"{url}?e=1":
                 wrong[f"{url}?{query[:99]}"] = answer.status_code
@@ -234,8 +235,8 @@ def test_rows_that_cannot_be_are_not_found(admin_client, count):
     """Back to the list with a message; no history, and nothing to act on."""
     make_job()
     wrong = {}
-    for noun in NOUNS:
-        for id_ in IDS[:count]:
+    for number, id_ in enumerate(IDS[:count]):
+        for noun in NOUNS if count else NOUNS[number % 3 :: 3]:
             url = f"/admin/pgqueue/{noun}/{id_}/"
             looks = [
                 admin_client.get(f"{url}{look}/") for look in ("change", "history")
