@@ -6,8 +6,9 @@ became of it: "ack" once COMMIT has returned, "fail" when COMMIT was never sent 
 client rolled back, "unknown" when an error came out of COMMIT. What was noted and not
 answered, since its client was killed, is unknown too.
 
-``python -m tests.faults.clients`` is a parent without connections that forks a client
-for each number and, when one dies, another that goes on behind its last operation.
+``python -m tests.faults.clients`` is a parent without connections that waits for a line
+on its standard input and then forks a client for each number. When a client dies, it
+forks another one, which continues after the last operation.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ def main(told: dict[str, Any]) -> None:
     django.setup()
     from tests.faults import rows, saga_tasks, workload  # noqa: F401  # Before any fork.
 
-    # The phase begins now; whoever started this reads when.
+    if not sys.stdin.readline():
+        sys.exit("the run ended before its workers were ready")
+    # The fault phase begins now, and the run reads when from the file.
     told["started_at"] = time.monotonic()
     until = told["started_at"] + told["seconds_max"]
     go = Path(os.environ["PGQUEUE_FAULTS_FOLDER"]) / "clients.go"

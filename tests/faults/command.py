@@ -15,6 +15,7 @@ from typing import Any
 from tests.faults.broken import BUILDS, make_broken
 from tests.faults.build import REPOSITORY, make_build
 from tests.faults.server import make_template
+from tests.faults.windows.measure import Bench, Case
 
 # The next seed is tried when no fault of a run has bitten a broken build.
 TRIES = 3
@@ -55,6 +56,13 @@ class Runs:
         Its ``found_by`` are the violations that gave it away; empty: it got through.
         """
         return self._pool.submit(self._run_broken, name)
+
+    def windows(self, strength: str, kills: int) -> Future[dict[str, Any]]:
+        """Measure what killed processes repeat; the answer is the figures."""
+        order = self._order
+        bench = Bench(self._build, self._template, order.folder, order.seed)
+        case = Case(strength=strength, threads=16)
+        return self._pool.submit(bench.measure, case, kills)
 
     def end(self) -> None:
         """Start nothing more, and end what still runs, with its server and workers."""

@@ -71,10 +71,8 @@ class Worker(WorkerProcess):
         """Return when every process of it is ready to claim."""
         self.wait_for_lines(r"started    worker=", self.processes, START_SECONDS)
 
-    def end(self) -> int | None:
-        """Stop it as an operator does; return its status, None if it does not end."""
-        if self.is_up:
-            self.popen.send_signal(signal.SIGTERM)
+    def status(self) -> int | None:
+        """Return the exit status once it has ended; None if it does not end."""
         try:
             return self.popen.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -113,6 +111,13 @@ class Fleet:
                 user, system = stat.rpartition(")")[2].split()[11:13]
                 used[pid] = (int(user) + int(system)) / HZ
         return used
+
+    def end(self) -> list[int | None]:
+        """Stop the living workers as an operator does; return their statuses."""
+        living = self.living()
+        for worker in living:
+            worker.signal(signal.SIGTERM)
+        return [worker.status() for worker in living]
 
     def destroy(self) -> None:
         """End everything."""

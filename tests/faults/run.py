@@ -115,9 +115,10 @@ def perform(run: Run, *, build: Path, folder: Path, template: Path) -> Result:
     with Stage(run, build=build, folder=folder, template=template) as stage:
         for _ in range(run.row.workers):
             stage.start_worker()
+        stage.start_clients()
         for worker in stage.fleet.workers:
             worker.wait_until_ready()
-        started_at = stage.start_clients()
+        started_at = stage.let_clients_begin()
         _let_happen(stage, started_at)
         if run.row.schedules:
             stage.measures["schedules"] = run.row.schedules
@@ -128,7 +129,7 @@ def perform(run: Run, *, build: Path, folder: Path, template: Path) -> Result:
         if waiting and drained_at is not None:
             drained_at = _wait_until_drained(stage)
         leftovers = list(_calm(stage))
-        statuses = [worker.end() for worker in stage.fleet.living()]
+        statuses = stage.fleet.end()
         leftovers += _wait_until_empty(stage, CONNECTED)
         evidence = _collect(stage, healed_at, drained_at, waiting, leftovers, statuses)
     verdict = judge(evidence, run.row.must_bite)

@@ -116,8 +116,8 @@ class Stage:
         self.fleet.workers.append(worker)
         return worker
 
-    def start_clients(self) -> float:
-        """Start the clients; return the monotonic time at which they began."""
+    def start_clients(self) -> None:
+        """Start the clients, which wait for let_clients_begin()."""
         run = self.run
         database = self.server.database
         if run.row.clients_through_proxy:
@@ -136,11 +136,18 @@ class Stage:
                 [sys.executable, "-m", "tests.faults.clients", json.dumps(told)],
                 cwd=self.build,
                 env=self.environment(database, {}),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+    def let_clients_begin(self) -> float:
+        """Tell the clients to begin; return the monotonic time at which they did."""
         clients, go = self.clients, self.folder / "clients.go"
+        assert clients is not None
+        assert clients.stdin is not None
+        with clients.stdin as stdin:
+            stdin.write(b"go\n")
         wait_for(
             lambda: go.exists() or clients.poll() is not None,
             CLIENTS_START_SECONDS_MAX,

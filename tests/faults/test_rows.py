@@ -4,12 +4,16 @@ A third of the fault matrix at a tenth of its size, and of the broken builds.
 The seed, which differs from commit to commit, decides which third.
 `make faults ARGS=--tenth` runs all of them.
 
+Besides, what a killed process repeats, by settle strength: a few kills of each.
+`make faults ARGS=--windows` does that with two hundred.
+
 All are started with the first test, several at a time, and each test waits for its own:
 most of a run is waiting for leases, poll intervals and servers.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -21,12 +25,16 @@ from tests.faults import report
 from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
 from tests.faults.command import Order, runs
-from tests.faults.rows import ROWS
+from tests.faults.rows import ROWS, Run
+from tests.faults.windows.measure import BACKLOG
 from tests.harness import seeds
 
 # More than cores: a run waits more than it works. Fewer beside other tests.
 LANES_DEFAULT = "3" if "PYTEST_XDIST_WORKER" in os.environ else "5"
 LANES = int(os.environ.get("PGQUEUE_FAULTS_LANES", LANES_DEFAULT))
+
+# Of a worker process, for each settle strength.
+KILLS = 3
 
 # For all of them, since the last one waits for the others.
 TIMEOUT_SECONDS = 1_500
@@ -38,6 +46,7 @@ pytestmark = [
     pytest.mark.timeout(TIMEOUT_SECONDS),
 ]
 
+SHARE = 0.1
 SEED = seeds.seed(seeds.FAULTS)
 ROWS_OF_SEED = list(ROWS)[SEED % 3 :: 3]
 BUILDS_OF_SEED = list(BUILDS)[SEED % 3 :: 3]
@@ -49,14 +58,14 @@ Reports = dict[str, Future[dict[str, Any]]]
 def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Reports]:
-    """The reports to come, by row or build, of the tests that were selected."""
+    """The reports to come, by parameter, of the tests that were selected."""
     order = Order(
         seed=SEED,
-        share=0.1,
+        share=SHARE,
         package=REPOSITORY / "django_pgqueue",
         folder=tmp_path_factory.mktemp("faults"),
     )
-    # The long ones first, so that no lane is empty while others have one to run.
+    # The longest first, so that no lane is idle while others have several to run.
     selected: list[str] = [
         str(item.callspec.params["name"])
         for item in request.session.items
@@ -65,10 +74,29 @@ def reports(
         and hasattr(item, "callspec")
     ]
     with runs(order, LANES) as started:
+
+        def start(name: str) -> Future[dict[str, Any]]:
+            if name in BACKLOG:
+                return started.windows(name, KILLS)
+            return started.row(name) if name in ROWS else started.broken(name)
+
         yield {
-            name: started.row(name) if name in ROWS else started.broken(name)
-            for name in sorted(selected, key=lambda name: name not in ROWS)
+            name: start(name) for name in sorted(selected, key=seconds_of, reverse=True)
         }
+
+
+def seconds_of(name: str) -> float:
+    """Return how long a row has faults; infinity for builds, which may be retried."""
+    return Run.of(name, seed=SEED, share=SHARE).seconds if name in ROWS else math.inf
+
+
+@pytest.mark.parametrize("name", BACKLOG)
+def test_a_killed_process_repeats_no_more_than_its_strength_allows(name, reports):
+    """Nothing is lost; each job ends once; an atomic one has written its row once."""
+    window = reports[name].result()
+
+    assert [] == window["violations"]
+    assert KILLS == window["kills"]
 
 
 @pytest.mark.parametrize("name", ROWS_OF_SEED)

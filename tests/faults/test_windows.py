@@ -1,39 +1,12 @@
-"""
-What a killed process repeats, by settle strength: a few kills of each.
-
-`make faults ARGS=--windows` does it with two hundred.
-"""
+"""The check of what a killed process repeats, on made-up books."""
 
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.faults.build import REPOSITORY
-from tests.faults.windows.measure import Bench, Book, Case, violations
-from tests.harness import seeds
-
-KILLS = 3
-
-
-@pytest.mark.slow
-@pytest.mark.faults
-@pytest.mark.seed(seeds.FAULTS)
-def test_a_killed_process_repeats_no_more_than_its_strength_allows(tmp_path):
-    """Nothing is lost; each job ends once; an atomic one has written its row once."""
-    bench = Bench(REPOSITORY / "django_pgqueue", tmp_path, seeds.seed(seeds.FAULTS))
-    cases = [
-        Case(strength=strength, threads=16)
-        for strength in ("immediate", "batched", "atomic")
-    ]
-    # A measure mostly waits, so all of them run at once.
-    with ThreadPoolExecutor(len(cases)) as pool:
-        windows = list(pool.map(lambda case: bench.measure(case, KILLS), cases))
-
-    assert [[]] * len(cases) == [window["violations"] for window in windows]
-    assert {KILLS} == {window["kills"] for window in windows}
+from tests.faults.windows.measure import Book, Case, violations
 
 
 @pytest.mark.parametrize(

@@ -158,13 +158,21 @@ def violations(
 
 
 class Bench:
-    """A build of a package and a cluster with its tables, to measure on."""
+    """
+    A build of a package and a cluster with its tables, to measure on.
 
-    def __init__(self, package: Path, folder: Path, seed: int) -> None:
+    Args:
+        build: Made by make_build().
+        template: Made by make_template().
+        folder: For the workers' logs and ledgers.
+        seed: Decides the moments of the kills.
+    """
+
+    def __init__(self, build: Path, template: Path, folder: Path, seed: int) -> None:
+        self._build = build
+        self._template = template
         self._folder = folder
         self._seed = seed
-        self._build = make_build(package, folder / "build")
-        self._template = make_template(self._build, folder)
 
     def measure(self, case: Case, kills: int) -> dict[str, Any]:
         """Kill a worker that many times, and return the figures."""
@@ -282,7 +290,8 @@ def run(
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """Measure the cases that begin with one of *words*; return their figures."""
-    bench = Bench(package, folder, seed)
+    build = make_build(package, folder / "build")
+    bench = Bench(build, make_template(build, folder), folder, seed)
     figures = []
     for case in CASES:
         name = f"{str(case).replace(',', '')} "
