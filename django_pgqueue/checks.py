@@ -47,13 +47,13 @@ from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
 from django_pgqueue.tasks.errors import check_alias
 from django_pgqueue.tasks.options import as_middleware, pull_queues
-from django_pgqueue.tasks.plain import TAG
 from django_pgqueue.tasks.registry import (
     declared_names,
     failed_modules,
     find_task,
     import_problem,
 )
+from django_pgqueue.tasks.walk import TAG
 from django_pgqueue.topics.consume import mistyped_handlers
 from django_pgqueue.topics.subscribe import declared as subscriptions
 from django_pgqueue.topics.sync import overlaps

@@ -38,11 +38,10 @@ from django_pgqueue.bounds import (
     TASK_NAME_MAX,
 )
 from django_pgqueue.exceptions import (
-    DeclarationError,
-    InvalidOption,
     MissingExtra,
     SettingsError,
     did_you_mean,
+    raised_as,
 )
 from django_pgqueue.options.durations import (
     SECONDS_MAX,
@@ -122,10 +121,8 @@ def converted(convert: Callable[..., Any]) -> Reader:
     """Return a reader that converts by a function that knows the name of the value."""
 
     def read(key: str, value: Any) -> Any:
-        try:
+        with raised_as(SettingsError):
             return convert(value, name=key)
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
 
     return read
 
@@ -212,10 +209,8 @@ def rate(key: str, value: Any) -> float:
     """Return the seconds from one to the next, of a rate such as "100/m"."""
     from django_pgqueue.options.lanes import Rate
 
-    try:
+    with raised_as(SettingsError, f"{key}: "):
         return Rate(value).spacing
-    except DeclarationError as error:
-        raise SettingsError(f"{key}: {error}") from None
 
 
 def rate_text(key: str, value: Any) -> Any:
@@ -312,10 +307,8 @@ def options(key: str, value: Any, *, besides: tuple[str, ...] = ()) -> dict[str,
                 f"{key} has the unknown option {option!r}; known are "
                 f"{', '.join(known)}.{did_you_mean(str(option), known)}"
             )
-        try:
+        with raised_as(SettingsError, f"{key}: "):
             OF_SETTINGS[option].check(said)
-        except InvalidOption as error:
-            raise SettingsError(f"{key}: {error}") from None
     return dict(value)
 
 
@@ -513,10 +506,8 @@ def fair_by(key: str, value: Any) -> tuple[str, ...]:
             f"{key} is {value!r}; it must be the name of a parameter, or a list of "
             f"them: tasks of the queue that take it have turns by its values."
         )
-    try:
+    with raised_as(SettingsError, f"{key}: "):
         lane = check_fair_by(value)
-    except InvalidOption as error:
-        raise SettingsError(f"{key}: {error}") from None
     return lane.by if lane else ()
 
 

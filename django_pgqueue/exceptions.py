@@ -41,6 +41,8 @@ that storage code and Spark executors can use it without Django.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class PgQueueError(Exception):
@@ -454,6 +456,21 @@ def shown(value: object) -> str:
     except Exception:
         return f"a {type(value).__qualname__}"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
+@contextmanager
+def raised_as(kind: type[Exception], before: str = "") -> Iterator[None]:
+    """
+    Raise as *kind*, in the same words, what a check of a value in the block raises.
+
+    Args:
+        kind: The class of the error.
+        before: What the error begins with.
+    """
+    try:
+        yield
+    except (ValueError, DeclarationError) as error:
+        raise kind(f"{before}{error}") from None
 
 
 def check_whole(

@@ -43,9 +43,9 @@ from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     DeclarationError,
-    InvalidOption,
     UnknownTask,
     did_you_mean,
+    raised_as,
 )
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.postgres.cursor import Cursor
@@ -112,10 +112,8 @@ class PgQueueBackend(BaseTaskBackend):
         Raises:
             InvalidTask: What is wrong with it.
         """
-        try:
+        with raised_as(InvalidTask):
             check_queue(task.queue_name)
-        except InvalidOption as error:
-            raise InvalidTask(str(error)) from None
         super().validate_task(task)
         job_task(task, self.options, type(self))
 

@@ -11,6 +11,7 @@ from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidOption,
     check_whole,
+    raised_as,
     shown,
 )
 from django_pgqueue.options.durations import Duration, as_timedelta
@@ -95,10 +96,8 @@ def check_breaker(value: object) -> Breaker:
 
 
 def _between(name: str, value: Duration, least: timedelta, most: timedelta) -> None:
-    try:
+    with raised_as(DeclarationError):
         length = as_timedelta(value, name=f"Breaker({name})")
-    except ValueError as error:
-        raise DeclarationError(str(error)) from None
     if not least <= length <= most:
         raise DeclarationError(
             f"Breaker({name}={shown(value)}): it must be from "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast, get_args
@@ -15,9 +14,9 @@ from django_pgqueue.bounds import (
     TIME_MIN,
 )
 from django_pgqueue.exceptions import (
-    DeclarationError,
     InvalidOption,
     check_whole,
+    raised_as,
     shown,
 )
 from django_pgqueue.options.durations import Duration, as_timedelta
@@ -57,10 +56,8 @@ def check_priority(value: object) -> int:
 
 def check_retries(value: Retry | int | None) -> Retry:
     """Return the policy that *value* is; raise InvalidOption."""
-    try:
+    with raised_as(InvalidOption):
         policy = as_retry(value)
-    except DeclarationError as error:
-        raise InvalidOption(str(error)) from None
     if policy is None:
         raise InvalidOption("retries=None: it must be a whole number, or Retry(…).")
     return policy
@@ -68,10 +65,8 @@ def check_retries(value: Retry | int | None) -> Retry:
 
 def check_timeout(value: Duration) -> timedelta:
     """Return *value* as a timedelta; raise InvalidOption unless it is above zero."""
-    try:
+    with raised_as(InvalidOption):
         return as_timedelta(value, name="timeout", zero=False)
-    except ValueError as error:
-        raise InvalidOption(str(error)) from None
 
 
 def check_settle(value: object) -> Settle:
@@ -84,11 +79,11 @@ def check_ack_policy(value: object) -> AckPolicy:
     return cast("AckPolicy", _one_of("ack_policy", value, get_args(AckPolicy)))
 
 
-def check_archive(value: object) -> bool:
+def check_bool(name: str, value: object) -> bool:
     """Return *value*; raise InvalidOption unless it is True or False."""
     if isinstance(value, bool):
         return value
-    raise InvalidOption(f"archive={shown(value)}: it must be True or False.")
+    raise InvalidOption(f"{name}={shown(value)}: it must be True or False.")
 
 
 def check_check_types(value: object) -> bool:
@@ -98,22 +93,13 @@ def check_check_types(value: object) -> bool:
     Raises:
         InvalidOption: It is not True or False, or it is True without pydantic.
     """
-    if not isinstance(value, bool):
-        raise InvalidOption(f"check_types={shown(value)}: it must be True or False.")
-    if value:
+    if check_bool("check_types", value):
         # Nobody else needs it to start.
         from django_pgqueue.extras import is_installed, missing
 
         if not is_installed("pydantic"):
             raise InvalidOption(f"check_types is True. {missing('pydantic')}")
-    return value
-
-
-def check_atomic(value: object) -> bool:
-    """Return *value*; raise DeclarationError unless it is True or False."""
-    if isinstance(value, bool):
-        return value
-    raise DeclarationError(f"atomic={shown(value)}: it must be True or False.")
+    return bool(value)
 
 
 def check_middleware(value: object) -> tuple[Middleware | str, ...]:
@@ -139,12 +125,8 @@ def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | Non
         InvalidOption: Neither, or outside of the years 1900 to 9000.
     """
     if not isinstance(value, datetime):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidOption(f"{name}={shown(value)}: it must be finite.")
-        try:
+        with raised_as(InvalidOption):
             return None, as_timedelta(value, name=name)
-        except ValueError as error:
-            raise InvalidOption(str(error)) from None
     if value.tzinfo is None:
         from django.utils import timezone
 

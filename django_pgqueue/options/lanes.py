@@ -20,6 +20,7 @@ from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidOption,
     check_whole,
+    raised_as,
     shown,
 )
 from django_pgqueue.options.durations import as_rate
@@ -102,10 +103,8 @@ class Rate:
     @property
     def spacing(self) -> float:
         """Seconds from one job to the next."""
-        try:
+        with raised_as(DeclarationError):
             jobs, period = as_rate(self.rate, name="rate")
-        except ValueError as error:
-            raise DeclarationError(str(error)) from None
         spacing = period.total_seconds() / jobs
         if not LANE_SPACING_MIN <= spacing <= LANE_SPACING_MAX:
             raise DeclarationError(
@@ -213,9 +212,7 @@ def check_group(value: GroupKey | Literal[False]) -> Lane | Literal[False]:
         return False
     if isinstance(value, Group):
         return replace(check_group(value.key) or Lane(None), policy=value.policy)
-    if value is True:
-        return Lane(None)
-    return _lane(None, value, "group")
+    return _lane(None, None if value is True else value, "group")
 
 
 def check_limit(value: Limit | Literal[False]) -> Lane | Literal[False]:
@@ -227,8 +224,6 @@ def check_limit(value: Limit | Literal[False]) -> Lane | Literal[False]:
             f"limit={shown(value)}: it must be a Limit, such as "
             f'Limit(5) or Limit(5, key="tenant_id").'
         )
-    if value.key is None:
-        return Lane(value.jobs)
     return _lane(value.jobs, value.key, "Limit(key")
 
 
@@ -241,12 +236,8 @@ def check_rate(value: Rate | Literal[False]) -> Lane | Literal[False]:
             f"rate={shown(value)}: it must be a Rate, such as "
             f'Rate("100/m") or Rate("100/m", key="tenant_id").'
         )
-    lane = Lane(LANE_CAPACITY_MAX, spacing=value.spacing, burst=value.burst)
-    if value.key is None:
-        return lane
-    if callable(value.key):
-        return replace(lane, function=value.key)
-    return replace(lane, by=_names(value.key, "Rate(key"))
+    lane = _lane(LANE_CAPACITY_MAX, value.key, "Rate(key")
+    return replace(lane, spacing=value.spacing, burst=value.burst)
 
 
 def check_fair_by(value: Key | Literal[False]) -> Lane | Literal[False]:
@@ -306,7 +297,9 @@ def shortened(name: str) -> str:
     return f"{name[: LANE_CHARACTERS_MAX - LANE_DIGITS - 1]}~{digits}"
 
 
-def _lane(capacity: int | None, key: Key, where: str) -> Lane:
+def _lane(capacity: int | None, key: Key | None, where: str) -> Lane:
+    if key is None:
+        return Lane(capacity)
     if callable(key):
         return Lane(capacity, function=key)
     return Lane(capacity, by=_names(key, where))

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from asgiref.sync import iscoroutinefunction
 
 from django_pgqueue.bounds import ATTEMPTS_DEFAULT, ATTEMPTS_MAX
-from django_pgqueue.exceptions import DeclarationError, check_whole, shown
+from django_pgqueue.exceptions import DeclarationError, check_whole, raised_as, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
 
 Backoff: TypeAlias = (
@@ -66,13 +66,11 @@ class Retry:
             )
         for name in ("on", "never"):
             _check_exceptions(name, getattr(self, name))
-        try:
+        with raised_as(DeclarationError):
             as_timedelta(self.base, name="Retry(base=…)")
             as_timedelta(self.cap, name="Retry(cap=…)")
             if self.max_age is not None:
                 as_timedelta(self.max_age, name="Retry(max_age=…)", zero=False)
-        except ValueError as error:
-            raise DeclarationError(str(error)) from None
 
     def handles(self, error: BaseException) -> bool:
         """Whether a job that failed with *error* may be tried again at all."""

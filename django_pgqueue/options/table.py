@@ -24,8 +24,7 @@ from django_pgqueue.options.checks import (
     Middleware,
     Settle,
     check_ack_policy,
-    check_archive,
-    check_atomic,
+    check_bool,
     check_check_types,
     check_middleware,
     check_priority,
@@ -150,7 +149,7 @@ class DeclareKeywords(JobKeywords, total=False):
         Option(
             "False: a job that succeeded leaves no row and no result behind, which "
             "spares the database a third of its work. Failures are kept as ever.",
-            check_archive,
+            functools.partial(check_bool, "archive"),
             True,
             in_settings=True,
         ),
@@ -201,7 +200,7 @@ class OneByOneKeywords(DeclareKeywords, total=False):
             "The ack is part of one transaction with what the task writes into the "
             "database of the jobs, so that those writes happen exactly once. Not for "
             "async def, and with no other settle or ack_policy.",
-            check_atomic,
+            functools.partial(check_bool, "atomic"),
             default=False,
         ),
     ]

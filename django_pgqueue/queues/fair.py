@@ -63,6 +63,13 @@ def hint_of(queue: str, policy: str | None) -> str:
     return f"{HINT}{queue}" if policy == FAIR else LANES_HINT
 
 
+def lane_hints(queue: str, in_lanes: int, in_turn: int) -> set[str]:
+    """Return the hints, besides the queue, of new jobs of which some are in lanes."""
+    if in_turn:
+        return {f"{HINT}{queue}"}
+    return {LANES_HINT} if in_lanes else set()
+
+
 class Stand(NamedTuple):
     """
     Where a walk along the lanes of a queue stands.

@@ -24,6 +24,7 @@ from django_pgqueue.postgres.cursor import one_row
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import bulk_acts
+from django_pgqueue.queues.fair import lane_hints
 from django_pgqueue.spark.lake.table import LakeTable, checked_target
 from django_pgqueue.spark.option_table import Word
 from django_pgqueue.spark.run import Run
@@ -33,7 +34,7 @@ from django_pgqueue.spark.write import journal, result
 from django_pgqueue.spark.write.journal import Outcome, Write, marks
 from django_pgqueue.spark.write.parts import OF_LOG
 from django_pgqueue.spark.write.result import digest
-from django_pgqueue.spark.write.staged import DUE_AT, MARKED, Publishing, hints_of
+from django_pgqueue.spark.write.staged import DUE_AT, MARKED, Publishing
 
 TOPIC, QUEUE = "topic:", "queue:"
 
@@ -324,7 +325,7 @@ def _replay_archive(run: Run, asked: Asked) -> int:
         for queue, jobs, in_lanes, in_turn in made.fetchall():
             outcome.rows += jobs
             outcome.queues.add(queue)
-            outcome.hints |= hints_of(queue, in_lanes, in_turn)
+            outcome.hints |= lane_hints(queue, in_lanes, in_turn)
 
     done = write_named(run, asked.name, enqueue).rows
     run.rows_in += done

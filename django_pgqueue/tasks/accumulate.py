@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 from django_pgqueue.bounds import (
     ACCUMULATE_SIZE_MAX,
@@ -22,14 +22,13 @@ from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidOption,
     check_whole,
+    raised_as,
     shown,
 )
 from django_pgqueue.options.durations import Duration, as_timedelta
 
 # Of calls that were told none.
 NO_KEY = ""
-
-LISTS, DICTS = frozenset({list, tuple}), frozenset({dict})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +58,10 @@ class Accumulate:
     def __post_init__(self) -> None:
         said = "Accumulate(size={})"
         check_whole(said, self.size, ACCUMULATE_SIZE_MAX, DeclarationError)
-        try:
+        with raised_as(DeclarationError, "Accumulate: "):
             within = as_timedelta(self.within, name="within", zero=False)
             if self.key is not None:
                 check_key(self.key)
-        except ValueError as error:
-            raise DeclarationError(f"Accumulate: {error}") from None
         if within > ACCUMULATE_WITHIN_MAX:
             raise DeclarationError(
                 f"Accumulate(within={shown(self.within)}): the longest is one hour."
@@ -92,19 +89,8 @@ class Call:
     attempt: int = 1
 
 
-class AnyArguments:
-    """The Parameters of a call: there is no function that they must fit."""
-
-    __slots__ = ()
-    all: ClassVar[None] = None
-
-    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Accept them."""
-
-    def fit_all(self, items: Sequence[Any]) -> bool:
-        """Return whether all are dicts, or all are lists and tuples."""
-        kinds = {*map(type, items)}
-        return kinds <= LISTS or kinds <= DICTS
+def any_arguments(*args: Any, **kwargs: Any) -> None:
+    """Stand for the function that a call must fit: there is none."""
 
 
 def check_accumulate(value: object) -> Accumulate | None:

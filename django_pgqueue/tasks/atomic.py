@@ -85,12 +85,10 @@ def in_transaction(
     connection = connections[alias]
     stage = _Stage()
     try:
-        if connection.in_atomic_block:
-            _run_inside(connection, stage, call, task, control, returned)
-        else:
+        if not connection.in_atomic_block:
             _make_partitions_ahead(connection)
-            with read_committed(connection):
-                _run_alone(connection, stage, call, task, control, returned)
+        with read_committed(connection):
+            _run(connection, stage, call, task, control, returned)
     except BaseException as error:
         if stage.at != "commit" or not control.is_applied():
             return _rolled_back(alias, stage, error, failed)
@@ -103,26 +101,7 @@ def in_transaction(
     return performed
 
 
-def _run_inside(
-    connection: Any,
-    stage: _Stage,
-    call: Callable[[Callable[[], Any]], Any],
-    task: Callable[[], Any],
-    control: JobControl,
-    returned: Callable[[Any], Performed],
-) -> None:
-    from django.db import transaction
-
-    with transaction.atomic(using=connection.alias):
-        stage.at = "run"
-        value = call(task)
-        _refuse_rollback(connection)
-        stage.performed = returned(value)
-        stage.at = "ack"
-        _ack(connection, stage.performed, control)
-
-
-def _run_alone(
+def _run(
     connection: Any,
     stage: _Stage,
     call: Callable[[Callable[[], Any]], Any],
@@ -133,24 +112,24 @@ def _run_alone(
     from django.db import transaction
 
     raw = connection.connection
-    watched = session.watch(raw)
+    # Inside another transaction, that one commits, and runs what waits for it.
+    watched = None if connection.in_atomic_block else session.watch(raw)
     with transaction.atomic(using=connection.alias):
-        begun = watched.begun
+        begun = 0 if watched is None else watched.begun
         stage.at = "run"
         value = call(task)
         _refuse_rollback(connection)
-        _refuse_commit(connection, raw, watched.begun - begun)
+        if watched is not None:
+            _refuse_commit(connection, raw, watched.begun - begun)
         stage.performed = returned(value)
         stage.at = "ack"
-        _ack(connection, stage.performed, control)
-        # Run below, each in a try of its own: Django drops the rest when one raises.
-        stage.hooks, connection.run_on_commit = connection.run_on_commit, []
-        stage.at = "commit"
-
-
-def _ack(connection: Any, performed: Performed, control: JobControl) -> None:
-    with connection.cursor() as cursor:
-        performed.settled = control.ack_within(cursor, performed)
+        with connection.cursor() as cursor:
+            stage.performed.settled = control.ack_within(cursor, stage.performed)
+        if watched is not None:
+            # Run later, each in a try of its own: Django drops the rest when one
+            # raises.
+            stage.hooks, connection.run_on_commit = connection.run_on_commit, []
+            stage.at = "commit"
 
 
 def _rolled_back(
@@ -227,9 +206,14 @@ def read_committed(connection: Any) -> Iterator[None]:
     """
     Begin transactions at READ COMMITTED, whatever the role or OPTIONS say.
 
+    A transaction that is open already stays as it is.
+
     At a stricter level, the ack of a row that a heartbeat has renewed since the
     transaction began would fail with 40001.
     """
+    if connection.in_atomic_block:
+        yield
+        return
     connection.ensure_connection()
     raw = connection.connection
     before = raw.isolation_level

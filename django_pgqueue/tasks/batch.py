@@ -133,7 +133,7 @@ class Batch:
             InvalidArgument: What is called is none of these.
             WrongState: The batch has ended, or was cancelled.
         """
-        self._add([self._part(call, args, kwargs)])
+        self._add([part_of(self._name, call, args, kwargs)])
 
     def add_many(
         self,
@@ -149,9 +149,9 @@ class Batch:
         """
         self._add(
             [
-                self._part(call, (), item)
+                part_of(self._name, call, (), item)
                 if isinstance(item, Mapping)
-                else self._part(call, tuple(item), {})
+                else part_of(self._name, call, tuple(item), {})
                 for item in items
             ]
         )
@@ -270,19 +270,32 @@ class Batch:
                 what="Workflow",
             )
 
-    def _part(
-        self, call: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Part:
-        if isinstance(call, Part):
-            if args or kwargs:
-                problem = "are given; a signature, a chain or a group has its own"
-                raise InvalidArgument(task=self._name, path="args", problem=problem)
-            refuse_on_error(self._name, "part", getattr(call, "error_callback", None))
-            return call
-        if isinstance(call, Enqueuer):
-            return Signature(call, args, kwargs, is_immutable=True)
+
+def part_of(
+    what: str, call: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Part:
+    """
+    Return what is added to a workflow by a call of a task, or as a part.
+
+    Args:
+        what: The name of the workflow, for errors.
+        call: A task, also one with using(…); or a part, which has its own arguments.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+
+    Raises:
+        InvalidArgument: It is none of these.
+    """
+    if isinstance(call, Enqueuer):
+        return Signature(call, args, kwargs, is_immutable=True)
+    if not isinstance(call, Part):
         problem = f"is {shown(call)}; it must be a task or a part of a workflow"
-        raise InvalidArgument(task=self._name, path="call", problem=problem)
+        raise InvalidArgument(task=what, path="call", problem=problem)
+    if args or kwargs:
+        problem = "are given; a signature, a chain or a group has its own"
+        raise InvalidArgument(task=what, path="args", problem=problem)
+    refuse_on_error(what, "call", getattr(call, "error_callback", None))
+    return call
 
 
 def batch(

@@ -23,9 +23,9 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.tasks.database import twin
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.payload import encode_at
-from django_pgqueue.tasks.plan import NAME_LENGTH_MAX, Ends, Plan, Planned
+from django_pgqueue.tasks.errors import way_out
+from django_pgqueue.tasks.payload import check_text
+from django_pgqueue.tasks.plan import Ends, Plan, Planned
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.result import JobResult
@@ -99,6 +99,7 @@ class Composed(Part):
     name: str
     error_callback: Signature[Any] | None = None
 
+    @way_out("delay()", "….adelay()")
     def delay(
         self, *, key: str | None = None, deadline: Duration | None = None
     ) -> WorkflowResult:
@@ -121,13 +122,9 @@ class Composed(Part):
         """
         from django_pgqueue.tasks import start_workflow
 
-        try:
-            return start_workflow.start(
-                self.planned(), name=self.name, key=key, deadline=deadline
-            )
-        except FIRST_ERRORS as error:
-            name_way_out(error, "delay()", "….adelay()")
-            raise
+        return start_workflow.start(
+            self.planned(), name=self.name, key=key, deadline=deadline
+        )
 
     adelay = twin(delay)
 
@@ -274,13 +271,10 @@ def refuse_on_error(what: str, path: str, said: Signature[Any] | None) -> None:
 
 
 def checked_name(
-    what: str, name: object, on_error: object = None, *, path: str = "on_error"
+    what: str, name: str, on_error: object = None, *, path: str = "on_error"
 ) -> tuple[str, Signature[Any] | None]:
     """Return a name and what is called on an error; raise InvalidArgument."""
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
-        problem = f"is {shown(name)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
-        raise InvalidArgument(task=what, path="name", problem=problem)
-    encode_at(what, "name", name)
+    check_text(what, "name", name)
     if on_error is not None and not isinstance(on_error, Signature):
         problem = f"is {shown(on_error)}; it must be a signature, task.s(…)"
         raise InvalidArgument(task=what, path=path, problem=problem)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from django_pgqueue.exceptions import WrongState
@@ -33,35 +33,42 @@ TICK = "pgqueue.tick"
 EXTENSION_MAX = timedelta(days=1)
 
 
-class JobControl(Protocol):
+class JobControl:
     """
-    What a context does to its job.
+    What a context does to its job. Any thread may call it.
 
-    A worker's is in worker/run/control.py; without a worker it is Inline, below. Safe
-    to be called from any thread. Each call raises WrongState once the job has ended.
+    This one is that of a call without a worker: it keeps what is said, and no more. A
+    worker's is in worker/run/control.py. Each call raises WrongState once the job has
+    ended.
+
+    Attributes:
+        has_word: Whether say() was called, and not refused.
+        word: What it was called with.
+        is_settled: Whether that is written. None: not yet; False: the lease was lost.
+        progress: The last report.
+        emitted: The values that were emitted.
     """
+
+    __slots__ = ("emitted", "has_word", "is_settled", "progress", "word")
+
+    def __init__(self) -> None:
+        self.is_settled: bool | None = None
+        self.progress: Mapping[str, Any] | None = None
+        self.emitted: list[tuple[int, str]] = []
+        self.has_word = False
+        self.word: BaseException | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Whether somebody has asked the job to stop."""
-
-    @property
-    def has_word(self) -> bool:
-        """Whether say() was called, and not refused."""
-
-    @property
-    def word(self) -> BaseException | None:
-        """What it was called with."""
-
-    @property
-    def is_settled(self) -> bool | None:
-        """Whether that is written: None: not yet; False: the lease was lost."""
+        return False
 
     def extend(self, duration: timedelta | None) -> None:
         """Let the lease end no sooner than this from now; LeaseLost."""
 
     def report(self, progress: Mapping[str, Any]) -> None:
         """Keep what the task says about its progress; returns at once."""
+        self.progress = progress
 
     def emit(self, values: Sequence[tuple[int, str]]) -> None:
         """
@@ -71,8 +78,11 @@ class JobControl(Protocol):
             values: Of each, its number in this delivery, which grows, and JSON text.
 
         Raises:
-            LeaseLost: The job is known to be somebody else's by now.
+            LeaseLost: The job is known to be another worker's by now.
         """
+        if self.has_word:
+            raise has_ended(0)
+        self.emitted += values
 
     def say(self, error: BaseException | None) -> None:
         """
@@ -82,77 +92,31 @@ class JobControl(Protocol):
             error: What raising it would mean; None: acked.
 
         Raises:
-            LeaseLost: The job is somebody else's by now; nothing was written.
+            LeaseLost: The job is another worker's by now; nothing was written.
             WrongState: It has ended already.
         """
+        if self.has_word:
+            raise has_ended(0)
+        self.has_word, self.word = True, error
 
     def ack_within(self, cursor: Cursor, performed: Any) -> bool | None:
         """
         Write the ack of an atomic task in its own transaction, not yet committed.
 
         Returns:
-            What Performed.settled is once it is committed: None where somebody else
-            writes the ack, as testing.drain() does.
+            What Performed.settled is once it is committed: None where the caller
+            writes the ack, on the same connection, as testing.drain() does.
 
         Raises:
-            LeaseLost: The job is somebody else's by now.
+            LeaseLost: The job is another worker's by now.
         """
+        return None
 
     def committed(self) -> None:
         """Note that the transaction of ack_within() is committed."""
 
     def is_applied(self) -> bool:
         """Find out whether it is, where COMMIT got no answer; waits until it knows."""
-
-
-class Inline:
-    """The control of a call without a worker: what is said is kept, and that is all."""
-
-    __slots__ = (
-        "emitted",
-        "has_word",
-        "is_cancelled",
-        "is_settled",
-        "progress",
-        "word",
-    )
-
-    def __init__(self) -> None:
-        self.is_cancelled = False
-        self.is_settled: bool | None = None
-        self.progress: Mapping[str, Any] | None = None
-        self.emitted: list[tuple[int, str]] = []
-        self.has_word = False
-        self.word: BaseException | None = None
-
-    def extend(self, duration: timedelta | None) -> None:
-        """Do nothing: there is no lease."""
-
-    def report(self, progress: Mapping[str, Any]) -> None:
-        """Keep the report."""
-        self.progress = progress
-
-    def emit(self, values: Sequence[tuple[int, str]]) -> None:
-        """Keep the values, until the job is settled."""
-        if self.has_word:
-            raise has_ended(0)
-        self.emitted += values
-
-    def say(self, error: BaseException | None) -> None:
-        """Keep the word; a second one is refused."""
-        if self.has_word:
-            raise has_ended(0)
-        self.has_word, self.word = True, error
-
-    def ack_within(self, cursor: Cursor, performed: Any) -> bool | None:
-        """Leave it to the caller, who has the same connection."""
-        return None
-
-    def committed(self) -> None:
-        """Do nothing: there is no lease to forget."""
-
-    def is_applied(self) -> bool:
-        """Say no: nothing was written."""
         return False
 
 
@@ -191,7 +155,7 @@ class JobContext:
     tags: tuple[str, ...] = ()
     ack_policy: str | None = None  # None: without a job, whatever is said is right.
     is_atomic: bool = False  # Whether it runs in one transaction with its ack.
-    control: JobControl = field(default_factory=Inline, repr=False, compare=False)
+    control: JobControl = field(default_factory=JobControl, repr=False, compare=False)
     lines: JobLog = field(default_factory=_new_log, repr=False, compare=False)
     _durable: Durable | None = field(
         default=None, init=False, repr=False, compare=False

@@ -35,6 +35,7 @@ from django_pgqueue.tasks.options import (
     TaskOptions,
     as_middleware,
     check_fit,
+    problem_of_lane,
 )
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.tasks.unique import as_rule
@@ -233,7 +234,12 @@ def _refuse_contradictions(options: TaskOptions) -> None:
             f"ack_policy={policy!r} and breaker contradict each other: a job that is "
             f"acked before its end does not say how it ended"
         )
-    problem = problem or _problem_of_calls(options) or _problem_of_lane(options)
+    problem = problem or _problem_of_calls(options)
+    if options.lane is not None and problem is None:
+        accumulates = options.accumulate is not None
+        problem = problem_of_lane(
+            options.lane, has_rule=bool(options.rule), accumulates=accumulates
+        )
     if problem:
         raise DeclarationError(f"@task: {problem}.")
 
@@ -263,19 +269,6 @@ def _problem_of_calls(options: TaskOptions) -> str | None:
             f"the calls of a run are settled together, when it has ended"
         )
     return None
-
-
-def _problem_of_lane(options: TaskOptions) -> str | None:
-    """Say what a lane contradicts; None: nothing."""
-    if options.lane is None:
-        return None
-    from django_pgqueue.tasks.lane_checks import problem_of
-
-    return problem_of(
-        options.lane,
-        has_rule=options.rule is not None,
-        accumulates=options.accumulate is not None,
-    )
 
 
 def _fitting(

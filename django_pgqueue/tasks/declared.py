@@ -12,7 +12,7 @@ from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
 from django_pgqueue.log.names import Pattern
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
-from django_pgqueue.tasks.accumulate import AnyArguments
+from django_pgqueue.tasks.accumulate import any_arguments
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.options import ResolvedOptions, TaskOptions
 from django_pgqueue.tasks.parameters import Parameters
@@ -20,13 +20,6 @@ from django_pgqueue.tasks.spread import Item
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.hints import Hints
-
-ANYTHING = inspect.Signature(
-    [
-        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
-        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-    ]
-)
 
 # Queues whose options a task keeps resolved: bounded memory.
 QUEUES_REMEMBERED_MAX = 1_000
@@ -60,21 +53,17 @@ class DeclaredTask:
         self.aliases = tuple(aliases)
         self.options = options
         self.receives: tuple[tuple[str, Pattern], ...] = ()
-        self._parameters: Parameters | AnyArguments
-        if options.accumulate is None:
-            takes_context = options.takes_context
-            self._parameters = Parameters(function, takes_context=takes_context)
-        else:
+        takes_context = options.takes_context
+        if options.accumulate is not None:
             # What is enqueued is a call, and not the list of them that it takes.
-            self._parameters = AnyArguments()
+            function, takes_context = any_arguments, False
+        self.parameters = Parameters(function, takes_context=takes_context)
         self._hints: Hints | None = None
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
         if options.rule is not None:
             options.rule.check_names(self.parameters)
         if options.lane is not None:
-            from django_pgqueue.tasks.lane_checks import check_names
-
-            check_names(options.lane, self.parameters)
+            self.parameters.check_takes(options.lane.by, options.lane.option)
 
     def resolve(self, queue: str, settings: Settings) -> ResolvedOptions:
         """
@@ -116,12 +105,6 @@ class DeclaredTask:
             )
         return value
 
-    @property
-    def parameters(self) -> Parameters:
-        """What the function takes of a job; of a task that takes calls, of none."""
-        assert isinstance(self._parameters, Parameters)
-        return self._parameters
-
     def encode(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], payload_bytes_max: int
     ) -> tuple[str, str]:
@@ -144,11 +127,11 @@ class DeclaredTask:
         Raises:
             InvalidArgument: It does not; the message says why.
         """
-        names = self._parameters.all
+        names = self.parameters.all
         if names is not None and not args and kwargs.keys() == names:
             return
         try:
-            self._parameters.check(args, kwargs)
+            self.parameters.check(args, kwargs)
         except TypeError as error:
             raise InvalidArgument(
                 task=self.name, path="arguments", problem=f"do not fit: {error}"
@@ -215,7 +198,7 @@ class DeclaredTask:
             items: At least one.
             payload_bytes_max: The most bytes that one of them may take.
         """
-        if self._parameters.fit_all(items):
+        if self.parameters.fit_all(items):
             text = payload.encode_plain(items, payload_bytes_max=payload_bytes_max)
             if text is not None:
                 return [Items(text, len(items))]
@@ -256,11 +239,7 @@ class DeclaredTask:
 
         Of a task with accumulate anything, since a job is one call of its list.
         """
-        if self.options.accumulate is not None:
-            return ANYTHING
-        signature = inspect.signature(self.function)
-        parameters = list(signature.parameters.values())
-        return signature.replace(parameters=parameters[self.options.takes_context :])
+        return self.parameters.signature
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import OperationalError
@@ -146,21 +147,21 @@ class Gauge:
 gauges: dict[tuple[str, str], Gauge] = {}
 
 
+@dataclass(slots=True)
 class Patience:
     """For how long one call waits for room, and whether that was told."""
 
-    def __init__(self, *, sleeps: bool) -> None:
-        # Otherwise the wait is that of a coroutine, and not of the thread.
-        self.sleeps = sleeps
-        self.is_told = False
-        self._began: float | None = None
+    # Otherwise the wait is that of a coroutine, and not of the thread.
+    sleeps: bool
+    is_told: bool = False
+    began: float | None = None
 
     def waited_seconds(self) -> float:
         """Return for how long it has waited; the first time that is asked it begins."""
         now = time.monotonic()
-        if self._began is None:
-            self._began = now
-        return now - self._began
+        if self.began is None:
+            self.began = now
+        return now - self.began
 
 
 # That of a call from async code.
@@ -260,18 +261,13 @@ async def patiently(function: Callable[..., T], *args: Any) -> T:
 
     Its thread is that of all database code, so it does not wait in there.
     """
-    patience = Patience(sleeps=False)
-    while True:
-        try:
-            return await in_thread(_with, patience, function, *args)
-        except Waits as waits:
-            await asyncio.sleep(waits.seconds)
-
-
-def _with(patience: Patience, function: Callable[..., T], *args: Any) -> T:
-    token = _patience.set(patience)
+    token = _patience.set(Patience(sleeps=False))
     try:
-        return function(*args)
+        while True:
+            try:
+                return await in_thread(function, *args)
+            except Waits as waits:
+                await asyncio.sleep(waits.seconds)
     finally:
         _patience.reset(token)
 

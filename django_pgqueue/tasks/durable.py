@@ -28,6 +28,7 @@ from django.db import connections, transaction
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, LeaseLost, WrongState, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import dead_letters, durable
 from django_pgqueue.queues.durable import Done
@@ -37,13 +38,18 @@ from django_pgqueue.tasks.database import (
     queue_connection,
     twin,
 )
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.payload import decode_value, encode_at, encode_value
+from django_pgqueue.tasks.errors import way_out
+from django_pgqueue.tasks.payload import (
+    NAME_LENGTH_MAX,
+    check_text,
+    decode_value,
+    encode_at,
+    encode_result,
+)
 from django_pgqueue.tasks.raised import Reject, Snooze
 
 T = TypeVar("T")
 
-NAME_LENGTH_MAX = 255
 
 # How long a job snoozes at most before it looks again: who sends a signal may die
 # between its commit and the wake.
@@ -135,14 +141,7 @@ class Durable:
         if not self._job or (row is not None and row.is_done):
             return
         with connections[self._alias].cursor() as cursor:
-            if row is None:
-                seconds = self._stored(
-                    durable.store(
-                        cursor, self._job, place, "sleep", "sleep", lasts=lasts
-                    )
-                )
-            else:
-                seconds = row.seconds
+            seconds = self._seconds(cursor, row, place, "sleep", "sleep", lasts=lasts)
             if seconds is None or seconds <= 0:
                 durable.done(cursor, self._job, place)
                 return
@@ -162,14 +161,9 @@ class Durable:
             return self._taken(name, text, row.result)
         with connections[self._alias].cursor() as cursor:
             # Stored before the look: a signal from here on finds it.
-            if row is None:
-                seconds = self._stored(
-                    durable.store(
-                        cursor, self._job, place, name, "wait", key=text, lasts=lasts
-                    )
-                )
-            else:
-                seconds = row.seconds
+            seconds = self._seconds(
+                cursor, row, place, name, "wait", key=text, lasts=lasts
+            )
             taken = self._signals[name, text]
             found = durable.find_signal(cursor, self._job, name, text, taken=taken)
             if found is not None:
@@ -184,7 +178,7 @@ class Durable:
         raise Snooze(seconds=min(left, LOOK_AGAIN_SECONDS))
 
     def _next(self, name: str, kind: str, key: str = "") -> tuple[int, Done | None]:
-        checked_name(name)
+        check_text("step or signal", "name", name)
         if (outer := self._outer()) is not None:
             raise WrongState(
                 self._job,
@@ -232,30 +226,23 @@ class Durable:
             )
 
     def _keep(self, place: int, name: str, value: Any) -> None:
-        settings = get_settings()
         try:
-            text = encode_value(value)
+            text = encode_result(value, get_settings().result_bytes_max)
         except ValueError as error:
             problem = f"returned what cannot be kept: {error}"
             raise InvalidArgument(
                 task=self._task, path=f"step {name!r}", problem=problem
             ) from None
-        size = len(text.encode())
-        if size > settings.result_bytes_max:
-            problem = (
-                f"returned {size:,} bytes as JSON; the limit is "
-                f"{settings.result_bytes_max:,} (PGQUEUE['RESULT_BYTES_MAX'])"
-            )
-            raise InvalidArgument(
-                task=self._task, path=f"step {name!r}", problem=problem
-            )
         with connections[self._alias].cursor() as cursor:
-            self._stored(
-                durable.store(cursor, self._job, place, name, "step", result=text)
-            )
+            self._seconds(cursor, None, place, name, "step", result=text)
 
-    def _stored(self, answer: tuple[bool, float | None]) -> float | None:
-        is_free, seconds = answer
+    def _seconds(
+        self, cursor: Cursor, row: Done | None, place: int, *said: str, **more: Any
+    ) -> float | None:
+        """Return how long it still lasts; stored, unless there is a row of it."""
+        if row is not None:
+            return row.seconds
+        is_free, seconds = durable.store(cursor, self._job, place, *said, **more)
         if not is_free:
             # Another delivery has done it: what this one wrote with it is rolled back.
             raise LeaseLost(self._job, 0)
@@ -295,16 +282,13 @@ def signal(name: str, payload: Any = None, *, key: object = "") -> None:
         InvalidArgument: The name or the key is none, or the payload cannot travel.
         WrongDatabase: A transaction is open on another alias than the queue's.
     """
-    checked_name(name)
+    check_text("step or signal", "name", name)
     text = encode_at("signal", "payload", payload)
     key_text = checked_key(key)
-    try:
+    with way_out("signal()", "asignal(…)"):
         connection = queue_connection("signal", get_settings().database)
         with connection.cursor() as cursor:
             durable.send(cursor, name, key_text, text)
-    except FIRST_ERRORS as error:
-        name_way_out(error, "signal()", "asignal(…)")
-        raise
     # After the commit: a job either has said by then that it waits, and is found, or
     # looks for the signal later than that.
     wake = functools.partial(_wake, connection, name, key_text)
@@ -322,15 +306,6 @@ def _wake(connection: Any, name: str, key: str) -> None:
 
 
 asignal = twin(signal)
-
-
-def checked_name(name: object) -> str:
-    """Return the name of a step or a signal; raise InvalidArgument."""
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
-        problem = f"is {shown(name)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
-        raise InvalidArgument(task="step or signal", path="name", problem=problem)
-    encode_at("step or signal", "name", name)
-    return name
 
 
 def checked_key(key: object) -> str:

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from django.db import transaction
 
@@ -28,10 +28,10 @@ from django_pgqueue import signals
 from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import (
-    DeclarationError,
     InvalidArgument,
     InvalidOption,
     PayloadTooLarge,
+    raised_as,
 )
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.lanes import Lane
@@ -43,8 +43,13 @@ from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.database import in_thread, open_alias, queue_connection, twin
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out, way_out
+from django_pgqueue.tasks.options import (
+    OF_USING,
+    CallOptions,
+    UsingKeywords,
+    problem_of_lane,
+)
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.spread import Item, as_spread, keyless
 
@@ -63,7 +68,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-Q = ParamSpec("Q")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 # What gives a waiting job another time, so that it may be due.
@@ -74,20 +79,13 @@ MOVED = ("rescheduled", "debounced")
 ITEMS_TOGETHER = 250
 
 
-def _in_span(
-    store: Callable[Concatenate[Any, Placement, Settings, Q], T],
-) -> Callable[Concatenate[Any, Placement, Settings, Q], T]:
+def _in_span(store: F) -> F:
     """Let what *store* stores be sent by a span, where PGQUEUE["TRACE"] is on."""
 
     @functools.wraps(store)
     def stored(
-        self: Any,
-        placement: Placement,
-        settings: Settings,
-        /,
-        *args: Q.args,
-        **kwargs: Q.kwargs,
-    ) -> T:
+        self: Any, placement: Placement, settings: Settings, *args: Any, **kwargs: Any
+    ) -> Any:
         if not settings.trace:
             return store(self, placement, settings, *args, **kwargs)
         from django_pgqueue.tasks import tracing
@@ -106,7 +104,7 @@ def _in_span(
                 tracing.stored(span, [result.id for result in results])
         return found
 
-    return stored
+    return cast("F", stored)
 
 
 async def _patiently(call: functools.partial[T]) -> T:
@@ -262,20 +260,18 @@ class Enqueuer(Generic[P, R]):
         """Store one job per item from async code; as bulk()."""
         return await _patiently(functools.partial(Enqueuer._bulk, self, items, []))
 
+    @way_out("bulk()", "task.abulk(…)")
     def _bulk(
         self,
         items: Iterable[Item],
         kept: list[tuple[Placement, Settings, list[Items], Dedup | None]],
     ) -> list[JobResult[R]]:
         """Store one job per item; *kept*: for another call, since items are gone."""
-        try:
-            if not kept:
-                kept.append(self._checked_many(items, get_settings()))
-            return self._store_many(*kept[0])
-        except FIRST_ERRORS as error:
-            name_way_out(error, "bulk()", "task.abulk(…)")
-            raise
+        if not kept:
+            kept.append(self._checked_many(items, get_settings()))
+        return self._store_many(*kept[0])
 
+    @way_out("from_queryset()", "task.afrom_queryset(…)")
     def from_queryset(self, queryset: QuerySet[Any, Any], /, **fields: Any) -> int:
         """
         Store one job per row of a queryset, in the database: INSERT … SELECT.
@@ -303,14 +299,8 @@ class Enqueuer(Generic[P, R]):
                 the database knows.
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
-        try:
-            settings = get_settings()
-            return self._store_rows(
-                self._placement(settings), settings, queryset, fields
-            )
-        except FIRST_ERRORS as error:
-            name_way_out(error, "from_queryset()", "task.afrom_queryset(…)")
-            raise
+        settings = get_settings()
+        return self._store_rows(self._placement(settings), settings, queryset, fields)
 
     afrom_queryset = twin(from_queryset, run=_patiently)
 
@@ -409,21 +399,13 @@ class Enqueuer(Generic[P, R]):
         """Return all that the rows hold; what is wrong with an item is raised."""
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
-        if (spread := self._options.spread) is not None:
-            from django_pgqueue.tasks.keys import encode_spread
-
-            encode = functools.partial(encode_spread, self._task, spread)
-        if (lane := self._lane_in(settings)) is not None:
+        spread, lane = self._options.spread, self._lane_in(settings)
+        is_typed = self._task.resolve(self._queue, settings).check_types
+        if spread is not None or lane is not None or is_typed:
             from django_pgqueue.tasks.lanes import encode_items
 
-            in_lanes = functools.partial(encode_items, self._task, lane)
-            encode = functools.partial(in_lanes, encode)
-        if self._task.resolve(self._queue, settings).check_types:
-            from django_pgqueue.tasks import typed_items
-
-            encode = functools.partial(
-                typed_items.encode_items, self._task, settings, encode
-            )
+            typed_by = settings if is_typed else None
+            encode = functools.partial(encode_items, self._task, spread, lane, typed_by)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
@@ -571,7 +553,12 @@ class Enqueuer(Generic[P, R]):
                 task, rule, self._options.key, arguments
             )
             stored = store_unique.store_selected(connection, placement, dedup, **rows)
-        _refuse_too_large(task, stored.largest_bytes, settings)
+        if stored.largest_bytes > settings.payload_bytes_max:
+            raise PayloadTooLarge(
+                task=f"{task.name}: a row",
+                payload_bytes=stored.largest_bytes,
+                payload_bytes_max=settings.payload_bytes_max,
+            )
         if stored.keyless and spread is not None:
             raise keyless(task.name, spread, stored.keyless)
         if is_limited and stored.count:
@@ -718,7 +705,12 @@ def _check_rule(task: DeclaredTask, options: CallOptions) -> None:
     """Raise InvalidOption where what a call says about others cannot be."""
     rule, lane = options.rule_for(task.options), options.lane_for(task.options)
     if lane is not None:
-        _check_lane(task, lane, has_rule=rule is not None)
+        accumulates = task.options.accumulate is not None
+        problem = problem_of_lane(lane, has_rule=bool(rule), accumulates=accumulates)
+        if problem is not None:
+            raise InvalidOption(f"{problem}.")
+        with raised_as(InvalidOption):
+            task.parameters.check_takes(lane.by, lane.option)
     if rule is None:
         if options.key is not None:
             raise InvalidOption(
@@ -741,35 +733,8 @@ def _check_rule(task: DeclaredTask, options: CallOptions) -> None:
             "run_after and debounce contradict each other: each says when the job "
             "runs. Leave run_after out, or say unique=Unique(conflict='reschedule')."
         )
-    try:
+    with raised_as(InvalidOption):
         rule.check_names(task.parameters)
-    except DeclarationError as error:
-        raise InvalidOption(str(error)) from None
-
-
-def _check_lane(task: DeclaredTask, lane: Lane, *, has_rule: bool) -> None:
-    """Raise InvalidOption where what a call says about its lane cannot be."""
-    from django_pgqueue.tasks.lane_checks import check_names, problem_of
-
-    accumulates = task.options.accumulate is not None
-    problem = problem_of(lane, has_rule=has_rule, accumulates=accumulates)
-    if problem is not None:
-        raise InvalidOption(f"{problem}.")
-    try:
-        check_names(lane, task.parameters)
-    except DeclarationError as error:
-        raise InvalidOption(str(error)) from None
-
-
-def _refuse_too_large(
-    task: DeclaredTask, largest_bytes: int, settings: Settings
-) -> None:
-    if largest_bytes > settings.payload_bytes_max:
-        raise PayloadTooLarge(
-            task=f"{task.name}: a row",
-            payload_bytes=largest_bytes,
-            payload_bytes_max=settings.payload_bytes_max,
-        )
 
 
 def _headers(

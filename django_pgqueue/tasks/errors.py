@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,31 +49,25 @@ def class_like(module: str, qualname: str) -> type[RemoteError]:
 
 def message_of(error: BaseException) -> str:
     """Return what an error says, as a job's errors keep it."""
-    return _shortened(_message(error), MESSAGE_CHARACTERS_MAX)
+    try:
+        # Not a class of its own, whose methods could raise later.
+        text = "".join(str(error))
+    except BaseException as failure:
+        text = f"(its __str__ raised {type(failure).__name__})"
+    return _shortened(text, MESSAGE_CHARACTERS_MAX)
 
 
 def traceback_of(error: BaseException) -> str:
     """Return an error's traceback, as a job's errors keep it."""
-    return _shortened(_traceback(error), TRACEBACK_CHARACTERS_MAX)
-
-
-def _message(error: BaseException) -> str:
-    try:
-        # Not a class of its own, whose methods could raise later.
-        return "".join(str(error))
-    except BaseException as failure:
-        return f"(its __str__ raised {type(failure).__name__})"
-
-
-def _traceback(error: BaseException) -> str:
     try:
         trace = error.__traceback__
         # The first frames are ours and say nothing about the task.
         while trace is not None and trace.tb_frame.f_code.co_filename in OUR_FILES:
             trace = trace.tb_next
-        return "".join(traceback.format_exception(type(error), error, trace))
+        text = "".join(traceback.format_exception(type(error), error, trace))
     except BaseException as failure:
-        return f"(formatting it raised {type(failure).__name__})"
+        text = f"(formatting it raised {type(failure).__name__})"
+    return _shortened(text, TRACEBACK_CHARACTERS_MAX)
 
 
 def _shortened(text: str, characters_max: int) -> str:
@@ -97,6 +93,16 @@ FIRST_ERRORS = (SynchronousOnlyOperation, DatabaseError, ConnectionDoesNotExist)
 NOT_THERE = frozenset({"42P01", "42703", "42883"})
 
 
+@contextmanager
+def way_out(call: str, async_call: str) -> Iterator[None]:
+    """Name the way out of a mistake that is made in the block; as name_way_out()."""
+    try:
+        yield
+    except FIRST_ERRORS as error:
+        name_way_out(error, call, async_call)
+        raise
+
+
 def name_way_out(error: Exception, call: str, async_call: str) -> None:
     """
     Raise an error that names the way out, if this is one of these mistakes.
@@ -114,7 +120,8 @@ def name_way_out(error: Exception, call: str, async_call: str) -> None:
     alias = get_settings().database
     check_alias("DATABASE", alias)
     check_engine(alias)
-    if _lacks_ours(error):
+    code = getattr(error.__cause__, "sqlstate", None)
+    if code in NOT_THERE and "pgqueue_" in str(error):
         first = str(error).strip().split("\n")[0]
         raise SchemaError(
             f"The database of the jobs lacks what {call} needs ({first}): run "
@@ -170,8 +177,3 @@ def check_engine(alias: str) -> None:
             f"Database {alias!r} is {vendor}; jobs need PostgreSQL. Set its ENGINE to "
             f"'django.db.backends.postgresql', or PGQUEUE['DATABASE'] to another alias."
         )
-
-
-def _lacks_ours(error: Exception) -> bool:
-    code = getattr(error.__cause__, "sqlstate", None)
-    return code in NOT_THERE and "pgqueue_" in str(error)

@@ -107,14 +107,11 @@ def share(
     # What failed together comes back together, to run together again.
     drawn = random.random()
 
-    def draw() -> float:
-        return drawn
-
     def outcome(job: Claimed) -> Outcome:
         if error is None or _is_for_all(performed.outcome):
             return performed.outcome
         ran_seconds = performed.ran_seconds or 0.0
-        return outcome_after(job, options, error, False, ran_seconds, draw)
+        return outcome_after(job, options, error, False, ran_seconds, lambda: drawn)
 
     return [
         Shared(

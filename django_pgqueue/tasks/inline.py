@@ -33,8 +33,9 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.lanes import promote_lanes_of
-from django_pgqueue.tasks import context, registry
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.accumulate import Accumulate
+from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.outcome import Cancelled, Performed
 from django_pgqueue.tasks.perform import Guard, attempt, unguarded
 from django_pgqueue.tasks.prepare import prepare, refuse
@@ -85,7 +86,7 @@ class Run:
         return None if isinstance(error, (Snooze, RetryLater, Cancel)) else error
 
 
-class Control(context.Inline):
+class Control(JobControl):
     """What a task's context works on, where no worker holds the lease."""
 
     __slots__ = ("_job", "others", "worker")

@@ -8,7 +8,6 @@ sent.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
@@ -100,14 +99,13 @@ def of_items(
 
 
 def shared_out(
-    parts: Sequence[Items],
-    values: Sequence[T],
-    put: Callable[[Items, Sequence[T]], Items],
+    parts: Sequence[Items], column: str, values: Sequence[Any]
 ) -> list[Items]:
-    """Return *parts*, into each of which its share of *values* was *put*."""
+    """Return *parts*, each with its share of *values* as its *column*."""
     placed, first = [], 0
     for part in parts:
-        placed.append(put(part, values[first : first + part.jobs]))
+        share: dict[str, Any] = {column: values[first : first + part.jobs]}
+        placed.append(part._replace(**share))
         first += part.jobs
     return placed
 
@@ -180,12 +178,8 @@ def offset_of(
     Raises:
         InvalidArgument: A value of the key is of no kind that has one text.
     """
-    return _offset(task, spread, args, kwargs) if spread.by else None
-
-
-def _offset(
-    task: DeclaredTask, spread: Spread, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> int:
+    if not spread.by:
+        return None
     texts = []
     for name in spread.by:
         value = task.parameters.value(name, args, kwargs, MISSING)
@@ -194,21 +188,6 @@ def _offset(
             raise misfit(task, name, value, NEEDS)
         texts.append(text)
     return offset_microseconds(task.name, texts, spread.over_microseconds)
-
-
-def encode_spread(
-    task: DeclaredTask,
-    spread: Spread,
-    start: int,
-    items: Sequence[Item],
-    payload_bytes_max: int,
-) -> list[Items]:
-    """Return the arguments of items of bulk() with their offsets; as encode_items()."""
-    encoded = task.encode_items(start, items, payload_bytes_max)
-    if not spread.by:
-        return encoded
-    offsets = of_items(task, items, start, functools.partial(_offset, task, spread))
-    return shared_out(encoded, offsets, lambda part, some: part._replace(offsets=some))
 
 
 def key_of(

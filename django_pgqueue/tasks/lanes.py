@@ -22,7 +22,7 @@ from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.tasks import keys, payload
 from django_pgqueue.tasks.declared import DeclaredTask
-from django_pgqueue.tasks.spread import Item
+from django_pgqueue.tasks.spread import Item, Spread
 
 if TYPE_CHECKING:
     from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
@@ -132,16 +132,38 @@ def is_stored(text: str) -> bool:
 
 def encode_items(
     task: DeclaredTask,
-    lane: Lane,
-    encode: Callable[[int, Sequence[Item], int], list[Items]],
+    spread: Spread | None,
+    lane: Lane | None,
+    typed_by: Settings | None,
     start: int,
     items: Sequence[Item],
     payload_bytes_max: int,
 ) -> list[Items]:
-    """Return the arguments of items of bulk(), by *encode*, with their lanes."""
-    encoded = encode(start, items, payload_bytes_max)
-    names = keys.of_items(task, items, start, functools.partial(lane_of, task, lane))
-    return keys.shared_out(encoded, names, lambda part, some: part._replace(lanes=some))
+    """
+    Return the arguments of items of bulk(), with their offsets and their lanes.
+
+    Args:
+        task: Whose jobs they are.
+        spread: The window of their moments.
+        lane: Where they wait for one another.
+        typed_by: PGQUEUE, if each must be what the type hints say.
+        start: As of DeclaredTask.encode_items(), and the rest likewise.
+        items: Some of those that bulk() was given.
+        payload_bytes_max: The most bytes that one of them may take.
+    """
+    encoded = task.encode_items(start, items, payload_bytes_max)
+    if spread is not None and spread.by:
+        of_one: Callable[..., Any] = functools.partial(keys.offset_of, task, spread)
+        offsets = keys.of_items(task, items, start, of_one)
+        encoded = keys.shared_out(encoded, "offsets", offsets)
+    if lane is not None:
+        of_one = functools.partial(lane_of, task, lane)
+        names = keys.of_items(task, items, start, of_one)
+        encoded = keys.shared_out(encoded, "lanes", names)
+    if typed_by is not None:
+        of_one = functools.partial(task.check_types, settings=typed_by)
+        keys.of_items(task, items, start, of_one)
+    return encoded
 
 
 def key_of(

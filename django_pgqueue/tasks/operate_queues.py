@@ -9,10 +9,11 @@ transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
+
+from django.db import connections
 
 from django_pgqueue.bounds import (
     LANE_CAPACITY_MAX,
@@ -20,7 +21,7 @@ from django_pgqueue.bounds import (
     LANE_WEIGHT_MAX,
 )
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import InvalidOption, check_whole, shown
+from django_pgqueue.exceptions import InvalidOption, check_whole, raised_as, shown
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.options.lanes import Rate
 from django_pgqueue.postgres.limited import limited
@@ -183,7 +184,7 @@ def set_capacity(lane: str, jobs: int | None) -> bool:
     if jobs is not None:
         more = ", or None for what the jobs say"
         check_whole("jobs={}", jobs, LANE_CAPACITY_MAX, InvalidOption, more=more)
-    with _refused(), database.transaction() as (connection, cursor):
+    with raised_as(InvalidOption), database.transaction() as (connection, cursor):
         is_done = controls.set_capacity(cursor, lane, jobs)
         _promote_after_commit(connection, lane)
     return is_done
@@ -204,7 +205,7 @@ def set_weight(lane: str, jobs: int | None) -> bool:
     if jobs is not None:
         more = ", or None for one"
         check_whole("jobs={}", jobs, LANE_WEIGHT_MAX, InvalidOption, more=more)
-    with _refused(), database.transaction() as (_connection, cursor):
+    with raised_as(InvalidOption), database.transaction() as (_connection, cursor):
         return controls.set_weight(cursor, lane, jobs)
 
 
@@ -222,9 +223,10 @@ def release(lane: str) -> Released:
             READ COMMITTED.
     """
     check_lane(lane)
+    alias = get_settings().database
     with (
-        _refused(),
-        _read_committed() as alias,
+        raised_as(InvalidOption),
+        read_committed(connections[alias]),
         limited(alias, seconds=RELEASE_SECONDS_MAX, plans=Plans.IN_ORDER),
         database.transaction() as (connection, cursor),
     ):
@@ -245,23 +247,3 @@ def check_lane(lane: object) -> str:
 def _promote_after_commit(connection: Any, lane: str) -> None:
     for hint in freed_hints([lane]):
         wake_after_commit(connection, hint)
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """Raise as InvalidOption what the storage refuses."""
-    try:
-        yield
-    except ValueError as error:
-        raise InvalidOption(str(error)) from None
-
-
-@contextmanager
-def _read_committed() -> Iterator[str]:
-    """See to the level of the transaction that is opened next; give its alias."""
-    from django.db import connections
-
-    connection = connections[get_settings().database]
-    is_inside = connection.in_atomic_block
-    with nullcontext() if is_inside else read_committed(connection):
-        yield connection.alias

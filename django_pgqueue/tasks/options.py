@@ -16,7 +16,7 @@ from asgiref.sync import iscoroutinefunction
 
 from django_pgqueue.bounds import TIME_MAX
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import DeclarationError, InvalidOption
+from django_pgqueue.exceptions import InvalidOption, raised_as
 from django_pgqueue.options.checks import AckPolicy, Middleware, When, check_when
 from django_pgqueue.options.lanes import Lane, as_lane
 from django_pgqueue.options.marks import check_headers, check_tags
@@ -225,6 +225,22 @@ def problem_of_queue(queue: str | None) -> str | None:
     )
 
 
+def problem_of_lane(lane: Lane, *, has_rule: bool, accumulates: bool) -> str | None:
+    """Say what a lane contradicts; None: nothing."""
+    if not (has_rule or accumulates):
+        return None
+    if accumulates:
+        return (
+            f"accumulate and {lane.option} contradict each other: calls of the one run "
+            f"together, and those of the other wait for one another. Leave one out"
+        )
+    return (
+        f"{lane.option} goes with neither unique, debounce nor throttle: a call that "
+        f"stands for a job of its key would have to know what waits before it. Leave "
+        f"one out, or give the tasks different names"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
     """What one call says with using(…) or apply_async(…)."""
@@ -271,10 +287,8 @@ class CallOptions:
         lane = as_lane(*[kept.get(name) for name in OF_LANE])
         if lane is not None:
             changed["lane"] = lane
-        try:
+        with raised_as(InvalidOption):
             rule = as_rule(**{name: kept[name] for name in OF_RULE if name in kept})
-        except DeclarationError as error:
-            raise InvalidOption(str(error)) from None
         if rule is not None:
             changed["rule"] = rule
         if rule is False or (rule is not None and rule.by is not None):
@@ -342,7 +356,11 @@ def _check_window(options: CallOptions) -> None:
     """
     if options.spread is None:
         return
-    now = _now()
+    from django.utils import timezone
+
+    now = timezone.now()
+    if timezone.is_naive(now):
+        now = timezone.make_aware(now)
     start = options.run_at or now + (options.delay or timedelta())
     end = start + options.spread.over
     if end > TIME_MAX:
@@ -358,10 +376,3 @@ def _check_window(options: CallOptions) -> None:
             f"window, so the last ones would never run. Let expires be at least "
             f"run_after and over together."
         )
-
-
-def _now() -> datetime:
-    from django.utils import timezone
-
-    now = timezone.now()
-    return timezone.make_aware(now) if timezone.is_naive(now) else now

@@ -16,15 +16,13 @@ from django_pgqueue.exceptions import (
     OutputFull,
     PayloadTooLarge,
     ResultTimeout,
-    UndecodablePayload,
     shown,
 )
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues import output
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.payload import decode_value, encode_value
+from django_pgqueue.tasks.payload import decode_result, encode_value
 from django_pgqueue.tasks.pending import Pending
-from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.waiting import Ear, Wait, output_key
 
 # Of one value, as JSON.
@@ -249,13 +247,8 @@ class Stream(Pending[Emitted]):
         return [self._emitted(row) for row in rows]
 
     def _emitted(self, row: output.Row) -> Emitted:
-        try:
-            value = decode_value(row.value)
-        except Reject as gone:
-            raise UndecodablePayload(
-                f"Value {row.sequence} that job {self._result.id} has emitted cannot "
-                f"be read: {gone}"
-            ) from None
+        what = f"Value {row.sequence} that job {self._result.id} has emitted"
+        value = decode_result(row.value, what)
         before, self._after = self._after, row.sequence
         is_restart = before > 0 and row.delivery != output.delivery_of(before)
         return Emitted(value, row.sequence, row.attempt, is_restart, row.emitted_at)

@@ -14,7 +14,7 @@ from itertools import repeat
 from operator import eq
 from typing import Any
 
-from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.exceptions import DeclarationError, did_you_mean, shown
 
 BY_PLACE_OR_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
 BY_NAME = inspect.Parameter.KEYWORD_ONLY
@@ -26,20 +26,6 @@ MANY = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWOR
 
 class Parameters:
     """What a function takes of a job: its parameters, but for the context."""
-
-    __slots__ = (
-        "_before",
-        "_defaults",
-        "_needed",
-        "_own",
-        "_place_of",
-        "_places",
-        "_signature",
-        "_takes_any",
-        "all",
-        "function_name",
-        "named",
-    )
 
     def __init__(self, function: Callable[..., Any], *, takes_context: bool) -> None:
         """
@@ -60,7 +46,9 @@ class Parameters:
                 )
             own = own[1:]
         self.function_name = function.__qualname__
-        self._own = own
+        # What the arguments of a job must fit, in order.
+        self.own = own
+        self.signature = self._signature.replace(parameters=own)
         # All names; None of a function with *args, **kwargs or positional-only
         # parameters, so that nothing is obvious.
         self.all: frozenset[str] | None = None
@@ -76,9 +64,9 @@ class Parameters:
         self.named = tuple(
             parameter.name for parameter in own if parameter.kind not in MANY
         )
-        self._takes_any = any(
-            parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in own
-        )
+        kinds = {parameter.kind for parameter in own}
+        self._takes_any = inspect.Parameter.VAR_KEYWORD in kinds
+        self._takes_anything = kinds == MANY and not takes_context
         self._place_of = {
             parameter.name: place
             for place, parameter in enumerate(own)
@@ -107,7 +95,7 @@ class Parameters:
     @property
     def names(self) -> list[str]:
         """All parameters of a job, *args and **kwargs by their names, in order."""
-        return [parameter.name for parameter in self._own]
+        return [parameter.name for parameter in self.own]
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -118,7 +106,7 @@ class Parameters:
         }
         return {
             parameter.name: empty.get(parameter.kind, parameter.default)
-            for parameter in self._own
+            for parameter in self.own
             if parameter.kind in empty or parameter.default is not parameter.empty
         }
 
@@ -130,11 +118,6 @@ class Parameters:
         bound.apply_defaults()
         return bound.arguments
 
-    @property
-    def own(self) -> list[inspect.Parameter]:
-        """All parameters of a job, in order."""
-        return self._own
-
     def given(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Mapping[str, Any]:
@@ -144,13 +127,33 @@ class Parameters:
         bound = self._signature.bind_partial(*self._before, *args, **kwargs)
         return {
             each.name: bound.arguments[each.name]
-            for each in self._own
+            for each in self.own
             if each.name in bound.arguments
         }
 
     def takes(self, name: str) -> bool:
         """Return whether a call can give an argument of this name."""
         return self._takes_any or name in self.named
+
+    def check_takes(self, names: Sequence[object], where: str) -> None:
+        """
+        Check that a call can give arguments of these names.
+
+        Args:
+            names: What makes a key.
+            where: The option that says so, for the error.
+
+        Raises:
+            DeclarationError: It cannot.
+        """
+        for name in names:
+            if not isinstance(name, str) or not self.takes(name):
+                known = list(self.named)
+                raise DeclarationError(
+                    f"{where}: {shown(name)} is no parameter of {self.function_name}."
+                    f"{did_you_mean(str(name), known)} It takes "
+                    f"{', '.join(known) or 'none that has a name'}."
+                )
 
     def value(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], missing: object
@@ -189,7 +192,7 @@ class Parameters:
     def _obviously_fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether bind() would accept them; False: it has to be asked."""
         if self.all is None:
-            return False
+            return self._takes_anything
         named = kwargs.keys()
         if not args:
             return named == self.all or self._needed <= named <= self.all

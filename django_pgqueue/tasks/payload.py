@@ -31,12 +31,13 @@ from django_pgqueue.exceptions import (
     shown,
 )
 from django_pgqueue.log.message import Message
-from django_pgqueue.tasks import messages, plain
-from django_pgqueue.tasks.plain import plain_items
+from django_pgqueue.tasks import messages, walk
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.walk import FOLDED, Unfit, refused, text_of, walked
 
-DEPTH_MAX, ENCODER, TAG = plain.DEPTH_MAX, plain.ENCODER, plain.TAG
+NAME_LENGTH_MAX = 255
+
+DEPTH_MAX, ENCODER, TAG = walk.DEPTH_MAX, walk.ENCODER, walk.TAG
 
 
 def encode(
@@ -85,7 +86,7 @@ def encode_plain(
         None: Some value needs a closer look, or one of the items may be too large; so
         each has to be encoded by itself.
     """
-    text = plain_items(items, unsure=unsure)
+    text = walk.plain_items(items, unsure=unsure)
     # Those of the empty other are two bytes.
     return text if text and _bytes(text) + 2 <= payload_bytes_max else None
 
@@ -110,6 +111,14 @@ def encode_at(task: str, path: str, value: Any) -> str:
         ) from unfit.__cause__
 
 
+def check_text(task: str, path: str, value: object) -> None:
+    """Raise InvalidArgument unless *value* is a text that the database can store."""
+    if not isinstance(value, str) or not 1 <= len(value) <= NAME_LENGTH_MAX:
+        problem = f"is {shown(value)}; it must be a text of 1 to {NAME_LENGTH_MAX}"
+        raise InvalidArgument(task=task, path=path, problem=problem)
+    encode_at(task, path, value)
+
+
 def encode_value(value: Any) -> str:
     """
     Return one value (a result, headers) as JSON text.
@@ -121,6 +130,23 @@ def encode_value(value: Any) -> str:
         return _text(value)
     except Unfit as unfit:
         raise ValueError(f"value{unfit.path} {unfit.problem}") from unfit.__cause__
+
+
+def encode_result(value: Any, bytes_max: int) -> str:
+    """
+    Return what a task or a step has returned as JSON text.
+
+    Raises:
+        ValueError: It cannot travel, or takes more bytes than PGQUEUE says.
+    """
+    text = encode_value(value)
+    size = len(text.encode())
+    if size > bytes_max:
+        raise ValueError(
+            f"it takes {size:,} bytes as JSON; the limit is {bytes_max:,} "
+            f"(PGQUEUE['RESULT_BYTES_MAX'])"
+        )
+    return text
 
 
 def decode(
@@ -163,6 +189,24 @@ def decode_value(text: str, *, fetches: bool = True) -> Any:
         return json.loads(text, object_hook=untag if TAG in text else None)
     except (ValueError, RecursionError) as error:
         raise UndecodablePayload(f"stored JSON cannot be read: {error}") from error
+
+
+def decode_result(text: str | None, what: str) -> Any:
+    """
+    Turn what a task has returned or emitted into a value; None stays None.
+
+    Args:
+        text: As it is stored.
+        what: What to call it in the error.
+
+    Raises:
+        UndecodablePayload: A model instance in it is gone, or it cannot be read.
+    """
+    try:
+        return None if text is None else decode_value(text)
+    except Reject as gone:
+        # Not as it is: inside another task it would reject that task's job.
+        raise UndecodablePayload(f"{what} cannot be read: {gone}") from None
 
 
 def _bytes(text: str) -> int:

@@ -29,7 +29,7 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.atomic import in_transaction
-from django_pgqueue.tasks.context import Inline, JobControl
+from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.errors import message_of, type_of
 from django_pgqueue.tasks.gathered import Collected, collect
@@ -148,7 +148,7 @@ def perform(
         control: What its context works on; by default on nothing but itself.
         guard: Calls the task; TaskTimeout is raised in there.
     """
-    control = Inline() if control is None else control
+    control = JobControl() if control is None else control
     task, options = prepared.task, prepared.options
     if options.is_plain and guard is unguarded:
         # As below; nearly all jobs need no more.
@@ -208,7 +208,7 @@ async def perform_async(
     Args as of perform(), and: *why_cancelled*, what a CancelledError that leaves the
     task stands for: the timeout, say. None: for itself, as any other failure.
     """
-    control = Inline() if control is None else control
+    control = JobControl() if control is None else control
     # Of this asyncio task, and what it starts.
     telemetry.current.set((telemetry.fields_of, job))
     running = Running(job, prepared, settings, installation, clock, control)
@@ -228,17 +228,6 @@ async def perform_async(
 
 class Running:
     """A task that is called: what is called, and what becomes of its job by its end."""
-
-    __slots__ = (
-        "_began",
-        "_clock",
-        "_control",
-        "_job",
-        "_log",
-        "_prepared",
-        "_settings",
-        "call",
-    )
 
     def __init__(
         self,
@@ -438,20 +427,10 @@ def awaitable(value: Any) -> Any:
 def _store_result(performed: Performed, value: Any, settings: Settings) -> None:
     """Put the result in *performed*, or a note why it is not stored."""
     try:
-        text = payload.encode_value(value)
+        performed.result = payload.encode_result(value, settings.result_bytes_max)
     except ValueError as error:
         performed.note = note_of(f"The result is not stored: {error}.")
-        return
     except Exception as error:
         # Code of the value's own class was called, and raised.
         words = f"{type_of(error)[1]}: {message_of(error)}"
         performed.note = note_of(f"The result is not stored: {words}.")
-        return
-    size = len(text.encode())
-    if size > settings.result_bytes_max:
-        performed.note = note_of(
-            f"The result is not stored: it takes {size:,} bytes as JSON; the limit "
-            f"is {settings.result_bytes_max:,} (PGQUEUE['RESULT_BYTES_MAX'])."
-        )
-        return
-    performed.result = text

@@ -21,8 +21,6 @@ from django_pgqueue.tasks.unique import Rule
 # Steps of one workflow, those included that only gather results.
 STEPS_MAX = 50_000
 
-NAME_LENGTH_MAX = KEY_LENGTH_MAX = 255
-
 
 @dataclass(frozen=True, slots=True)
 class Ends:

@@ -33,7 +33,6 @@ from django_pgqueue.tasks.outcome import (
     Succeeded,
     outcome_after,
 )
-from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import unknown
 
 PLANNED = "pgqueue.planned"
@@ -145,10 +144,8 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
             headers = payload.decode_value(headers)
     except UndecodablePayload as error:
         return Performed(GaveUp("undecodable"), error)
-    except Reject as error:
-        return Performed(GaveUp("rejected"), error)
     except Exception as error:
-        # Fetching a model instance failed: the database's fault, so it may pass.
+        # A model instance is gone, which is final, or could not be fetched just now.
         options = task.resolve(job.queue, settings)
         return Performed(outcome_after(job, options, error), error)
     if task.receives:
@@ -158,9 +155,14 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
             performed.leaves_no_trace = not options.archive
             return performed
     if options.check_types:
-        refused = _of_other_types(job, task, options, args, kwargs, settings)
-        if refused is not None:
-            return refused
+        try:
+            task.bind(args, kwargs)
+            task.check_types(args, kwargs, settings)
+        except InvalidArgument as error:
+            return Performed(GaveUp("rejected"), error)
+        except Exception as error:
+            # The hints cannot be read, or pydantic is missing: a deploy may fix it.
+            return Performed(outcome_after(job, options, error), error)
     return Prepared(task, options, args, kwargs, headers)
 
 
@@ -238,26 +240,6 @@ def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
 def note_of(message: str, kind: str = "result") -> str:
     """Return an entry beside an outcome, as JSON."""
     return json.dumps({"kind": kind, "message": message})
-
-
-def _of_other_types(
-    job: Claimed,
-    task: DeclaredTask,
-    options: ResolvedOptions,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    settings: Settings,
-) -> Performed | None:
-    """Say what becomes of a job whose arguments its task does not take; or None."""
-    try:
-        task.bind(args, kwargs)
-        task.check_types(args, kwargs, settings)
-    except InvalidArgument as error:
-        return Performed(GaveUp("rejected"), error)
-    except Exception as error:
-        # The hints cannot be read, or pydantic is missing: a deploy may mend it.
-        return Performed(outcome_after(job, options, error), error)
-    return None
 
 
 def _unwanted_message(

@@ -70,10 +70,7 @@ def _parameters(task_name: str) -> tuple[list[str], str | None]:
     task = registry.tasks.get(task_name)
     if task is None:
         return [], None
-    try:
-        parameters = list(task.call_signature.parameters.values())
-    except (TypeError, ValueError):
-        return [], None
+    parameters = task.parameters.own
     names = [
         parameter.name
         for parameter in parameters

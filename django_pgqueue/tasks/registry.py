@@ -42,7 +42,7 @@ def declare(task: DeclaredTask) -> None:
     names = (task.name, *task.aliases)
     for name in names:
         other = tasks.get(name)
-        if other is not None and not _is_same_function(other, task):
+        if other is not None and _where(other) != _where(task):
             raise DeclarationError(
                 f"Two tasks are called {name!r}: {_where(other)} and {_where(task)}. "
                 f"Give one of them another name with @task(name=…)."
@@ -91,10 +91,6 @@ def has_async_tasks() -> bool:
 def has_accumulating_tasks() -> bool:
     """Whether any declared task takes many calls in one run."""
     return any(task.options.accumulate is not None for task in tasks.values())
-
-
-def _is_same_function(one: DeclaredTask, other: DeclaredTask) -> bool:
-    return _where(one) == _where(other)
 
 
 def _where(task: DeclaredTask) -> str:

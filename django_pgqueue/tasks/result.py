@@ -12,7 +12,6 @@ from django_pgqueue.exceptions import (
     JobFailed,
     JobNotFound,
     ResultTimeout,
-    UndecodablePayload,
     WrongState,
 )
 from django_pgqueue.options.durations import Duration
@@ -23,8 +22,7 @@ from django_pgqueue.tasks.database import (
     in_thread,
     twin,
 )
-from django_pgqueue.tasks.payload import decode_value
-from django_pgqueue.tasks.raised import Reject
+from django_pgqueue.tasks.payload import decode_result
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -258,14 +256,8 @@ class JobResult(Generic[R]):
         Raises:
             UndecodablePayload: A model instance in it is gone, or it cannot be read.
         """
-        text = self._read().result
-        try:
-            value: R | None = None if text is None else decode_value(text)
-        except Reject as gone:
-            # Not as it is: inside another task it would reject that task's job.
-            raise UndecodablePayload(
-                f"The result of job {self.id} cannot be read: {gone}"
-            ) from None
+        text, what = self._read().result, f"The result of job {self.id}"
+        value: R | None = decode_result(text, what)
         return value
 
     @property
@@ -316,11 +308,7 @@ class JobResult(Generic[R]):
         """Raise JobFailed if it has failed, as it was read last."""
         status = self.status
         if status in FAILED:
-            errors = self.errors
-            last = errors[-1] if errors else {}
-            message = ": ".join(
-                str(last[k]) for k in ("type", "message") if last.get(k)
-            )
+            message = words_of(self.errors[-1]) if self.errors else ""
             raise JobFailed(self.id, status, self.reason, message)
 
     def _not_ended(self) -> ResultTimeout:
@@ -348,6 +336,11 @@ class JobResult(Generic[R]):
 
     def __hash__(self) -> int:
         return hash((JobResult, self.id))
+
+
+def words_of(error: Mapping[str, Any]) -> str:
+    """Return what an entry of a job's errors says: a class and its message."""
+    return ": ".join(str(error[k]) for k in ("type", "message") if error.get(k))
 
 
 def refuse_vain_wait(

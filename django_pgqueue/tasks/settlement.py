@@ -291,7 +291,6 @@ def error_entry(
     """Return the entry that a failed attempt adds to the job's errors, as JSON."""
     error = performed.error
     assert error is not None
-    at = job.claimed_at + timedelta(seconds=waited)
     words = performed.words if isinstance(performed, Shared) else None
     message, trace = words or (message_of(error), traceback_of(error))
     entry = {
@@ -299,29 +298,28 @@ def error_entry(
         "type": ".".join(type_of(error)),
         "message": message,
         "traceback": trace,
-        "attempt": job.attempt,
-        "delivery": job.delivery,
-        "worker": worker,
-        "at": at.isoformat(),
-        "ran_seconds": performed.ran_seconds,
     }
-    if performed.log is not None:
-        entry["log"] = performed.log
-    return json.dumps(entry)
+    return json.dumps(entry | _attempt_entry(job, performed, worker, waited))
 
 
 def log_entry(job: Claimed, performed: Performed, *, worker: str) -> str:
     """Return the entry with the log of an attempt that succeeded, as JSON."""
-    at = job.claimed_at + timedelta(seconds=performed.ran_seconds or 0.0)
+    entry = _attempt_entry(job, performed, worker, performed.ran_seconds or 0.0)
+    # What is noted beside it, that the result is too large, say, is the same entry.
+    noted = json.loads(performed.note) if performed.note else {}
+    return json.dumps({"kind": "log", **entry, **noted})
+
+
+def _attempt_entry(
+    job: Claimed, performed: Performed, worker: str, waited: float
+) -> dict[str, Any]:
+    """Return what an entry says of the attempt itself."""
+    at = job.claimed_at + timedelta(seconds=waited)
     entry = {
-        "kind": "log",
         "attempt": job.attempt,
         "delivery": job.delivery,
         "worker": worker,
         "at": at.isoformat(),
         "ran_seconds": performed.ran_seconds,
-        "log": performed.log,
     }
-    # What is noted beside it, that the result is too large, say, is the same entry.
-    noted = json.loads(performed.note) if performed.note else {}
-    return json.dumps({**entry, **noted})
+    return entry if performed.log is None else entry | {"log": performed.log}

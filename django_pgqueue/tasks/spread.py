@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.exceptions import (
     InvalidArgument,
     InvalidOption,
-    did_you_mean,
+    raised_as,
     shown,
 )
 from django_pgqueue.options.durations import Duration, as_timedelta
@@ -51,45 +50,29 @@ def as_spread(
         InvalidOption: The window is none or too long; or *by* names what is no
             parameter.
     """
-    return Spread(_check_over(over), () if by is None else _check_by(parameters, by))
-
-
-def _check_over(value: Duration) -> timedelta:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidOption(f"over={shown(value)}: it must be finite.")
-    try:
-        over = as_timedelta(value, name="over", zero=False)
-    except ValueError as error:
-        raise InvalidOption(str(error)) from None
-    if over > timedelta(days=OVER_DAYS_MAX):
+    with raised_as(InvalidOption):
+        window = as_timedelta(over, name="over", zero=False)
+    if window > timedelta(days=OVER_DAYS_MAX):
         raise InvalidOption(
-            f"over={shown(value)}: a window has at most {OVER_DAYS_MAX} days; what is "
+            f"over={shown(over)}: a window has at most {OVER_DAYS_MAX} days; what is "
             f"due later is for a schedule."
         )
-    return over
-
-
-def _check_by(parameters: Parameters, by: object) -> tuple[str, ...]:
+    if by is None:
+        return Spread(window)
     names = (by,) if isinstance(by, str) else by
     # A set has another order in each process, and so had the hash.
     if not isinstance(names, (list, tuple)):
         raise InvalidOption(
             f"by={shown(by)}: it must be the name of a parameter, or a list of names."
         )
-    for name in names:
-        if not isinstance(name, str) or not parameters.takes(name):
-            known = list(parameters.named)
-            hint = did_you_mean(name, known) if isinstance(name, str) else ""
-            raise InvalidOption(
-                f"by={shown(name)} is no parameter of the task.{hint} It takes "
-                f"{', '.join(known) or 'none that has a name'}."
-            )
+    with raised_as(InvalidOption):
+        parameters.check_takes(names, "by")
     if not names or len(set(names)) < len(names) or len(names) > KEY_VALUES_MAX:
         raise InvalidOption(
             f"by={shown(by)}: it must name 1 to {KEY_VALUES_MAX} parameters, each "
             f"once. Without it, the moments are sampled."
         )
-    return tuple(names)
+    return Spread(window, tuple(names))
 
 
 def keyless(task: str, spread: Spread | None, rows: int) -> InvalidArgument:

@@ -9,15 +9,15 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import InvalidArgument, WrongState, shown
+from django_pgqueue.exceptions import InvalidArgument, WrongState
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import workflows
 from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.workflows import NewStep
 from django_pgqueue.tasks.database import queue_connection
-from django_pgqueue.tasks.payload import encode_at
-from django_pgqueue.tasks.plan import KEY_LENGTH_MAX, Ends, Plan
+from django_pgqueue.tasks.payload import check_text
+from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
 # Each settle locks the rows of all of them; sql/start_workflow.sql counts them.
@@ -54,12 +54,8 @@ def start(
         WrongState: *parent* has ended, or was cancelled.
         WrongDatabase: A transaction is open on another alias.
     """
-    if key is not None and (
-        not isinstance(key, str) or not 1 <= len(key) <= KEY_LENGTH_MAX
-    ):
-        problem = f"is {shown(key)}; it must be a text of 1 to {KEY_LENGTH_MAX}"
-        raise InvalidArgument(task=name, path="key", problem=problem)
-    encode_at(name, "key", key)
+    if key is not None:
+        check_text(name, "key", key)
     plan, ends = planned
     settings = plan.settings
     connection = queue_connection(name, settings.database)

@@ -16,6 +16,7 @@ from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidOption,
     did_you_mean,
+    raised_as,
     shown,
 )
 from django_pgqueue.options.durations import Duration, as_rate, as_timedelta
@@ -93,7 +94,8 @@ class Unique:
                 f"within the period the job may have ended. Say conflict='skip' or "
                 f"'error', or leave period out."
             )
-        _duration("Unique(period=…)", self.period)
+        with raised_as(DeclarationError):
+            as_timedelta(self.period, name="Unique(period=…)", zero=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +214,45 @@ def as_rule(
             f"key and by={shown(named)} contradict each other: the key is the one or "
             f"the other. Leave one out."
         )
-    if unique is not None:
-        return _unique_rule(unique)
-    names = checked_by("by", by)
-    if debounce is not None:
-        return _debounce_rule(names, debounce, max_wait)
-    return _throttle_rule(names, throttle)
+    with raised_as(DeclarationError):
+        if unique is not None:
+            return _unique_rule(unique)
+        names = checked_by("by", by)
+        if debounce is not None:
+            return _debounce_rule(names, debounce, max_wait)
+        jobs, period = as_rate(throttle, name="throttle")
+        return Rule(by=names, hold=None, conflict="skip", period=period, jobs=jobs)
+
+
+def _unique_rule(unique: object) -> Rule:
+    if not isinstance(unique, Unique):
+        raise DeclarationError(
+            f"unique={shown(unique)}: it must be a Unique, such as "
+            f"Unique(by='order_id'), or False."
+        )
+    by, period = unique.by, unique.period
+    assert by is None or isinstance(by, tuple)
+    if period is not None:
+        period = as_timedelta(period, name="Unique(period=…)")
+    return Rule(by=by, hold=unique.while_, conflict=unique.conflict, period=period)
+
+
+def _debounce_rule(
+    by: tuple[str, ...] | None, debounce: Duration, max_wait: Duration | None
+) -> Rule:
+    delay = as_timedelta(debounce, name="debounce", zero=False)
+    longest = None
+    if max_wait is not None:
+        longest = as_timedelta(max_wait, name="max_wait", zero=False)
+        if longest < delay:
+            raise DeclarationError(
+                f"max_wait={shown(max_wait)} is shorter than "
+                f"debounce={shown(debounce)}: it is the longest that calls can put the "
+                f"job off."
+            )
+    return Rule(
+        by=by, hold="queued", conflict="debounce", delay=delay, max_wait=longest
+    )
 
 
 def checked_by(what: str, by: object) -> tuple[str, ...] | None:
@@ -302,56 +337,3 @@ def by_of(
     text = payload.encode_at(task, "by", {name: values[name] for name in names})
     # The key of an array is hashed.
     return f"[{text}]" if is_hidden else text
-
-
-def _unique_rule(unique: object) -> Rule:
-    if not isinstance(unique, Unique):
-        raise DeclarationError(
-            f"unique={shown(unique)}: it must be a Unique, such as "
-            f"Unique(by='order_id'), or False."
-        )
-    period = unique.period
-    by = unique.by
-    assert by is None or isinstance(by, tuple)
-    return Rule(
-        by=by,
-        hold=unique.while_,
-        conflict=unique.conflict,
-        period=None if period is None else _duration("Unique(period=…)", period),
-    )
-
-
-def _debounce_rule(
-    by: tuple[str, ...] | None, debounce: Duration, max_wait: Duration | None
-) -> Rule:
-    delay = _duration("debounce", debounce)
-    longest = None if max_wait is None else _duration("max_wait", max_wait)
-    if longest is not None and longest < delay:
-        raise DeclarationError(
-            f"max_wait={shown(max_wait)} is shorter than debounce={shown(debounce)}: "
-            f"it is the longest that calls can put the job off."
-        )
-    return Rule(
-        by=by, hold="queued", conflict="debounce", delay=delay, max_wait=longest
-    )
-
-
-def _throttle_rule(by: tuple[str, ...] | None, throttle: object) -> Rule:
-    try:
-        jobs, period = as_rate(throttle, name="throttle")
-    except ValueError as error:
-        raise DeclarationError(str(error)) from None
-    return Rule(
-        by=by,
-        hold=None,
-        conflict="skip",
-        period=period,
-        jobs=jobs,
-    )
-
-
-def _duration(name: str, value: Duration) -> timedelta:
-    try:
-        return as_timedelta(value, name=name, zero=False)
-    except ValueError as error:
-        raise DeclarationError(str(error)) from None

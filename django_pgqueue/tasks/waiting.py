@@ -42,8 +42,8 @@ from django_pgqueue.tasks.database import has_test_case, in_thread
 
 # Between two looks of one who is not told of ends: the first are short, since most jobs
 # are; a long one costs two queries a second.
-PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.01, 0.5
-PAUSE_GROWTH = 1.5
+PAUSES_SECONDS = tuple(0.01 * 1.5**n for n in range(10))
+PAUSE_SECONDS_MAX = 0.5
 
 # Of one who is told. The first follow his announcement: a job may end before its worker
 # has heard that, or be claimed by a process that starts just now. After that a look
@@ -115,14 +115,7 @@ class Looks:
 def _pauses(*, hears: bool) -> Iterator[float]:
     if hears:
         return chain(TOLD_PAUSES_SECONDS, repeat(TOLD_PAUSE_SECONDS_MAX))
-    return _growing()
-
-
-def _growing() -> Iterator[float]:
-    pause = PAUSE_SECONDS_MIN
-    while True:
-        yield pause
-        pause = min(pause * PAUSE_GROWTH, PAUSE_SECONDS_MAX)
+    return chain(PAUSES_SECONDS, repeat(PAUSE_SECONDS_MAX))
 
 
 # Waiting ------------------------------------------------------------------------------

@@ -8,13 +8,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from django.db import connections, transaction
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     JobFailed,
     ResultTimeout,
-    UndecodablePayload,
     WorkflowFailed,
     WorkflowNotFound,
     WrongState,
@@ -24,10 +20,9 @@ from django_pgqueue.queues import workflows
 from django_pgqueue.queues.workflows import Row, StepRow
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.database import in_thread, twin
-from django_pgqueue.tasks.payload import decode_value
+from django_pgqueue.tasks.payload import decode_result
 from django_pgqueue.tasks.pending import Pending
-from django_pgqueue.tasks.raised import Reject
-from django_pgqueue.tasks.result import refuse_vain_wait
+from django_pgqueue.tasks.result import refuse_vain_wait, words_of
 from django_pgqueue.tasks.waiting import await_until, wait_until
 
 # Of how many steps a wait is told that they have ended; others are found by looking.
@@ -65,7 +60,7 @@ class WorkflowResult:
         Raises:
             WorkflowNotFound: It was never committed, or its retention has passed.
         """
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             found = workflows.find(cursor, [self.id])
         if self.id not in found:
             raise WorkflowNotFound(self.id)
@@ -99,7 +94,7 @@ class WorkflowResult:
         """Yield its steps, in the order in which they were said."""
         after = 0
         while True:
-            with connections[get_settings().database].cursor() as cursor:
+            with database.cursor() as cursor:
                 found = workflows.steps(cursor, self.id, after=after, limit=STEPS_READ)
             yield from found
             if len(found) < STEPS_READ:
@@ -166,8 +161,7 @@ class WorkflowResult:
         """
         from django_pgqueue.tasks import operate
 
-        alias = get_settings().database
-        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        with database.transaction() as (_connection, cursor):
             started = workflows.cancel(cursor, self.id, compensate=compensate)
             if started:
                 operate.cancel(started, by=by)
@@ -194,8 +188,7 @@ class WorkflowResult:
         """
         from django_pgqueue.tasks import operate
 
-        alias = get_settings().database
-        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        with database.transaction() as (_connection, cursor):
             stuck = workflows.stuck(cursor, self.id)
             if stuck and again:
                 operate.retry(stuck)
@@ -226,7 +219,7 @@ class WorkflowResult:
         self.refresh()
         if step is not None and all(each.id != step for each in self.steps()):
             raise LookupError(f"Workflow {self.id} has no step {step}.")
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             anew = workflows.restart(cursor, self.id, step)
         if anew is None:
             raise WrongState(
@@ -242,7 +235,7 @@ class WorkflowResult:
 
     def _awaited(self) -> list[int]:
         """Return the jobs of which one is probably the last to end."""
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             found: list[int] = []
             latest = workflows.batches_in(cursor, self.id)[1:][-BATCHES_AWAITED:]
             for workflow in (*reversed(latest), self.id):
@@ -276,21 +269,14 @@ class WorkflowResult:
             )
         if row.state != "succeeded":
             raise WorkflowFailed(self.id, row.state, self._first_failure())
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             texts = workflows.results(cursor, self.id)
-        values = [self._decoded(text) for text in texts]
+        what = f"A result of workflow {self.id}"
+        values = [decode_result(text, what) for text in texts]
         return values if row.is_list else values[0]
 
-    def _decoded(self, text: str | None) -> Any:
-        try:
-            return None if text is None else decode_value(text)
-        except Reject as gone:
-            raise UndecodablePayload(
-                f"A result of workflow {self.id} cannot be read: {gone}"
-            ) from None
-
     def _first_failure(self) -> str:
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             every = workflows.find(cursor, workflows.batches_in(cursor, self.id))
         failed = [each.id for each in every.values() if each.dead + each.cancelled]
         found = (WorkflowResult(each).steps() for each in sorted(failed))
@@ -298,9 +284,7 @@ class WorkflowResult:
             if step.state in ("dead", "expired") or (
                 step.state == "cancelled" and step.started_at is not None
             ):
-                error = json.loads(step.error) if step.error else {}
-                kind, message = error.get("type"), error.get("message")
-                why = ": ".join(str(each) for each in (kind, message) if each)
+                why = words_of(json.loads(step.error)) if step.error else ""
                 return (
                     f"Step {step.name} (job {step.id}) is {step.state}. {why}".strip()
                 )
@@ -344,16 +328,9 @@ class Member:
         """
         if self.status not in ("succeeded", "skipped"):
             error = json.loads(self._error) if self._error else {}
-            why = ": ".join(
-                str(error[each]) for each in ("type", "message") if error.get(each)
-            )
-            raise JobFailed(self.id, self.status, error.get("reason"), why)
-        try:
-            return None if self._result is None else decode_value(self._result)
-        except Reject as gone:
-            raise UndecodablePayload(
-                f"The result of job {self.id} cannot be read: {gone}"
-            ) from None
+            reason, why = error.get("reason"), words_of(error)
+            raise JobFailed(self.id, self.status, reason, why)
+        return decode_result(self._result, f"The result of job {self.id}")
 
 
 class PendingMembers(Pending[Member]):

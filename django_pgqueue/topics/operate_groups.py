@@ -9,7 +9,7 @@ commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -136,11 +136,7 @@ def log_transaction() -> Iterator[tuple[Any, Any]]:
     from django.db import connections
 
     connection = connections[get_settings().database]
-    is_inside = connection.in_atomic_block
-    with (
-        nullcontext() if is_inside else read_committed(connection),
-        database.transaction() as made,
-    ):
+    with read_committed(connection), database.transaction() as made:
         yield made
 
 

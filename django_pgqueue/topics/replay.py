@@ -24,8 +24,7 @@ from django_pgqueue.postgres.limited import limited
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.bulk_acts import Chunk, Extent
-from django_pgqueue.queues.fair import HINT as FAIR_HINT
-from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.fair import lane_hints
 from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.tasks import database, operate
 from django_pgqueue.tasks.task import Task
@@ -184,10 +183,8 @@ def step(connection: Any, cursor: Cursor, act: Any) -> Chunk:
     if done.jobs > done.in_lanes:
         hint = PULL_HINT if meant.kind == "queue" else ""
         wake_after_commit(connection, f"{hint}{meant.queue}")
-    if done.in_turn:
-        wake_after_commit(connection, f"{FAIR_HINT}{meant.queue}")
-    elif done.in_lanes:
-        wake_after_commit(connection, LANES_HINT)
+    for hint in lane_hints(meant.queue, done.in_lanes, done.in_turn):
+        wake_after_commit(connection, hint)
     error = ""
     if topic.removed_to > act.position:
         error = (

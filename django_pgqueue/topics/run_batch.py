@@ -27,7 +27,7 @@ from django_pgqueue.log.positions import Claimed, limit_transaction
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.atomic import in_transaction
-from django_pgqueue.tasks.context import Inline
+from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.outcome import Performed, Retried, Succeeded
 from django_pgqueue.tasks.perform import Guard, unguarded
 from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
@@ -161,7 +161,7 @@ NO_CONTEXT: Any = None
 NO_KEYWORDS: Mapping[str, Any] = {}
 
 
-class _Position(Inline):
+class _Position(JobControl):
     """Moves the position where a task's ack is written."""
 
     __slots__ = ("_claimed", "_moves")

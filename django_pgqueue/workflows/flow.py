@@ -23,10 +23,16 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.queues.workflows import Comparison
-from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
+from django_pgqueue.tasks.batch import part_of
+from django_pgqueue.tasks.canvas import (
+    Part,
+    Signature,
+    checked_name,
+    refuse_on_error,
+)
 from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.enqueuer import Enqueuer
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import way_out
 from django_pgqueue.tasks.payload import encode_at
 from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.start_workflow import start
@@ -156,21 +162,13 @@ class Flow:
         """
         if isinstance(call, Flow):
             refuse_on_error(self._name, "call", call._on_error)
-            call = call._as_part()
-        if isinstance(call, Part):
-            refuse_on_error(self._name, "call", getattr(call, "error_callback", None))
-            if args or kwargs:
-                raise self._wrong("args", "a signature, a chain or a group has its own")
-            part: Part = call
-        elif isinstance(call, Enqueuer):
-            plain = [None if isinstance(a, FlowStep) else a for a in args]
-            named = {
-                key: None if isinstance(value, FlowStep) else value
-                for key, value in kwargs.items()
-            }
-            part = Signature(call, tuple(plain), named, is_immutable=True)
-        else:
-            raise self._wrong("call", f"is {shown(call)}; it must be a task or a part")
+            call = _SubFlow(call)
+        plain = [None if isinstance(a, FlowStep) else a for a in args]
+        named = {
+            key: None if isinstance(value, FlowStep) else value
+            for key, value in kwargs.items()
+        }
+        part = part_of(self._name, call, tuple(plain), named)
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs.items())
         fills = {to: of for to, of in given.items() if isinstance(of, FlowStep)}
@@ -199,6 +197,7 @@ class Flow:
         self._steps.append(step)
         return step
 
+    @way_out("start()", "flow.astart()")
     def start(
         self, *, key: str | None = None, deadline: Duration | None = None
     ) -> WorkflowResult:
@@ -216,17 +215,9 @@ class Flow:
                 Chain.delay().
             InvalidOption: As Chain.delay().
         """
-        try:
-            return start(
-                self._planned(),
-                name=self._name,
-                key=key,
-                kind="flow",
-                deadline=deadline,
-            )
-        except FIRST_ERRORS as error:
-            name_way_out(error, "start()", "flow.astart()")
-            raise
+        return start(
+            self._planned(), name=self._name, key=key, kind="flow", deadline=deadline
+        )
 
     astart = twin(start)
 
@@ -264,31 +255,20 @@ class Flow:
                 places += found[each.place].places
             if not places:
                 places = list(before.places)
-            found.append(
-                self._add_step(
-                    plan, step, list(dict.fromkeys(places)), fills, condition
+            after = list(dict.fromkeys(places))
+            if isinstance(step.part, Signature):
+                said = {"name": step.name} if step.name else {}
+                ends = plan.step(
+                    step.part, after=after, fills=fills, condition=condition, **said
                 )
-            )
+            elif condition:
+                problem = "is for one task; say it at the steps of a part"
+                raise self._wrong("when", problem)
+            else:
+                # All of them wait; what they take of it is nothing.
+                ends = step.part.plan(plan, plan.barrier(after))
+            found.append(ends)
         return found[-1]
-
-    def _add_step(
-        self,
-        plan: Plan,
-        step: FlowStep,
-        after: list[int],
-        fills: dict[int | str, int],
-        condition: tuple[Comparison, ...],
-    ) -> Ends:
-        if isinstance(step.part, Signature):
-            plan.need_results(step.part.name, fills.values())
-            said = {"name": step.name} if step.name else {}
-            return plan.step(
-                step.part, after=after, fills=fills, condition=condition, **said
-            )
-        if condition:
-            raise self._wrong("when", "is for one task; say it at the steps of a part")
-        # All of them wait; what they take of it is nothing.
-        return step.part.plan(plan, plan.barrier(after))
 
     def _one(self, plan: Plan, found: list[Ends], step: FlowStep) -> int:
         """Return the place of the one step that has the result of a step."""
@@ -296,9 +276,6 @@ class Flow:
         if ends.is_list:
             ends = found[step.place] = plan.gather(ends)
         return ends.places[0]
-
-    def _as_part(self) -> Part:
-        return _SubFlow(self)
 
     def _wrong(self, path: str, problem: str) -> InvalidArgument:
         return InvalidArgument(task=self._name, path=path, problem=problem)

@@ -47,7 +47,7 @@ from django_pgqueue.tasks.canvas import Signature, checked_name
 from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.declare import Declares, DeclaresWithContext
 from django_pgqueue.tasks.declare import task as declare_task
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import way_out
 from django_pgqueue.tasks.options import TaskKeywords
 from django_pgqueue.tasks.plan import Ends, Plan
 from django_pgqueue.tasks.start_workflow import start
@@ -227,6 +227,7 @@ class Saga:
         self._compensations[name] = Compensation(declared, not_before)
         return declared
 
+    @way_out("start()", "saga.astart(…)")
     def start(
         self,
         /,
@@ -251,19 +252,14 @@ class Saga:
                 argument is taken by none; or as delay().
             DeclarationError: A step names a compensation that there is not.
         """
-        try:
-            planned = self._planned(arguments)
-            return start(
-                planned,
-                name=self.name,
-                key=key,
-                kind="saga",
-                deadline=deadline,
-                version=self.version,
-            )
-        except FIRST_ERRORS as error:
-            name_way_out(error, "start()", "saga.astart(…)")
-            raise
+        return start(
+            self._planned(arguments),
+            name=self.name,
+            key=key,
+            kind="saga",
+            deadline=deadline,
+            version=self.version,
+        )
 
     astart = twin(start)
 

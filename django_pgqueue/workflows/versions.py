@@ -10,27 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import workflows
 
-
-class Versioned(Protocol):
-    """What is declared once and stored often. That is a saga."""
-
-    name: str
-
-    @property
-    def version(self) -> str: ...
-
-
 _declared: WeakSet[Any] = WeakSet()
 
 
-def declare(saga: Versioned) -> None:
-    """Make a saga known, for as long as somebody holds it."""
+def declare(saga: Any) -> None:
+    """Make a saga, with its name and version, known for as long as it lives."""
     _declared.add(saga)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue import Reject, RetryLater, WrongState
 from django_pgqueue.queues.dead_letters import redrive
-from django_pgqueue.tasks.context import Inline, inline_context
+from django_pgqueue.tasks.context import JobControl, inline_context
 from django_pgqueue.tasks.raised import AskedAgain
 from django_pgqueue.testing import drain
 from tests.app.tasks import tells_context
@@ -79,7 +79,7 @@ def test_a_task_knows_its_last_attempt(attempt, expected):
 
 @pytest.fixture
 def control():
-    return Inline()
+    return JobControl()
 
 
 @pytest.fixture

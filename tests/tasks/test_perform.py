@@ -12,7 +12,7 @@ from django.db import transaction
 from django_pgqueue import Retry, UndecodablePayload, task
 from django_pgqueue.conf import parse
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.context import Inline
+from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.outcome import (
     Expired,
     GaveUp,
@@ -293,8 +293,8 @@ def with_control(declared):
         declared.pop("of.test", None)
         task(name="of.test", takes_context=True, **options)(function)
         job = claimed("of.test", **(fields or {}))
-        control = Inline()
-        control.is_cancelled = is_cancelled
+        kind = type("Control", (JobControl,), {"is_cancelled": is_cancelled})
+        control = kind()
         prepared = prepare(job, SETTINGS)
         return perform(job, prepared, SETTINGS, installation="uuid", control=control)
 

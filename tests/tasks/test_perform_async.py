@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue import Reject, TaskTimeout, task
 from django_pgqueue.conf import parse
-from django_pgqueue.tasks.context import Inline
+from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.outcome import (
     GaveUp,
     Performed,
@@ -104,7 +104,7 @@ def test_ack_first_is_said_before_the_task_is_called(performed):
     """In a thread: it waits for the database."""
     seen = []
 
-    class Control(Inline):
+    class Control(JobControl):
         def say(self, error):
             with pytest.raises(RuntimeError, match="no running event loop"):
                 asyncio.get_running_loop()

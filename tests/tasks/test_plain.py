@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_pgqueue.tasks import walk
-from django_pgqueue.tasks.plain import TAG, plain_items, plain_text
+from django_pgqueue.tasks.walk import TAG, plain_items, plain_text
 
 Point = namedtuple("Point", "x y")
 

@@ -155,7 +155,7 @@ REFUSED = [
     (lambda: add.bulk([(1, 2), (1,)]), "item 1 arguments do not fit"),
     (lambda: noop.bulk([(), ("x" * 2_000_000,)]), "item 1: arguments take 2,000,00"),
     (lambda: noop.bulk([(1,), 5]), "item 1 is a int; it must be a d"),
-    (lambda: noop.bulk([{1: 2}]), "item 0 arguments do not fit: "),
+    (lambda: noop.bulk([{1: 2}]), "item 0 kwargs has the key 1; JSON keys"),
 ]
 
 

@@ -24,7 +24,7 @@ from django_pgqueue.log import backfill, replay
 from django_pgqueue.log.publish import FULL, HINT
 from django_pgqueue.postgres.bulk import BULK_CHARACTERS_MAX, BULK_ROWS_MAX
 from django_pgqueue.postgres.cursor import one_row
-from django_pgqueue.queues.fair import HINT as FAIR_HINT
+from django_pgqueue.queues.fair import lane_hints
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.pull import HINT as PULL_HINT
 from django_pgqueue.spark.store import Store
@@ -392,7 +392,7 @@ class Handing:
             )
         if jobs:
             outcome.queues.add(queue)
-            outcome.hints |= hints_of(queue, in_lanes, in_turn)
+            outcome.hints |= lane_hints(queue, in_lanes, in_turn)
             if self.receiver["kind"] == "queue":
                 outcome.hints.add(f"{PULL_HINT}{queue}")
         return int(jobs)
@@ -430,13 +430,6 @@ class Handing:
                 f"Delete the subscription, deploy it again, and run this at once; or "
                 f"replay to it what it lacks."
             )
-
-
-def hints_of(queue: str, in_lanes: int, in_turn: int) -> set[str]:
-    """Return what is notified besides a queue that has got jobs, some in lanes."""
-    if in_turn:
-        return {f"{FAIR_HINT}{queue}"}
-    return {LANES_HINT} if in_lanes else set()
 
 
 def rows_of(write: Write, constants: Mapping[str, str]) -> sql.Composable:

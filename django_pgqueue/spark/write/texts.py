@@ -17,8 +17,15 @@ from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.extras import arrow, compute, types
 from django_pgqueue.options.marks import check_headers, check_tags
 from django_pgqueue.spark.write.options import WriteOptions
-from django_pgqueue.tasks.plain import DEPTH_MAX, ENCODER, TAG, plain_items, plain_text
-from django_pgqueue.tasks.walk import Unfit, text_of
+from django_pgqueue.tasks.walk import (
+    DEPTH_MAX,
+    ENCODER,
+    TAG,
+    Unfit,
+    plain_items,
+    plain_text,
+    text_of,
+)
 
 # By the place of a refused row: why.
 Reasons = dict[int, str]

@@ -15,8 +15,7 @@ from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
-from django_pgqueue.queues.fair import HINT as FAIR_HINT
-from django_pgqueue.queues.lanes import HINT
+from django_pgqueue.queues.fair import lane_hints
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -79,10 +78,7 @@ class Backfills:
             return True
         self._made[each.id] = self._made.get(each.id, 0) + filled.jobs
         hints = [each.queue] if filled.jobs > filled.in_lanes else []
-        if filled.in_turn:
-            hints.append(f"{FAIR_HINT}{each.queue}")
-        elif filled.in_lanes:
-            hints.append(HINT)
+        hints += lane_hints(each.queue, filled.in_lanes, filled.in_turn)
         if hints:
             with link.cursor() as cursor:
                 wake(cursor, hints)

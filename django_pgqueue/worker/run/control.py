@@ -24,7 +24,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import settle
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.context import has_ended
+from django_pgqueue.tasks.context import JobControl, has_ended
 from django_pgqueue.tasks.outcome import Performed, Retried, outcome_after
 from django_pgqueue.tasks.perform import after_word
 from django_pgqueue.tasks.prepare import Prepared
@@ -130,7 +130,7 @@ class JobServices:
             return Performed(Retried(AGAIN), error)
 
 
-class Control:
+class Control(JobControl):
     """
     The JobControl of one job.
 
@@ -149,9 +149,6 @@ class Control:
         "_run",
         "_services",
         "_values",
-        "has_word",
-        "is_settled",
-        "word",
     )
 
     def __init__(
