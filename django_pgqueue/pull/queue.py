@@ -35,6 +35,7 @@ from django_pgqueue.exceptions import (
     InvalidOption,
     PayloadTooLarge,
     check_whole,
+    raised_as,
     shown,
 )
 from django_pgqueue.models import Queue
@@ -48,7 +49,7 @@ from django_pgqueue.queues import pull as storage
 from django_pgqueue.queues.pull import Answer, DeclaredQueue, Sending
 from django_pgqueue.tasks import database, operate, payload, pull_queues, registry
 from django_pgqueue.tasks.database import queue_connection
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import way_out
 from django_pgqueue.tasks.waiting import await_until, wait_until
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class PullQueue:
             )
         sending = self._sending(delay, headers, priority, expires)
         text = self._encoded(value, len(sending.headers.encode()))
-        try:
+        with way_out("send()", "queue.asend(…)"):
             connection = queue_connection(self.name, get_settings().database)
             self._admit(connection, 1)
             with connection.cursor() as cursor:
@@ -149,9 +150,6 @@ class PullQueue:
                     lane=group,
                     dedup_key=key,
                 )
-        except FIRST_ERRORS as error:
-            name_way_out(error, "send()", "queue.asend(…)")
-            raise
         self._wake(connection)
         return message_id
 
@@ -197,7 +195,7 @@ class PullQueue:
         ids: list[int] = []
         if not texts:
             return ids
-        try:
+        with way_out("send_many()", "queue.asend_many(…)"):
             connection = queue_connection(self.name, get_settings().database)
             self._admit(connection, len(texts))
             with transaction.atomic(using=connection.alias):
@@ -212,9 +210,6 @@ class PullQueue:
                             lanes=groups[some] if group is not None else None,
                         )
                 self._wake(connection)
-        except FIRST_ERRORS as error:
-            name_way_out(error, "send_many()", "queue.asend_many(…)")
-            raise
         return ids
 
     asend_many = database.twin(send_many, run=_patiently)
@@ -443,11 +438,8 @@ class PullQueue:
         )
 
         def look() -> list[PullMessage]:
-            try:
+            with way_out("receive()", "queue.areceive(…)"):
                 return self._receive(limit, seconds)
-            except FIRST_ERRORS as error:
-                name_way_out(error, "receive()", "queue.areceive(…)")
-                raise
 
         return look
 
@@ -590,10 +582,8 @@ def _text(name: str, value: str | None, characters_max: int) -> str | None:
 
 
 def _duration(name: str, value: Duration) -> timedelta:
-    try:
+    with raised_as(InvalidOption):
         return as_timedelta(value, name=name)
-    except ValueError as error:
-        raise InvalidOption(str(error)) from None
 
 
 def _delay(value: Duration, name: str = "delay") -> float:

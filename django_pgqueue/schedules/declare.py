@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from django_pgqueue.exceptions import DeclarationError, ScheduleError, shown
+from django_pgqueue.exceptions import DeclarationError, ScheduleError, raised_as, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.schedules.definition import Definition, check_every, define
 from django_pgqueue.tasks.task import Task
@@ -207,10 +207,8 @@ def _every_seconds(period: Duration | None, parts: Mapping[str, Any]) -> int:
     elif any(parts.values()):
         raise ScheduleError("@every takes a period or seconds, minutes, hours.")
     else:
-        try:
+        with raised_as(ScheduleError, "@every: "):
             seconds = as_timedelta(period, name="period").total_seconds()
-        except ValueError as error:
-            raise ScheduleError(f"@every: {error}") from None
     if isinstance(seconds, float) and seconds.is_integer():
         seconds = int(seconds)
     check_every(seconds)

@@ -17,7 +17,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from django_pgqueue.exceptions import UndecodablePayload, did_you_mean
+from django_pgqueue.exceptions import UndecodablePayload, did_you_mean, raised_as
 from django_pgqueue.models import Job
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks import payload
@@ -389,10 +389,8 @@ def _of_option(name: str, actual: Any) -> str:
 def _check_option(key: str, name: str, value: Any) -> None:
     """Refuse what would never be met, whatever the job."""
     if name in TIMES and value is not None and not isinstance(value, datetime):
-        try:
+        with raised_as(TypeError):
             as_timedelta(value, name=key)
-        except ValueError as error:
-            raise TypeError(str(error)) from None
     if key != name and value is None:
         raise TypeError(f"{key}=None: it must be a value to compare with.")
     if name == "headers" and not isinstance(value, Mapping):

@@ -23,6 +23,7 @@ from django_pgqueue.exceptions import (
     InvalidArgument,
     TopicError,
     check_whole,
+    raised_as,
     shown,
 )
 from django_pgqueue.log.message import Message
@@ -262,12 +263,10 @@ def _number(option: str, value: object, most: int) -> int:
 
 
 def _bytes(value: int | str) -> int:
-    try:
+    with raised_as(DeclarationError, "@consume: "):
         return as_bytes_within(
             value, name="batch_bytes", least=BATCH_BYTES_MIN, most=BATCH_BYTES_MAX
         )
-    except ValueError as error:
-        raise DeclarationError(f"@consume: {error}") from None
 
 
 def _on_error(value: object) -> OnError:
@@ -280,10 +279,8 @@ def _on_error(value: object) -> OnError:
 
 
 def _lease(value: Duration) -> timedelta:
-    try:
+    with raised_as(DeclarationError, "@consume: "):
         lease = as_timedelta(value, name="lease")
-    except ValueError as error:
-        raise DeclarationError(f"@consume: {error}") from None
     if not GROUP_LEASE_MIN <= lease <= GROUP_LEASE_MAX:
         raise DeclarationError(
             f"@consume(lease={shown(value)}): it must be from 1 second to 1 day: how "
@@ -307,10 +304,8 @@ def _retry(value: Retry | int) -> Retry:
 
 
 def _queue(value: object) -> str:
-    try:
+    with raised_as(DeclarationError, "@consume: "):
         return check_queue(value)
-    except ValueError as error:
-        raise DeclarationError(f"@consume: {error}") from None
 
 
 def _ack_policy(value: AckPolicy, *, atomic: bool) -> AckPolicy:

@@ -20,7 +20,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, WrongDatabase, shown
 from django_pgqueue.queues import inbox as storage
 from django_pgqueue.tasks.database import has_transaction, open_alias, twin
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import way_out
 
 
 def inbox(source: str, external_id: str | int | UUID) -> bool:
@@ -52,7 +52,7 @@ def inbox(source: str, external_id: str | int | UUID) -> bool:
         external_id = str(external_id)
     known_as = _checked("external_id", external_id, EXTERNAL_ID_CHARACTERS_MAX)
     alias = get_settings().database
-    try:
+    with way_out("inbox()", "ainbox(…)"):
         if (other := open_alias(besides=alias)) is not None:
             raise WrongDatabase(
                 task="inbox()",
@@ -70,9 +70,6 @@ def inbox(source: str, external_id: str | int | UUID) -> bool:
             )
         with connection.cursor() as cursor:
             return storage.note(cursor, text, known_as)
-    except FIRST_ERRORS as error:
-        name_way_out(error, "inbox()", "ainbox(…)")
-        raise
 
 
 ainbox = twin(inbox)

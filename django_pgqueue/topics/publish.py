@@ -34,7 +34,7 @@ from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.lanes import freed_hints
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.database import cursor, queue_connection, twin
-from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.errors import FIRST_ERRORS, name_way_out, way_out
 from django_pgqueue.topics.registry import check_types, find, to_payload
 from django_pgqueue.topics.write_after import Publication, publication, see_to_days
 
@@ -201,7 +201,7 @@ def store(
     """
     if not batches and not later:
         return {}, {}
-    try:
+    with way_out("publish()", "apublish(…) or apublish_many(…)"):
         settings = get_settings()
         topic = next(iter(batches or later))
         connection = queue_connection(topic, settings.database, is_message=True)
@@ -215,9 +215,6 @@ def store(
         if settings.mode == "immediate":
             _run_at_once(connection, ids[0])
         return ids
-    except FIRST_ERRORS as error:
-        name_way_out(error, "publish()", "apublish(…) or apublish_many(…)")
-        raise
 
 
 def wake_all(connection: Any, names: Iterable[str]) -> None:
@@ -380,7 +377,7 @@ def cancel_message(message_id: int) -> bool:
         InvalidArgument: It is no id below zero: what stands in a log stays there.
     """
     checked = check_id(message_id)
-    try:
+    with way_out("cancel_message()", "acancel_message(…)"):
         with cursor() as opened:
             gone = storage.cancel_later(opened, checked)
         if gone is None:
@@ -389,9 +386,6 @@ def cancel_message(message_id: int) -> bool:
         if held_place:
             wake_all(connections[get_settings().database], freed_hints([lane]))
         return True
-    except FIRST_ERRORS as error:
-        name_way_out(error, "cancel_message()", "acancel_message(…)")
-        raise
 
 
 acancel_message = twin(cancel_message)

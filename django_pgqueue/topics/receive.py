@@ -18,10 +18,10 @@ from typing import overload
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
-    DeclarationError,
     PositionLost,
     TopicError,
     check_whole,
+    raised_as,
     shown,
 )
 from django_pgqueue.log import groups, positions, pull
@@ -239,10 +239,8 @@ def create(
             f"on_error={shown(on_error)}: it must be 'retry' or 'halt'; messages of a "
             f"group without a task cannot be dead letters."
         )
-    try:
+    with raised_as(TopicError):
         attempts = Retry(max_attempts=max_attempts).max_attempts
-    except DeclarationError as error:
-        raise TopicError(str(error)) from None
     begins = Start.parse(start)
     declaration = groups.Declaration(
         topic=topic,
@@ -262,10 +260,8 @@ def create(
 
 def as_lease(value: Duration) -> timedelta:
     """Return for how long a partition is leased; raise TopicError."""
-    try:
+    with raised_as(TopicError):
         lease = as_timedelta(value, name="lease")
-    except ValueError as error:
-        raise TopicError(str(error)) from None
     if not GROUP_LEASE_MIN <= lease <= GROUP_LEASE_MAX:
         raise TopicError(f"lease={shown(value)}: it must be from 1 second to 1 day.")
     return lease
@@ -284,10 +280,8 @@ def check(limit: int, wait: Duration | None) -> float:
         TopicError: A value is out of its range, or a transaction is open.
     """
     check_whole("receive({})", limit, pull.MESSAGES_MAX, TopicError)
-    try:
+    with raised_as(TopicError, "receive(): "):
         seconds = 0.0 if wait is None else as_timedelta(wait, name="wait")
-    except ValueError as error:
-        raise TopicError(f"receive(): {error}") from None
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
     if seconds > WAIT_SECONDS_MAX:

@@ -41,8 +41,8 @@ from django_pgqueue.conf import readable_settings
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidArgument,
-    InvalidOption,
     TopicError,
+    raised_as,
     shown,
 )
 from django_pgqueue.log.names import Pattern
@@ -458,14 +458,12 @@ def _refuse_options_of_task(task: Task[Any, Any], options: Mapping[str, Any]) ->
 
 def _own_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a subscription says of its jobs beside their task."""
-    try:
+    with raised_as(DeclarationError, "@subscribe: "):
         own = {
             name: option.check(options[name])
             for name, option in OF_JOBS.items()
             if options.get(name) is not None
         }
-    except InvalidOption as error:
-        raise DeclarationError(f"@subscribe: {error}") from None
     if "retries" in own:
         own["max_attempts"] = own.pop("retries").max_attempts
     return own
@@ -474,15 +472,13 @@ def _own_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def _own_lane(options: dict[str, Any]) -> Lane | Literal[False] | None:
     """Take what is said of a lane out of *options*; None: nothing, False: none."""
     said = {name: options.pop(name, None) for name in OF_LANE}
-    try:
+    with raised_as(DeclarationError, "@subscribe: "):
         lane = as_lane(
             *(
                 None if said[name] is None else option.check(said[name])
                 for name, option in OF_LANE.items()
             )
         )
-    except InvalidOption as error:
-        raise DeclarationError(f"@subscribe: {error}") from None
     if lane:
         check_parts(lane)
     return lane

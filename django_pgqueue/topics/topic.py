@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from django_pgqueue.bounds import LOG_BYTES_MAX, LOG_BYTES_MIN
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import InvalidOption, TopicError, shown
+from django_pgqueue.exceptions import TopicError, raised_as, shown
 from django_pgqueue.log.message import Message
 from django_pgqueue.log.names import (
     PARTITIONS_DEFAULT,
@@ -415,7 +415,7 @@ def topic(name: str, **options: Any) -> Topic:
     said = options.get("partitions", PARTITIONS_DEFAULT)
     partitions = check_partitions(said, f"topic({name!r}, partitions={{}})")
     retain, retain_bytes = options.get("retain"), options.get("retain_bytes")
-    try:
+    with raised_as(TopicError, f"topic({name!r}): "):
         if retain is not None:
             retain = as_timedelta(retain, name="retain", zero=False)
         if retain_bytes is not None:
@@ -428,15 +428,11 @@ def topic(name: str, **options: Any) -> Topic:
         wait = options.get("wait_for_ingest")
         if wait is not None:
             wait = as_timedelta(wait, name="wait_for_ingest")
-    except ValueError as error:
-        raise TopicError(f"topic({name!r}): {error}") from None
     schema = check_schema(name, options.get("schema"))
     check_types = options.get("check_types")
     if check_types is not None:
-        try:
+        with raised_as(TopicError, f"topic({name!r}): "):
             check_check_types(check_types)
-        except InvalidOption as error:
-            raise TopicError(f"topic({name!r}): {error}") from None
     declare(Declared(name, schema, partitions, retain, check_types, retain_bytes, wait))
     return made
 
