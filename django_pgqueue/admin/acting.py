@@ -43,7 +43,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acts import Act, Button, may, tell
+from django_pgqueue.admin.acts import Act, Button, may
 from django_pgqueue.admin.cells import link_on, name, url_on
 from django_pgqueue.admin.keyset_list import PagedAdmin
 from django_pgqueue.conf import get_settings
@@ -673,7 +673,7 @@ class ActingAdmin(PagedAdmin):
         try:
             with limited():
                 rows = self.rows_by_key(request, keys)
-                tell(request, act.do(request, rows, data, asked=len(keys)))
+                act.do(request, rows, data, asked=len(keys))
         except IntegrityError as error:
             # A row that somebody wrote by hand and that no queue may contain.
             problem = _("Nothing was moved, since the queue refuses a row: %(error)s")

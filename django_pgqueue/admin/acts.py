@@ -193,9 +193,9 @@ class Act:
         data: dict[str, Any],
         *,
         asked: int,
-    ) -> list[Part]:
+    ) -> None:
         """
-        Do it, note what became of rows, and return how many there were.
+        Do it, note what became of rows, and tell the user.
 
         Args:
             request: Whose.
@@ -205,31 +205,22 @@ class Act:
         """
         rows = dict(sorted(rows.items(), key=lambda at: getattr(at[1], self.order)))
         work = Work(request, rows, data)
-        parts, left = [], asked
+        told: list[tuple[int, str, bool]] = []
+        left = asked
         for outcome, came in zip(self.outcomes, self.run(work), strict=True):
-            parts.append(_note(work, outcome, came))
+            told.append((*_note(work, outcome, came), outcome.is_left))
             left -= len(came)
         for problem in work.problems:
             messages.error(request, problem)
         left -= len(work.problems)
         if self.left is not None:
-            parts.append(Part(left, self.left, is_left=True))
-        is_any = any(part.count for part in parts)
-        return [] if work.problems and not is_any else parts
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """So many rows, and what is said of them."""
-
-    count: int
-    text: Text
-    values: dict[str, Any] = field(default_factory=dict)
-    is_left: bool = False
-
-    def told(self) -> str:
-        """Return the text, with the count."""
-        return str(self.text) % {**self.values, "count": self.count}
+            told.append((left, str(self.left) % {"count": left}, True))
+        # What has no rows is told only where nothing else has.
+        shown = [each for each in told if each[0]] or told[: not work.problems]
+        if shown:
+            is_left = any(each[2] for each in shown)
+            level = messages.WARNING if is_left else messages.SUCCESS
+            messages.add_message(request, level, " ".join(each[1] for each in shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,38 +258,32 @@ def log(
         LogEntry.objects.log_actions(user, cast("Any", rows), flag, text)
 
 
-def tell(request: HttpRequest, parts: Sequence[Part]) -> None:
-    """Tell the user what was done; what has no rows only where nothing else has."""
-    if parts:
-        shown = [part for part in parts if part.count] or parts[:1]
-        texts = [part.told() for part in shown]
-        is_left = any(part.is_left for part in shown)
-        level = messages.WARNING if is_left else messages.SUCCESS
-        messages.add_message(request, level, " ".join(texts))
-
-
 def on_each(
-    run: Callable[[Any, Work], Any], *refused: type[Exception]
+    run: Callable[[Any, Work], Any], *refused: type[Exception], outcomes: int = 1
 ) -> Callable[[Work], Sequence[Came]]:
     """
     Return what runs *run* with each row by itself.
 
     Args:
-        run: Takes a row; returns the names of what it has made, or whether it did.
+        run: Takes a row; returns whether it did, or the names of what it has made, or
+            these by the places of outcomes.
         refused: What it raises, as reasons for the user.
+        outcomes: How many can become of rows.
     """
 
     def each(work: Work) -> Sequence[Came]:
-        came: dict[Any, Sequence[object]] = {}
+        came: list[dict[Any, Sequence[object]]] = [{} for _ in range(outcomes)]
         for key, row in work.rows.items():
             try:
                 made = run(row, work)
             except refused as error:
                 work.problems.append(str(error))
                 continue
-            if made:
-                came[key] = () if made is True else made
-        return [came]
+            if made and not isinstance(made, Mapping):
+                made = {0: () if made is True else made}
+            for place, names in (made or {}).items():
+                came[place][key] = names
+        return came
 
     return each
 
@@ -336,8 +321,8 @@ def pausing(kind: Pausable) -> tuple[Act, Act]:
     )
 
 
-def _note(work: Work, outcome: Outcome, came: Came) -> Part:
-    """Write the entries of what came of rows, alike ones together; count them."""
+def _note(work: Work, outcome: Outcome, came: Came) -> tuple[int, str]:
+    """Write the entries of what came of rows, alike ones together; count and tell."""
     names = came if isinstance(came, Mapping) else dict.fromkeys(came, ())
     entries: dict[str, list[Any]] = {}
     for key, made in names.items() if outcome.entry is not None else ():
@@ -347,9 +332,6 @@ def _note(work: Work, outcome: Outcome, came: Came) -> Part:
     for text, rows in entries.items():
         log(work.request, rows, text, flag=outcome.flag)
     every = [name for made in names.values() for name in made]
-    return Part(
-        len(every) or len(names),
-        outcome.text,
-        {**work.data, "names": outcome.names(every)},
-        outcome.is_left,
-    )
+    count = len(every) or len(names)
+    values = {**work.data, "names": outcome.names(every), "count": count}
+    return count, str(outcome.text) % values

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION
 from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
@@ -24,11 +24,9 @@ from django_pgqueue.admin.acts import (
     Act,
     Confirm,
     Outcome,
-    Part,
     ReasonForm,
     Work,
     may,
-    tell,
 )
 from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
@@ -282,26 +280,16 @@ class DeadLetterAdmin(GroupedAdmin):
     def _has_failures(self, request: HttpRequest) -> bool:
         return self.has_page(Failure) and may(request, "view_failure")
 
-    def _failure(self, request: HttpRequest, fingerprint: str) -> dict[str, Any] | None:
+    def _failure(self, request: HttpRequest, fingerprint: str) -> Any:
         """Return what is known of a kind of failure, for those who may see it."""
         if "\x00" in fingerprint:
             return None
         failures = Failure.objects.using(get_settings().database)
-        row = failures.filter(pk=fingerprint).annotate(clock=Now()).first()
-        if row is None:
-            return None
-        return {
-            "url": self._row_url(row.pk, Failure),
-            "error_class": row.error_class,
-            "message": payload.without_secrets(row.message)
-            if payload.may_see(request)
-            else "",
-            "errors": f"{row.count:,}",
-            "dead_letters": f"{row.dead_letters:,}",
-            "first_seen": moments.short(row.first_seen, row.clock),
-            "last_seen": moments.short(row.last_seen, row.clock),
-            "letters_url": f"{self._url(self.model, 'changelist')}?kind={row.pk}",
-        }
+        row: Any = failures.filter(pk=fingerprint).annotate(clock=Now()).first()
+        if row is not None:
+            shown = payload.without_secrets(row.message)
+            row.message = shown if payload.may_see(request) else ""
+        return row
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the kind of failure that the job died of, if that was counted."""
@@ -326,10 +314,6 @@ class DeadLetterAdmin(GroupedAdmin):
 
     def redrive_edited(self, request: HttpRequest, row: Any) -> HttpResponse:
         """Send the edited dead letter back to its queue, in the same transaction."""
-        rows = self.rows_by_key(request, [row.pk])
-        done, *left = REDRIVE.do(request, rows, {}, asked=1)
-        text = _("The arguments were stored, and the job is back in its queue.")
-        if not done.count:
-            text = _("The arguments were stored.")
-        tell(request, [Part(1, text), *left])
+        REDRIVE.do(request, self.rows_by_key(request, [row.pk]), {}, asked=1)
+        messages.success(request, _("The arguments were stored."))
         return HttpResponseRedirect(self.list_url(request))

@@ -16,10 +16,19 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, column
-from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, Work, pausing
+from django_pgqueue.admin.acts import (
+    Act,
+    Came,
+    Confirm,
+    Outcome,
+    Work,
+    on_each,
+    pausing,
+)
 from django_pgqueue.admin.cells import badge, resting
 from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.operators import human
@@ -74,18 +83,12 @@ def _set(number: Callable[[str, int | None], bool]) -> Run:
     return _held(run)
 
 
-def _release(work: Work) -> list[dict[str, list[int]]]:
-    let_through: dict[str, list[int]] = {}
-    put_off: dict[str, list[int]] = {}
-    for key, row in work.rows.items():
-        released = operate.release(row.name)
-        if released.job is None:
-            work.problems.append(f"{row}: {release_told(released, row.stats)}")
-            continue
-        let_through[key] = [released.job]
-        if released.put_off is not None:
-            put_off[key] = [released.put_off]
-    return [let_through, put_off]
+def _release(row: Any, work: Work) -> Any:
+    released = operate.release(row.name)
+    if released.job is None:
+        raise InvalidOption(f"{row}: {release_told(released, row.stats)}")
+    put_off = {} if released.put_off is None else {1: [released.put_off]}
+    return {0: [released.job], **put_off}
 
 
 CAPACITY = Act(
@@ -152,7 +155,7 @@ RELEASE = Act(
     permissions=(PERMISSION,),
     label=_("Release the next job"),
     help=_("Lets it through at once, one time, whatever holds it back."),
-    run=_held(_release),
+    run=_held(on_each(_release, InvalidOption, outcomes=2)),
     outcomes=[
         Outcome(
             _("%(count)d let through: %(names)s."),

@@ -354,19 +354,11 @@ def by_task(tasks: dict[tuple[str, str], Sums]) -> list[tuple[str, Sums]]:
     return sorted(found, key=lambda pair: (-pair[1].started, pair[0]))
 
 
-def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
-    """Return the tasks that failed most, each with the parts of its bar in percent."""
+def failing(tasks: Sequence[tuple[str, Sums]]) -> list[tuple[int, str, Sums]]:
+    """Return the tasks that failed most, each with how many deliveries did."""
     bad = [(sums.tried_again + sums.dead, task, sums) for task, sums in tasks]
-    bad = sorted(filter(itemgetter(0), bad), key=lambda each: (-each[0], each[1]))
-    return [
-        {
-            "task": task,
-            "sums": sums,
-            "again_width": f"{sums.tried_again / bad[0][0] * 100:.2f}%",
-            "dead_width": f"{sums.dead / bad[0][0] * 100:.2f}%",
-        }
-        for _failures, task, sums in bad[:FAILING_SHOWN_MAX]
-    ]
+    worst = sorted(filter(itemgetter(0), bad), key=lambda each: (-each[0], each[1]))
+    return worst[:FAILING_SHOWN_MAX]
 
 
 def failed_share(sums: Sums) -> str:

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, Fact, column, limited
-from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, log, may
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, log, may, on_each
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import CHARACTERS_MAX, RunProgress, read_run_progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
@@ -140,18 +140,13 @@ def _run_again(work: Work) -> list[dict[int, list[int]]]:
     return [{key: [job] for key, job in found.values()}]
 
 
-def _stop(work: Work) -> list[list[int]]:
-    """Ask live runs to stop; those whose process has died are lost."""
-    asked: list[int] = []
-    lost: list[int] = []
+def _stop(row: Any, work: Work) -> Any:
+    """Ask a live run to stop; one whose process has died is lost."""
+    if row.cancel_requested_at is not None:
+        return None
     with database.cursor() as cursor:
-        for key, row in work.rows.items():
-            if row.cancel_requested_at is not None:
-                continue
-            found = pipelines.request_stop(cursor, row.job, by=work.by, run=key)
-            if found is not None:
-                (lost if found[1] else asked).append(key)
-    return [asked, lost]
+        found = pipelines.request_stop(cursor, row.job, by=work.by, run=row.pk)
+    return found and {int(found[1]): ()}
 
 
 RUN_AGAIN = Act(
@@ -179,7 +174,7 @@ STOP = Act(
     permissions=(RUN,),
     label=gettext_lazy("Stop"),
     help=gettext_lazy("Asks it to end; it writes no more results."),
-    run=_stop,
+    run=on_each(_stop, outcomes=2),
     outcomes=[
         Outcome(
             gettext_lazy("%(count)d asked to stop, within seconds."),

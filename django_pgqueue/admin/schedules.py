@@ -57,22 +57,14 @@ from django_pgqueue.timetable.catch_up import MISSED_MAX
 from django_pgqueue.timetable.zones import zone_names
 
 
-def _run_now(work: Work) -> list[Any]:
-    """Enqueue the jobs of schedules, publish their messages."""
-    jobs: dict[int, list[int]] = {}
-    published: dict[int, list[int]] = {}
-    held = []
-    for key, row in work.rows.items():
-        issued = operate.run_now(row.name, by=work.by)
-        if issued is None:
-            continue
-        if issued.message_id is not None:
-            published[key] = [issued.message_id]
-        elif issued.job_id is not None:
-            jobs[key] = [issued.job_id]
-        else:
-            held.append(key)
-    return [jobs, published, held]
+def _run_now(row: Any, work: Work) -> Any:
+    """Enqueue the job of a schedule, or publish its message."""
+    issued = operate.run_now(row.name, by=work.by)
+    if issued is None:
+        return None
+    if issued.message_id is not None:
+        return {1: [issued.message_id]}
+    return {2: ()} if issued.job_id is None else {0: [issued.job_id]}
 
 
 RUN_NOW = Act(
@@ -80,7 +72,7 @@ RUN_NOW = Act(
     permissions=("run_schedule",),
     label=_("Run now"),
     help=_("Does once what its ticks do; those go on as they were."),
-    run=_run_now,
+    run=on_each(_run_now, outcomes=3),
     outcomes=[
         Outcome(
             _("%(count)d enqueued: job %(names)s."),
@@ -417,7 +409,16 @@ class ScheduleAdmin(ActingAdmin):
             and row.name in {each.name for each in declared()},
             "preview": preview(row, row.clock),
             "rests": row.shown_state in ("paused", "withdrawn"),
-            "runs": [self._run(row, tick, has_seconds) for tick in latest],
+            "runs": [
+                (
+                    tick,
+                    self._moment(row, human.in_utc(tick.due_at), has_seconds),
+                    self._job(tick),
+                    (tick.ticked_at - tick.due_at).total_seconds(),
+                )
+                for tick in latest
+            ],
+            "missed_max": MISSED_MAX,
             "drift": drift(row, may_see=may_see),
         }
 
@@ -426,19 +427,6 @@ class ScheduleAdmin(ActingAdmin):
         if row.message_name is not None:
             return ("message_payload",)
         return ("args", "kwargs")
-
-    def _run(self, row: Any, tick: TickRow, has_seconds: bool) -> dict[str, str]:
-        late = (tick.ticked_at - tick.due_at).total_seconds()
-        return {
-            "due": self._moment(row, human.in_utc(tick.due_at), has_seconds),
-            "job": self._job(tick),
-            "took": human.duration(tick.ran_seconds),
-            "late": human.duration(late) if late >= 1 and not tick.asked_by else "",
-            "missed": human.count(tick.missed, is_more=tick.missed >= MISSED_MAX)
-            if tick.missed
-            else "",
-            "asked_by": tick.asked_by or "",
-        }
 
     def _moment(self, row: Any, tick: Any, has_seconds: bool = False) -> SafeString:
         """Return a moment of a schedule: relative, and by its own clock."""

@@ -16,7 +16,15 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, column
-from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, ReasonForm, Work
+from django_pgqueue.admin.acts import (
+    Act,
+    Came,
+    Confirm,
+    Outcome,
+    ReasonForm,
+    Work,
+    on_each,
+)
 from django_pgqueue.admin.cells import badge, narrowed
 from django_pgqueue.admin.chart import Progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
@@ -53,30 +61,19 @@ class RestartForm(Confirm):
     )
 
 
-def _cancel(work: Work) -> list[list[int]]:
-    """Cancel workflows; some go on until what runs has stopped, or is undone."""
+def _cancel(row: Any, work: Work) -> Any:
+    """Cancel a workflow; some go on until what runs has stopped, or is undone."""
     from django_pgqueue.tasks import operate_workflows as operate
 
-    ended: list[int] = []
-    asked: list[int] = []
-    for key in work.rows:
-        with contextlib.suppress(WorkflowNotFound):
-            state = operate.cancel(key, by=work.by)
-            if state is not None:
-                (asked if state in LIVE_WORKFLOWS else ended).append(key)
-    return [ended, asked]
+    state = operate.cancel(row.pk, by=work.by)
+    return state is not None and {int(state in LIVE_WORKFLOWS): ()}
 
 
-def _resolve(work: Work) -> list[list[int]]:
-    """Let sagas go on whose dead compensation was done by hand."""
+def _resolve(row: Any, work: Work) -> bool:
+    """Let a saga go on whose dead compensation was done by hand."""
     from django_pgqueue.tasks import operate_workflows as operate
 
-    done = []
-    for key in work.rows:
-        with contextlib.suppress(WorkflowNotFound):
-            if operate.resolve(key, by=work.by, reason=work.data["reason"]):
-                done.append(key)
-    return [done]
+    return bool(operate.resolve(row.pk, by=work.by, reason=work.data["reason"]))
 
 
 def _retry(work: Work) -> list[Came]:
@@ -97,20 +94,11 @@ def _retry(work: Work) -> list[Came]:
     return [done, put_off]
 
 
-def _restart(work: Work) -> list[list[int]]:
-    """Start workflows anew, with the results that they have."""
+def _restart(row: Any, work: Work) -> bool:
+    """Start a workflow anew, with the results that it has."""
     from django_pgqueue.tasks import operate_workflows as operate
 
-    done = []
-    for key in work.rows:
-        try:
-            if operate.restart(key, step=work.data["step"]) is not None:
-                done.append(key)
-        except WorkflowNotFound:
-            pass  # It is told as one that was left.
-        except LookupError as error:
-            work.problems.append(str(error))
-    return [done]
+    return operate.restart(row.pk, step=work.data["step"]) is not None
 
 
 def _has_dead(row: Any) -> bool:
@@ -124,7 +112,7 @@ CANCEL = Act(
     permissions=("cancel",),
     label=_("Cancel"),
     help=_("What has not started never runs; what runs is asked to stop."),
-    run=_cancel,
+    run=on_each(_cancel, WorkflowNotFound, outcomes=2),
     outcomes=[
         Outcome(
             _("%(count)d cancelled."),
@@ -180,7 +168,7 @@ RESTART = Act(
     permissions=("retry",),
     label=_("Start anew"),
     help=_("A new workflow runs what has not succeeded in this one."),
-    run=_restart,
+    run=on_each(_restart, LookupError),
     outcomes=[
         Outcome(
             _("%(count)d started anew."),
@@ -206,7 +194,7 @@ RESOLVE = Act(
     permissions=("cancel",),
     label=_("Done by hand"),
     help=_("Sets the dead compensation aside; the saga goes on undoing."),
-    run=_resolve,
+    run=on_each(_resolve, WorkflowNotFound),
     outcomes=[
         Outcome(
             _("%(count)d resumed."),

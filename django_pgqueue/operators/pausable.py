@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 from django_pgqueue.operators.human import age
 from django_pgqueue.schedules import operate as schedules
@@ -117,27 +117,7 @@ class Pausable:
         )
 
 
-class Paused(Protocol):
-    """What may be paused, as somebody has counted it."""
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it is, at that time."""
-
-    @property
-    def pause_seconds(self) -> float | None:
-        """Until the pause ends by itself; None: it does not."""
-
-    @property
-    def paused_by(self) -> str | None:
-        """Who has paused it."""
-
-    @property
-    def pause_reason(self) -> str | None:
-        """And why."""
-
-
-def paused(row: Paused) -> str:
+def paused(row: Any) -> str:
     """Return that *row* is paused, until when, by whom and why; "": it is not."""
     if not row.is_paused:
         return ""
