@@ -22,25 +22,14 @@ if TYPE_CHECKING:
 FIELDS_MAX = 50
 
 # Django's fields by their internal type, and how queues/enqueue_rows.py writes them.
+PLAIN = "Boolean Char FilePath GenericIPAddress Slug Text"
+INTEGER = (
+    "Auto BigAuto SmallAuto BigInteger Integer SmallInteger PositiveBigInteger "
+    "PositiveInteger PositiveSmallInteger"
+)
 KINDS = {
-    "BooleanField": "plain",
-    "CharField": "plain",
-    "EmailField": "plain",
-    "FilePathField": "plain",
-    "GenericIPAddressField": "plain",
-    "IPAddressField": "plain",
-    "SlugField": "plain",
-    "TextField": "plain",
-    "URLField": "plain",
-    "AutoField": "integer",
-    "BigAutoField": "integer",
-    "BigIntegerField": "integer",
-    "IntegerField": "integer",
-    "PositiveBigIntegerField": "integer",
-    "PositiveIntegerField": "integer",
-    "PositiveSmallIntegerField": "integer",
-    "SmallAutoField": "integer",
-    "SmallIntegerField": "integer",
+    **{f"{name}Field": "plain" for name in PLAIN.split()},
+    **{f"{name}Field": "integer" for name in INTEGER.split()},
     "BinaryField": "bytes",
     "DateField": "date",
     "DateTimeField": "datetime",

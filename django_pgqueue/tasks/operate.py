@@ -504,18 +504,9 @@ def _given(
             path="arguments",
             problem="are not given: pass args=…, kwargs=… or both",
         )
-    if args is not None and not isinstance(args, (list, tuple)):
-        raise InvalidArgument(
-            task=name,
-            path="args",
-            problem=f"is a {type(args).__qualname__}; it must be a list or a tuple",
-        )
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise InvalidArgument(
-            task=name,
-            path="kwargs",
-            problem=f"is a {type(kwargs).__qualname__}; it must be a dict",
-        )
+    payload.check_kinds(
+        name, () if args is None else args, {} if kwargs is None else kwargs
+    )
     return (
         None if args is None else _revived(job_id, "args", list(args)),
         None if kwargs is None else _revived(job_id, "kwargs", dict(kwargs)),

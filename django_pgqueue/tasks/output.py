@@ -106,11 +106,10 @@ Line = tuple[float, str]
 class JobLog:
     """The lines of an attempt: the first and the latest. Threads share it."""
 
-    __slots__ = ("_began", "_bytes", "_clock", "_first", "_latest", "_lock", "_out")
+    __slots__ = ("_began", "_bytes", "_first", "_latest", "_lock", "_out")
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
+    def __init__(self) -> None:
+        self._began = time.monotonic()
         self._lock = threading.Lock()
         self._first: list[Line] = []
         self._latest: deque[Line] = deque()
@@ -126,7 +125,7 @@ class JobLog:
         text = text.encode(errors="backslashreplace").decode()
         size = len(text.encode())
         with self._lock:
-            line = round(self._clock() - self._began, 3), text
+            line = round(time.monotonic() - self._began, 3), text
             is_first = not self._latest and len(self._first) < LINES_MAX // 2
             if is_first and self._bytes[0] + size <= LOG_BYTES_MAX // 2:
                 self._first.append(line)

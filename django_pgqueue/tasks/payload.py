@@ -111,6 +111,17 @@ def encode_at(task: str, path: str, value: Any) -> str:
         ) from unfit.__cause__
 
 
+def check_kinds(task: str, args: object, kwargs: object) -> None:
+    """Raise InvalidArgument unless these are a list or a tuple, and a dict."""
+    for path, value, kinds, name in (
+        ("args", args, (list, tuple), "a list or a tuple"),
+        ("kwargs", kwargs, (Mapping,), "a dict"),
+    ):
+        if not isinstance(value, kinds):
+            problem = f"is a {type(value).__qualname__}; it must be {name}"
+            raise InvalidArgument(task=task, path=path, problem=problem)
+
+
 def check_text(task: str, path: str, value: object) -> None:
     """Raise InvalidArgument unless *value* is a text that the database can store."""
     if not isinstance(value, str) or not 1 <= len(value) <= NAME_LENGTH_MAX:

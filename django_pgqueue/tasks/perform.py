@@ -130,7 +130,6 @@ def perform(
     settings: Settings,
     *,
     installation: str,
-    clock: Callable[[], float] = time.monotonic,
     control: JobControl | None = None,
     guard: Guard = unguarded,
 ) -> Performed:
@@ -144,7 +143,6 @@ def perform(
         prepared: Its task and arguments.
         settings: For the jobs' database, and the limit of a result.
         installation: The uuid that begins its idempotency key.
-        clock: Monotonic seconds.
         control: What its context works on; by default on nothing but itself.
         guard: Calls the task; TaskTimeout is raised in there.
     """
@@ -153,7 +151,7 @@ def perform(
     if options.is_plain and guard is unguarded:
         # As below; nearly all jobs need no more.
         context: Any = None
-        started = clock()
+        started = time.monotonic()
         try:
             span = _attempting()(job, prepared) if settings.trace else None
             if span is None:
@@ -162,9 +160,13 @@ def perform(
                 with span:
                     value = task.run(context, prepared.args, prepared.kwargs)
         except BaseException as error:
-            return after_error(job, prepared, control, error, clock() - started)
-        return after_return(job, prepared, settings, control, value, clock() - started)
-    running = Running(job, prepared, settings, installation, clock, control)
+            return after_error(
+                job, prepared, control, error, time.monotonic() - started
+            )
+        return after_return(
+            job, prepared, settings, control, value, time.monotonic() - started
+        )
+    running = Running(job, prepared, settings, installation, control)
     call = running.call
     if task.options.is_async:
         # Where there is no event loop, as in testing.drain(). Middleware inside: it
@@ -195,7 +197,6 @@ async def perform_async(
     settings: Settings,
     *,
     installation: str,
-    clock: Callable[[], float] = time.monotonic,
     control: JobControl | None = None,
     why_cancelled: Callable[[], BaseException | None] = unasked,
 ) -> Performed:
@@ -211,7 +212,7 @@ async def perform_async(
     control = JobControl() if control is None else control
     # Of this asyncio task, and what it starts.
     telemetry.current.set((telemetry.fields_of, job))
-    running = Running(job, prepared, settings, installation, clock, control)
+    running = Running(job, prepared, settings, installation, control)
     try:
         if prepared.options.ack_policy == "first":
             await asyncio.to_thread(control.say, None)
@@ -235,13 +236,11 @@ class Running:
         prepared: Prepared,
         settings: Settings,
         installation: str,
-        clock: Callable[[], float],
         control: JobControl,
     ) -> None:
         self._job = job
         self._prepared = prepared
         self._settings = settings
-        self._clock = clock
         self._control = control
         task, middleware = prepared.task, prepared.options.middleware
         context: Any = None
@@ -256,15 +255,15 @@ class Running:
             self.call = wrap(middleware, context, self.call)
         if settings.trace:
             self.call = _in_span(self.call, job, prepared)
-        self._began = clock()
+        self._began = time.monotonic()
 
     def begin(self) -> None:
         """Measure from now on, and not from before the ack."""
-        self._began = self._clock()
+        self._began = time.monotonic()
 
     def returned(self, value: Any) -> Performed:
         """Say what becomes of the job, now that its task has returned *value*."""
-        ran_seconds = self._clock() - self._began
+        ran_seconds = time.monotonic() - self._began
         performed = after_return(
             self._job, self._prepared, self._settings, self._control, value, ran_seconds
         )
@@ -272,7 +271,7 @@ class Running:
 
     def failed(self, error: BaseException) -> Performed:
         """Say what becomes of the job, now that its task has raised *error*."""
-        ran_seconds = self._clock() - self._began
+        ran_seconds = time.monotonic() - self._began
         performed = after_error(
             self._job, self._prepared, self._control, error, ran_seconds
         )

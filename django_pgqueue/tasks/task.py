@@ -13,7 +13,6 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from asgiref.sync import markcoroutinefunction
 
 from django_pgqueue.exceptions import (
-    InvalidArgument,
     InvalidOption,
 )
 from django_pgqueue.options.checks import When
@@ -28,6 +27,7 @@ from django_pgqueue.tasks.options import (
     CallOptions,
     TaskOptions,
 )
+from django_pgqueue.tasks.payload import check_kinds
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
 
@@ -92,13 +92,7 @@ class Task(Enqueuer[P, R], DeclaredTask):
         if countdown is not None and eta is not None:
             raise TypeError("apply_async takes countdown or eta, not both")
         kwargs = {} if kwargs is None else kwargs
-        for path, value, kinds, name in (
-            ("args", args, (list, tuple), "a list or a tuple"),
-            ("kwargs", kwargs, (Mapping,), "a dict"),
-        ):
-            if not isinstance(value, kinds):
-                problem = f"is a {type(value).__qualname__}; it must be {name}"
-                raise InvalidArgument(task=self.name, path=path, problem=problem)
+        check_kinds(self.name, args, kwargs)
         enqueuer = self.using(run_after=countdown if eta is None else eta, **options)
         return enqueuer._delay(args, kwargs)
 

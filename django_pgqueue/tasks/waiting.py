@@ -58,24 +58,20 @@ PAUSES_PER_LOOK = 10
 
 class Looks:
     """
-    The times of a wait's looks; the first is at once. Pure.
+    The times of a wait's looks; the first is at once.
 
     Args:
         timeout: A duration; None: without end.
-        clock: In seconds.
 
     Raises:
         ValueError: The timeout is no duration.
     """
 
-    def __init__(
-        self, timeout: Duration | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._clock = clock
+    def __init__(self, timeout: Duration | None) -> None:
         self._ends_at = float("inf")
         if timeout is not None:
             left = as_timedelta(timeout, name="timeout").total_seconds()
-            self._ends_at = clock() + left
+            self._ends_at = time.monotonic() + left
         self._due_at = 0.0
         self._hears = False
         self._pauses = _pauses(hears=False)
@@ -98,18 +94,18 @@ class Looks:
         pause = max(next(self._pauses), took * PAUSES_PER_LOOK)
         if due_in is not None:
             pause = min(pause, due_in)
-        now = self._clock()
+        now = time.monotonic()
         self._due_at, self.is_over = now + pause, now >= self._ends_at
 
     @property
     def seconds(self) -> float:
         """How long to rest until the next look, which may be the last."""
-        return max(min(self._due_at, self._ends_at) - self._clock(), 0.0)
+        return max(min(self._due_at, self._ends_at) - time.monotonic(), 0.0)
 
     @property
     def is_due(self) -> bool:
         """Whether it is time for the next look."""
-        return self._clock() >= min(self._due_at, self._ends_at)
+        return time.monotonic() >= min(self._due_at, self._ends_at)
 
 
 def _pauses(*, hears: bool) -> Iterator[float]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
 from django_pgqueue import Reject, TaskTimeout, task
 from django_pgqueue.conf import parse
+from django_pgqueue.tasks import perform as module
 from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.outcome import (
     GaveUp,
@@ -28,11 +31,10 @@ def run(job, *, settings=SETTINGS, **options):
     prepared = prepare(job, settings)
     assert not isinstance(prepared, Performed)
     clock = itertools.count().__next__
-    return asyncio.run(
-        perform_async(
-            job, prepared, settings, installation="uuid", clock=clock, **options
+    with patch.object(module, "time", SimpleNamespace(monotonic=clock)):
+        return asyncio.run(
+            perform_async(job, prepared, settings, installation="uuid", **options)
         )
-    )
 
 
 @pytest.fixture
