@@ -71,7 +71,7 @@ DELETE FROM pgqueue_pipeline_run
 """
 
 LIVE = f"""
-SELECT id, asked_by, hostname, pid, started_at,
+SELECT id, hostname, pid,
        (SELECT min(place) FROM unnest(places) place
          WHERE place = ANY(%(places)s::text[]))
   FROM pgqueue_pipeline_run WHERE {SHARES} ORDER BY id LIMIT 1
@@ -197,10 +197,8 @@ class Live:
     """The run that stands in the way."""
 
     id: int
-    asked_by: str | None
     hostname: str
     pid: int
-    started_at: datetime
     # One that both need; None: one of them needs the whole job.
     place: str | None
 

@@ -193,7 +193,8 @@ def write_rows(frame: Any, said: FanOut, dsn: str, now: datetime) -> WriteResult
         _check_window(said.start or now, said.over, now)
     with _kept(frame, said) as rows:
         if rows is None:
-            return _nothing(said.options["name"], now)
+            # A write that was none.
+            return WriteResult(uuid4(), said.options["name"], ROLLED_BACK, now, now)
         return result.write_named(_placed(rows, said, now), said.options, dsn)
 
 
@@ -271,22 +272,6 @@ def _check_window(start: datetime, over: timedelta, now: datetime) -> None:
             f"would be due at once: give a later start, or leave over out if that is "
             f"meant."
         )
-
-
-def _nothing(name: str, now: datetime) -> WriteResult:
-    """Return the result of a write that was none."""
-    return WriteResult(
-        id=uuid4(),
-        name=name,
-        state=ROLLED_BACK,
-        started_at=now,
-        ended_at=now,
-        written=0,
-        skipped=0,
-        refused=0,
-        reasons={},
-        queues=(),
-    )
 
 
 # Spread -----------------------------------------------------------------------------

@@ -47,12 +47,14 @@ Places = Callable[[Mapping[str, Any]], Sequence[str]]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The package's own, by name, each in a module of that name. They are imported when
-# somebody asks for a job, and not by each process of a project.
-BUILT_IN = (
-    *("backfill", "compact", "conservation", "erase", "export", "failures", "fanout"),
-    *("ingest", "metrics", "replay", "verify"),
-)
+# The package's own, by the module that declares them. They are imported when somebody
+# asks for a job, and not by each process of a project.
+MODULES = ("backfill", "erase", "export", "failures", "fanout", "ingest", "metrics")
+BUILT_IN = {name: name for name in (*MODULES, "replay")} | {
+    "compact": "export",
+    "verify": "export",
+    "conservation": "metrics",
+}
 BUILT_IN_PACKAGE = "django_pgqueue.spark.jobs"
 
 
@@ -261,7 +263,7 @@ def _all_jobs() -> Mapping[str, PipelineJob]:
 
 
 def _built_in(name: str) -> str:
-    return f"{BUILT_IN_PACKAGE}.{name}"
+    return f"{BUILT_IN_PACKAGE}.{BUILT_IN[name]}"
 
 
 def _check_names(

@@ -21,12 +21,12 @@ from importlib import import_module
 from typing import Any
 
 from django_pgqueue.spark.job import find_job
-from django_pgqueue.spark.jobs import compact, erase, export, ingest
+from django_pgqueue.spark.jobs import erase, export, ingest
 from django_pgqueue.spark.run import Plan
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.spark.session import open_session
 
-__all__ = ["compact", "erase", "export", "ingest"]
+__all__ = ["erase", "export", "ingest"]
 
 ANSWER = "answer "
 

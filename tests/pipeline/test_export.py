@@ -13,7 +13,7 @@ from django_pgqueue.models import ArchivedJob, Export, PipelineRun, TaskHour
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.jobs import export
-from django_pgqueue.spark.lake.days import day_schema
+from django_pgqueue.spark.jobs.export import day_schema
 from django_pgqueue.spark.running import run_job
 from tests.harness.factories import make_archived_job
 from tests.pipeline.test_command import environment

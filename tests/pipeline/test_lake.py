@@ -21,7 +21,7 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import ARCHIVE
-from django_pgqueue.spark.lake.days import ArchiveDay
+from django_pgqueue.spark.jobs.export import ArchiveDay
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.worker.chores.purger import _Exported
 from tests.harness.factories import make_dead_letter, make_job

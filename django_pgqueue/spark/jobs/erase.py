@@ -21,7 +21,7 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.pipeline import erasures, exports
 from django_pgqueue.pipeline.erasures import ARCHIVE, LETTERS, LIVE, LOG, Page, Sought
 from django_pgqueue.spark.job import pipeline_job
-from django_pgqueue.spark.lake.days import Unfinished, content_of
+from django_pgqueue.spark.jobs.export import Unfinished, content_of
 from django_pgqueue.spark.lake.table import LakeTable, Theirs, sought
 from django_pgqueue.spark.run import Run
 

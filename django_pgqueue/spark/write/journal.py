@@ -276,13 +276,13 @@ class WriteResult:
     started_at: datetime
     ended_at: datetime | None
     # Rows; None until it is decided.
-    written: int | None
+    written: int | None = 0
     # Their dedup key was taken.
-    skipped: int | None
-    refused: int | None
+    skipped: int | None = 0
+    refused: int | None = 0
     # Rows by the reason for which they were refused.
-    reasons: Mapping[str, int]
-    queues: Sequence[str]
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    queues: Sequence[str] = ()
 
 
 RESULT = """

@@ -8,20 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from django_pgqueue.bounds import (
-    ATTEMPTS_MAX,
-    LANE_BURST_MAX,
-    LANE_CAPACITY_MAX,
-    LANE_CHARACTERS_MAX,
-    LANE_SPACING_MAX,
-    LANE_SPACING_MIN,
-    PAYLOAD_BYTES_DEFAULT,
-    PER_SECOND_MAX,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
-    QUEUE_NAME,
-    TASK_NAME_MAX,
-)
+from django_pgqueue import bounds
 from django_pgqueue.exceptions import InvalidOption, SparkOptionError
 from django_pgqueue.log.names import check_name
 from django_pgqueue.log.start import EARLIEST
@@ -98,7 +85,7 @@ class WriteOptions:
     # Where refused rows are written; None: one of them fails the write.
     refused_path: str | None = None
     # Of the arguments of a job, as JSON.
-    payload_bytes_max: int = PAYLOAD_BYTES_DEFAULT
+    payload_bytes_max: int = bounds.PAYLOAD_BYTES_DEFAULT
     # Where stages are made; None: beside the table of the jobs.
     stage_schema: str | None = None
     dsn: DsnSource = field(default_factory=DsnSource)
@@ -160,13 +147,13 @@ def problem_of(what: str, most: int) -> Callable[[str], str | None]:
     return problem
 
 
-problem_of_task = problem_of("task", TASK_NAME_MAX)
-problem_of_lane = problem_of("lane", LANE_CHARACTERS_MAX)
+problem_of_task = problem_of("task", bounds.TASK_NAME_MAX)
+problem_of_lane = problem_of("lane", bounds.LANE_CHARACTERS_MAX)
 
 
 def problem_of_queue(name: str) -> str | None:
     """Return why no queue can have this name, or None."""
-    if QUEUE_NAME.fullmatch(name):
+    if bounds.QUEUE_NAME.fullmatch(name):
         return None
     return (
         f"queue is {name[:80]!r}; a queue name has 1 to 63 characters: letters, "
@@ -214,10 +201,10 @@ def _lane_spacing(name: str, text: str) -> str:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not LANE_SPACING_MIN <= seconds <= LANE_SPACING_MAX:
+    if not bounds.LANE_SPACING_MIN <= seconds <= bounds.LANE_SPACING_MAX:
         raise SparkOptionError(
             f"The option {name} is {text[:40]!r}; it must be seconds, "
-            f"{LANE_SPACING_MIN:f} to {LANE_SPACING_MAX:,}."
+            f"{bounds.LANE_SPACING_MIN:f} to {bounds.LANE_SPACING_MAX:,}."
         )
     return repr(seconds)
 
@@ -277,22 +264,29 @@ WRITES = (
     Option("receiver", "receiver", as_given),
     Option("backfill", "backfill", _backfill),
     Option("queue", "queue", _named(problem_of_queue), of=COLUMN),
-    Option("priority", "priority", Whole(PRIORITY_MIN, PRIORITY_MAX), of=COLUMN),
+    Option(
+        "priority",
+        "priority",
+        Whole(bounds.PRIORITY_MIN, bounds.PRIORITY_MAX),
+        of=COLUMN,
+    ),
     Option("runAt", "run_after", _moment, of=COLUMN),
     Option("expiresAt", "expires_at", _moment, of=COLUMN),
-    Option("maxAttempts", "max_attempts", Whole(1, ATTEMPTS_MAX), of=COLUMN),
+    Option("maxAttempts", "max_attempts", Whole(1, bounds.ATTEMPTS_MAX), of=COLUMN),
     Option("tags", "tags", _checked(_tags)),
     Option("headers", "headers", _checked(_headers)),
     Option("lane", "lane", _named(problem_of_lane), of=COLUMN),
     Option("laneBy", "lane_by", key_columns),
-    Option("laneCapacity", "lane_capacity", Whole(1, LANE_CAPACITY_MAX), of=COLUMN),
+    Option(
+        "laneCapacity", "lane_capacity", Whole(1, bounds.LANE_CAPACITY_MAX), of=COLUMN
+    ),
     Option("laneSpacing", "lane_spacing", _lane_spacing, of=COLUMN),
-    Option("laneBurst", "lane_burst", Whole(1, LANE_BURST_MAX), of=COLUMN),
+    Option("laneBurst", "lane_burst", Whole(1, bounds.LANE_BURST_MAX), of=COLUMN),
     Option("lanePolicy", "lane_policy", Word(LANE_POLICIES), of=COLUMN),
     Option("argsColumn", "args_column", as_given),
     Option("kwargsColumn", "kwargs_column", as_given),
     Option("encoded", "is_encoded", _flag),
-    Option("perSecond", "per_second", Whole(1, PER_SECOND_MAX)),
+    Option("perSecond", "per_second", Whole(1, bounds.PER_SECOND_MAX)),
     Option("name", "write_name", _name),
     Option("refusedPath", "refused_path", _path),
     Option(

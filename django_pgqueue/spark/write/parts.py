@@ -12,19 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue.bounds import (
-    ATTEMPTS_DEFAULT,
-    ATTEMPTS_MAX,
-    KEY_CHARACTERS_MAX,
-    LANE_BURST_MAX,
-    LANE_CAPACITY_MAX,
-    LANE_SPACING_MAX,
-    LANE_SPACING_MIN,
-    PRIORITY_DEFAULT,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
-    QUEUE_DEFAULT,
-)
+from django_pgqueue import bounds
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.log import names as of_log
 from django_pgqueue.spark.write.options import (
@@ -104,19 +92,19 @@ class Part:
 
 
 LANE_PARTS = (
-    Part("lane_capacity", "integer", WHOLE, numbers(1, LANE_CAPACITY_MAX)),
+    Part("lane_capacity", "integer", WHOLE, numbers(1, bounds.LANE_CAPACITY_MAX)),
     Part(
         "lane_spacing",
         "float8",
         REAL,
         numbers(
-            LANE_SPACING_MIN,
-            LANE_SPACING_MAX,
+            bounds.LANE_SPACING_MIN,
+            bounds.LANE_SPACING_MAX,
             "float64",
-            f"seconds, {LANE_SPACING_MIN:f} to {LANE_SPACING_MAX:,}",
+            f"seconds, {bounds.LANE_SPACING_MIN:f} to {bounds.LANE_SPACING_MAX:,}",
         ),
     ),
-    Part("lane_burst", "integer", WHOLE, numbers(1, LANE_BURST_MAX)),
+    Part("lane_burst", "integer", WHOLE, numbers(1, bounds.LANE_BURST_MAX)),
     Part("lane_policy", "text", TEXT, names(_problem_of_policy)),
 )
 # What a lane takes, by its column: the options.
@@ -134,7 +122,7 @@ def _by_name(*parts: Part) -> Mapping[str, Part]:
 
 JOB = _by_name(
     Part("task", "text", TEXT, names(problem_of_task), is_needed=True),
-    Part("queue", "text", TEXT, names(problem_of_queue), null=QUEUE_DEFAULT),
+    Part("queue", "text", TEXT, names(problem_of_queue), null=bounds.QUEUE_DEFAULT),
     Part("args", "jsonb", ARRAY),
     Part("kwargs", "jsonb", OBJECT),
     Part("headers", "jsonb", OBJECT),
@@ -143,19 +131,19 @@ JOB = _by_name(
         "priority",
         "smallint",
         WHOLE,
-        numbers(PRIORITY_MIN, PRIORITY_MAX),
-        null=str(PRIORITY_DEFAULT),
+        numbers(bounds.PRIORITY_MIN, bounds.PRIORITY_MAX),
+        null=str(bounds.PRIORITY_DEFAULT),
     ),
     Part(
         "max_attempts",
         "smallint",
         WHOLE,
-        numbers(1, ATTEMPTS_MAX),
-        null=str(ATTEMPTS_DEFAULT),
+        numbers(1, bounds.ATTEMPTS_MAX),
+        null=str(bounds.ATTEMPTS_DEFAULT),
     ),
     Part("run_at", "timestamptz", MOMENT, moments, column="run_after"),
     Part("expires_at", "timestamptz", MOMENT, moments),
-    Part("dedup_key", "text", TEXT, keys(KEY_CHARACTERS_MAX)),
+    Part("dedup_key", "text", TEXT, keys(bounds.KEY_CHARACTERS_MAX)),
     Part("lane", "text", TEXT, names(problem_of_lane)),
     *LANE_PARTS,
 )
