@@ -178,8 +178,8 @@ def _table_by_jdbc(
     with Session(text, table=table.name) as session:
         found = _address(spark, session, text)
         relation = "pgqueue_message" if table.is_log else table.relation
-        division = divide(session, relation, asked.partitions)
-    by_key = (BY_KEY,) if len(division.conditions) > 1 else ()
+        predicates, fetch_rows = divide(session, relation, asked.partitions)
+    by_key = (BY_KEY,) if len(predicates) > 1 else ()
     frame = _load(
         spark,
         found,
@@ -190,8 +190,8 @@ def _table_by_jdbc(
         name=table.name,
         snapshot=snapshot,
         set_up=by_key,
-        fetch_rows=division.fetch_rows,
-        predicates=list(division.conditions),
+        fetch_rows=fetch_rows,
+        predicates=predicates,
     )
     redaction = asked.redaction(redaction_in(spark))
     columns = [column for column in table.columns if column.name in needed]

@@ -266,16 +266,12 @@ class Part:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
-    """What each task reads, as conditions in SQL, and how many rows at a time."""
-
-    conditions: tuple[str, ...]
-    fetch_rows: int
-
-
-def divide(session: Session, relation: str, partitions: int | None) -> Division:
+def divide(
+    session: Session, relation: str, partitions: int | None
+) -> tuple[list[str], int]:
     """
+    Return what each task reads, as conditions in SQL, and how many rows at a time.
+
     Divide the rows of *relation*, which has a primary key that begins with id.
 
     It may have partitions. Up to *partitions* tasks read it; None: by its size.
@@ -286,10 +282,8 @@ def divide(session: Session, relation: str, partitions: int | None) -> Division:
         partitions = by_bytes(size)
     rows = max(1.0, sum(part.rows for part in parts))
     fetch_rows = int(FETCH_BYTES_MAX * rows / max(size, 1))
-    return Division(
-        conditions(cuts(parts, partitions)),
-        max(1, min(FETCH_ROWS_MAX, fetch_rows)),
-    )
+    fetch_rows = max(1, min(FETCH_ROWS_MAX, fetch_rows))
+    return conditions(cuts(parts, partitions)), fetch_rows
 
 
 def cuts(parts: Sequence[Part], partitions: int) -> list[int]:
@@ -307,15 +301,12 @@ def cuts(parts: Sequence[Part], partitions: int) -> list[int]:
     return sorted(cut for cut in found if first < cut <= last)
 
 
-def conditions(found: Sequence[int]) -> tuple[str, ...]:
+def conditions(found: Sequence[int]) -> list[str]:
     """Return a condition for each task: without ends, so that no row is left out."""
     if not found:
-        return ("true",)
-    return (
-        f"id < {found[0]}",
-        *(f"id >= {first} AND id < {end}" for first, end in pairwise(found)),
-        f"id >= {found[-1]}",
-    )
+        return ["true"]
+    between = (f"id >= {first} AND id < {end}" for first, end in pairwise(found))
+    return [f"id < {found[0]}", *between, f"id >= {found[-1]}"]
 
 
 def _points(part: Part) -> list[tuple[int, float]]:

@@ -34,6 +34,13 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "parquet": {},
 }
 
+# Options that the writer calls otherwise.
+WRITER = {
+    "max_attempts": "maxAttempts",
+    "expires_at": "expiresAt",
+    "refused_path": "refusedPath",
+}
+
 # Of a name that nobody gave.
 TASK_CHARACTERS = 40
 
@@ -68,21 +75,12 @@ def fanout(
         )
     # Both are checked before Spark starts.
     read = _reading(run)
-    said = asked(
-        run,
-        task,
-        name=name or _name(run),
-        key=key,
-        over=over,
-        start=start,
-        repeated=repeated,
-        queue=queue,
-        priority=priority,
-        maxAttempts=max_attempts,
-        expiresAt=expires_at,
-        tags=tags,
-        refusedPath=refused_path,
-    )
+    given = {
+        WRITER.get(option, option): value
+        for option, value in run.options.items()
+        if option not in (*SOURCES, *NEEDS, "task", "name")
+    }
+    said = asked(run, task, name=name or _name(run), **given)
     return write(run, read(), said)
 
 

@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -52,52 +51,6 @@ LOOK_SECONDS = 0.2
 
 # Below the path: the checkpoint, where readers of Delta do not look.
 ASIDE = "_pgqueue_ingest"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the options say."""
-
-    target: str
-    checkpoint: str
-    # Options of format("pgqueue").
-    source: Mapping[str, str]
-    topics: tuple[str, ...]
-    # Whether starting was given.
-    starts: bool
-    # Between the begins of two batches; None: until all is read that there is.
-    every_seconds: int | None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Asked:
-        """
-        Read the options.
-
-        Raises:
-            SparkOptionError: One is wrong, or there is no topic or no path.
-        """
-        if not given["path"]:
-            raise SparkOptionError(
-                "The pipeline job ingest has no path: give -o path=/srv/log."
-            )
-        target = checked_target(given["path"])
-        source = {
-            "table": "log",
-            "topic": given["topic"],
-            "starting": given["starting"] or EARLIEST,
-            "maxRowsPerBatch": str(given["max_rows_per_batch"]),
-            "onDataLoss": given["on_data_loss"],
-        }
-        topics = options.parse(source, streams=True).topics
-        assert topics is not None
-        return cls(
-            target,
-            _checkpoint(given["checkpoint"], target),
-            source,
-            topics,
-            bool(given["starting"]),
-            _every_seconds(given["trigger"]),
-        )
 
 
 def _every_seconds(trigger: str) -> int | None:
@@ -149,11 +102,26 @@ def ingest(
     two batches, until it is stopped; max_rows_per_batch; on_data_loss, fail or
     continue; checkpoint, another place for it.
     """
-    asked = Asked.of(run.options)
-    _check_topics(run, asked)
-    lake = LakeTable(run, asked.target)
-    _check_checkpoint(asked, lake)
-    bounds = _bounds(run, asked.topics)
+    if not path:
+        raise SparkOptionError(
+            "The pipeline job ingest has no path: give -o path=/srv/log."
+        )
+    target = checked_target(path)
+    source = {
+        "table": "log",
+        "topic": topic,
+        "starting": starting or EARLIEST,
+        "maxRowsPerBatch": str(max_rows_per_batch),
+        "onDataLoss": on_data_loss,
+    }
+    names = options.parse(source, streams=True).topics or ()
+    every_seconds = _every_seconds(trigger)
+    _check_topics(run, names)
+    lake = LakeTable(run, target)
+    checkpoint = _checkpoint(checkpoint, target)
+    if not starting:
+        _check_checkpoint(lake, names, checkpoint)
+    bounds = _bounds(run, names)
     failed: list[PgQueueError] = []
 
     def write_batch(part: Any, number: int) -> None:
@@ -170,10 +138,10 @@ def ingest(
             raise
 
     query = (
-        _log(run, asked)
+        _log(run, source)
         .writeStream.foreachBatch(write_batch)
-        .option("checkpointLocation", for_spark(asked.checkpoint))
-        .trigger(**_trigger(asked))
+        .option("checkpointLocation", for_spark(checkpoint))
+        .trigger(**_trigger(every_seconds))
         .start()
     )
     told = None
@@ -184,26 +152,26 @@ def ingest(
                 run.check()
                 # It has written what there was, and waits for its time.
                 run.turns += told is not None
-            if asked.every_seconds is not None:
-                told = _tell_on(run, query, told, asked.target)
+            if every_seconds is not None:
+                told = _tell_on(run, query, told, target)
     except Exception:
         if failed:
             raise failed[0] from None
         raise
     finally:
         query.stop()
-    if asked.every_seconds is None:
-        _tell(run, query, bounds, asked.target)
+    if every_seconds is None:
+        _tell(run, query, bounds, target)
 
 
-def _trigger(asked: Asked) -> dict[str, Any]:
-    """Return the trigger, as Spark takes it."""
-    if asked.every_seconds is None:
+def _trigger(every_seconds: int | None) -> dict[str, Any]:
+    """Return the trigger, as Spark takes it; None: until all is read that there is."""
+    if every_seconds is None:
         return {"availableNow": True}
-    return {"processingTime": f"{asked.every_seconds} seconds"}
+    return {"processingTime": f"{every_seconds} seconds"}
 
 
-def _check_topics(run: Run, asked: Asked) -> None:
+def _check_topics(run: Run, names: Sequence[str]) -> None:
     """Raise SparkOptionError for a topic that the database that is read has not."""
     try:
         dsn = run.read_dsn()
@@ -211,38 +179,38 @@ def _check_topics(run: Run, asked: Asked) -> None:
         return  # Only Spark's processes know it.
     # Where it cannot be asked, Spark says so, without the secrets of a DSN.
     with suppress(psycopg.Error), connect(dsn) as connection:
-        topics(connection.cursor(), asked.topics)
+        topics(connection.cursor(), names)
 
 
-def _log(run: Run, asked: Asked) -> Any:
+def _log(run: Run, source: Mapping[str, str]) -> Any:
     """Return the topics as a streaming DataFrame."""
-    given = {**asked.source, **run.read_options}
+    given = {**source, **run.read_options}
     if "maxRowsPerSecond" not in given:
         # A task writes a file for each topic and day: no more tasks than run.
         given["partitions"] = str(run.session.sparkContext.defaultParallelism)
     return run.session.readStream.format("pgqueue").options(**given).load()
 
 
-def _check_checkpoint(asked: Asked, lake: LakeTable) -> None:
+def _check_checkpoint(lake: LakeTable, names: Sequence[str], checkpoint: str) -> None:
     """Raise SparkError where messages are there, and no checkpoint knows of them."""
-    if asked.starts or not has_any(lake, asked.topics):
+    if not has_any(lake, names):
         return
-    if Store(asked.checkpoint).exists("metadata"):
+    if Store(checkpoint).exists("metadata"):
         return
     positions: dict[str, dict[str, int]] = {}
     for row in _highest_ids(lake):
-        if row["topic"] in asked.topics:
+        if row["topic"] in names:
             positions.setdefault(row["topic"], {})[str(row["partition"])] = row["id"]
     told = json.dumps(positions, sort_keys=True)
     raise SparkError(
-        f"There are messages at {asked.target}, and no checkpoint at "
-        f"{asked.checkpoint}: from the beginning, they would be written twice. To go "
+        f"There are messages at {lake.target}, and no checkpoint at "
+        f"{checkpoint}: from the beginning, they would be written twice. To go "
         f"on after what is there, say -o starting='{told}'; to write all again, take "
         f"another path."
     )
 
 
-def _bounds(run: Run, names: tuple[str, ...]) -> dict[str, int]:
+def _bounds(run: Run, names: Sequence[str]) -> dict[str, int]:
     """
     Return up to which id each topic can be read.
 

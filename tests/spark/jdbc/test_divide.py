@@ -11,8 +11,8 @@ def part(first, last, bounds=(), rows=1_000.0, new_rows=0.0):
 
 def test_conditions_leave_out_no_row():
     """Neither below the first id that is known, nor above the last one."""
-    assert ("true",) == conditions([])
-    assert ("id < 5", "id >= 5 AND id < 9", "id >= 9") == conditions([5, 9])
+    assert ["true"] == conditions([])
+    assert ["id < 5", "id >= 5 AND id < 9", "id >= 9"] == conditions([5, 9])
 
 
 def test_gaps_are_no_work():
