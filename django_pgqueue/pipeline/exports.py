@@ -18,7 +18,8 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, value
+from django_pgqueue.postgres.day_tables import ARCHIVE
 
 DAY = timedelta(days=1)
 
@@ -26,18 +27,9 @@ DAY = timedelta(days=1)
 # statement that was stopped before it took its first lock, is still waited for.
 MARGIN = timedelta(seconds=60)
 
-# Locks: none; here and below, where nothing else is said. Days of the archive that
-# have ended, with the table of each; a partition of another name has no day.
-ENDED = r"""
-SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day, c.relname::text
-  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
- WHERE i.inhparent = 'pgqueue_archived_job'::regclass
-   AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$'
-   AND NOT coalesce(i.inhdetachpending, false)
-   AND to_date(right(c.relname, 8), 'YYYYMMDD') < (
-           (statement_timestamp() - %(margin)s::interval)
-           AT TIME ZONE 'UTC')::date
- ORDER BY day
+# Locks: none; here and below, where nothing else is said. The day that has not ended.
+UNENDED = """
+SELECT ((statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
 """
 
 # Transactions that write to the archive, or wait to, and when each began where that is
@@ -206,10 +198,11 @@ def end_of(day: date) -> datetime:
     return datetime.combine(day + DAY, time(), UTC)
 
 
-def ended_days(cursor: Cursor, *, margin: timedelta = MARGIN) -> dict[date, str]:
+def ended_days(cursor: Cursor) -> dict[date, str]:
     """Return the days of the archive that are over, and the table of each."""
-    cursor.execute(ENDED, {"margin": margin})
-    return dict(cursor.fetchall())
+    unended = value(cursor, UNENDED, margin=MARGIN)
+    attached = ARCHIVE.attached(cursor)
+    return {day: ARCHIVE.name_of(day) for day in attached if day < unended}
 
 
 def writers(cursor: Cursor) -> dict[str, Writer]:

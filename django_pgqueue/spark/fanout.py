@@ -354,10 +354,11 @@ def asked(
 
 def write(run: Any, frame: Any, said: FanOut) -> int:
     """Write the rows, unless the name was written before; return how many jobs."""
-    said = _with_task(run, frame, said)
     columns = check_frame(frame, said)
     if run.known_task is not None and said.task:
-        run.known_task(said.task, None, _arguments(columns, frame.schema))
+        arguments = _arguments(columns, frame.schema)
+        of_task = run.known_task(said.task, said.options.get("queue"), arguments)
+        said = replace(said, options=_with_task(of_task, said.options, frame.columns))
     dsn = find_dsn(run.session, parse(said.options).dsn)
     name = said.options["name"]
     # The run's own row says that no other one of this job is alive.
@@ -374,21 +375,18 @@ def write(run: Any, frame: Any, said: FanOut) -> int:
     return written.written or 0
 
 
-def _with_task(run: Any, frame: Any, said: FanOut) -> FanOut:
-    """Return *said* with what the task says of its jobs, but for what columns say."""
-    if run.known_task is None or not said.task:
-        return said
-    of_task = run.known_task(said.task, said.options.get("queue"), None)
-    given = {
-        name: text
-        for name, text in of_task.items()
-        if OF_TASK.get(name) not in frame.columns
+def _with_task(
+    of_task: Mapping[str, str], given: Mapping[str, str], columns: Sequence[str]
+) -> dict[str, str]:
+    """Return the options of a task's jobs, but for what options or columns say."""
+    options = {
+        name: text for name, text in of_task.items() if OF_TASK.get(name) not in columns
     }
-    given.update(said.options)
-    if {"tags"} <= of_task.keys() & said.options.keys():
+    options.update(given)
+    if {"tags"} <= of_task.keys() & given.keys():
         # A call adds its tags to those of the task.
-        given["tags"] = f"{of_task['tags']},{said.options['tags']}"
-    return replace(said, options=given)
+        options["tags"] = f"{of_task['tags']},{given['tags']}"
+    return options
 
 
 def _arguments(columns: Columns, schema: Any) -> Sequence[str] | None:

@@ -400,20 +400,13 @@ class Run:
                 self.is_held = False
 
     @contextmanager
-    def reading(self, *, is_stopped: bool = False) -> Iterator[Any]:
-        """
-        Lend a cursor of psycopg that holds nothing, for what takes long to read.
-
-        Args:
-            is_stopped: Also to a run that was told to stop, which clears up.
-        """
-        if not is_stopped:
-            self.check()
+    def reading(self) -> Iterator[Any]:
+        """Lend a cursor of psycopg that holds nothing, for what takes long to read."""
+        self.check()
         with connect(self.dsn) as connection:
             cursor = connection.cursor()
             cursor.execute("SET timezone = 'UTC'")
-            if not is_stopped:
-                self._readers.add(connection)
+            self._readers.add(connection)
             try:
                 yield cursor
             finally:
