@@ -18,7 +18,7 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, column, one_row, value
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, rows, value
 from django_pgqueue.postgres.day_tables import ARCHIVE
 
 DAY = timedelta(days=1)
@@ -287,8 +287,7 @@ def recount(cursor: Cursor, target: str, day: date, found: Content) -> None:
 
 def unchecked(cursor: Cursor, target: str) -> set[date]:
     """Return the exported days whose files no run has looked at lately."""
-    cursor.execute(UNCHECKED, {"target": target, "fresh": FRESH})
-    return {row[0] for row in cursor.fetchall()}
+    return set(column(cursor, UNCHECKED, target=target, fresh=FRESH))
 
 
 def seen(cursor: Cursor, target: str, days: Sequence[date]) -> None:
@@ -319,8 +318,7 @@ def mark(
 
 def departed(cursor: Cursor, *, first: date) -> list[Departed]:
     """Return the exported days from *first* on that are no longer in the archive."""
-    cursor.execute(DEPARTED, {"first": first})
-    return [Departed(*row) for row in cursor.fetchall()]
+    return rows(Departed, cursor, DEPARTED, first=first)
 
 
 # Ingest -----------------------------------------------------------------------------

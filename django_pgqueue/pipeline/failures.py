@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.pipeline.task_hours import store_rows
-from django_pgqueue.postgres.cursor import Cursor, value
+from django_pgqueue.postgres.cursor import Cursor, rows, value
 
 COLUMNS = {
     "fingerprint": "text",
@@ -227,18 +227,17 @@ def recent(
         in_messages: Or in their message.
         task: Those alone that happened to this task.
     """
-    cursor.execute(
+    return rows(
+        Kind,
+        cursor,
         RECENT,
-        {
-            "since": since,
-            "rows": ROWS_MAX,
-            "text": text,
-            "in_messages": in_messages,
-            "task": task,
-            "limit": limit,
-        },
+        since=since,
+        rows=ROWS_MAX,
+        text=text,
+        in_messages=in_messages,
+        task=task,
+        limit=limit,
     )
-    return [Kind(*row) for row in cursor.fetchall()]
 
 
 def trends(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.extras import extra
 
 # What Hadoop calls S3.
@@ -29,7 +29,6 @@ class Store:
 
     def __init__(self, target: str) -> None:
         self._arrow = extra("pyarrow.fs")
-        self._target = target
         try:
             # A path from the root is taken as it is, also with a %.
             self._files, root = self._arrow.FileSystem.from_uri(for_arrow(target))
@@ -42,10 +41,6 @@ class Store:
         # The folder, as a file system of pyarrow.
         self.filesystem = self._arrow.SubTreeFileSystem(self._root, self._files)
 
-    def shown(self, name: str = "") -> str:
-        """Return how the folder, or *name* in it, is written where people read it."""
-        return f"{self._target}/{name}" if name else self._target
-
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder."""
         (found,) = self.filesystem.get_file_info([name])
@@ -57,23 +52,9 @@ class Store:
         return self.filesystem.open_output_stream(name)
 
     def move(self, name: str, to: str) -> None:
-        """
-        Rename a file; what is above *to* is made.
-
-        Raises:
-            SparkError: There is something called *to*, or nothing called *name*.
-        """
-        # Else it would be replaced.
-        if self.exists(to):
-            raise SparkError(f"{self.shown(to)} exists, and is not replaced.")
+        """Rename a file; what is above *to* is made, and what is there replaced."""
         self._make_folder(to)
-        try:
-            self.filesystem.move(name, to)
-        except OSError as error:
-            raise SparkError(
-                f"{self.shown(name)} cannot be moved to {self.shown(to)}: "
-                f"{_first_line(error)}"
-            ) from None
+        self.filesystem.move(name, to)
 
     def remove(self, name: str) -> None:
         """Delete a file; nothing if it is gone."""

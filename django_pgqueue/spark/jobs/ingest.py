@@ -346,7 +346,7 @@ def _written(lake: LakeTable, frame: Any, folder: str) -> list[Any]:
         .write.partitionBy(*PARTITION_BY)
         .option("compression", "zstd")
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        .parquet(for_spark(store.shown(folder)))
+        .parquet(for_spark(f"{lake.target}/{folder}"))
     )
     actions = []
     there = 0
@@ -370,7 +370,7 @@ def _written(lake: LakeTable, frame: Any, folder: str) -> list[Any]:
     if there != rows():
         raise SparkError(
             f"Spark has written {rows():,} messages, and {there:,} are in "
-            f"{store.shown(folder)}: driver and executors must see the same folder "
+            f"{lake.target}/{folder}: driver and executors must see the same folder "
             f"there."
         )
     return actions
