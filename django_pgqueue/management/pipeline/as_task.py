@@ -16,7 +16,7 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.cli.output import EXIT_USAGE
-from django_pgqueue.management.pipeline import child
+from django_pgqueue.management.pipeline import supervise
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.spark.job import check_destinations, find_job_for_queue
 from django_pgqueue.spark.running import EXIT_BUSY, EXIT_STOPPED
@@ -51,13 +51,13 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
         raise Reject(str(error)) from error
     said = ("--asked-by", f"job {ctx.id}", "--queue-job", str(ctx.id))
     with tempfile.TemporaryFile() as output:
-        process = child.start(
+        process = supervise.start(
             job, options, *said, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             is_cancelled = _watch(ctx, job, process)
         finally:
-            child.end(process)
+            supervise.end(process)
         output.seek(0)
         told = output.read().decode(errors="replace")[-OUTPUT_CHARACTERS_MAX:]
     if process.returncode == 0:
@@ -97,6 +97,7 @@ def _was_stopped(ctx: JobContext, job: str, process: subprocess.Popen[bytes]) ->
 def _row_of(
     ctx: JobContext, job: str, process: subprocess.Popen[bytes]
 ) -> dict[str, Any] | None:
-    return child.asked(
-        lambda cursor: child.row_of(cursor, job, process.pid, queue_job=ctx.id), None
+    return supervise.asked(
+        lambda cursor: supervise.row_of(cursor, job, process.pid, queue_job=ctx.id),
+        None,
     )

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+import django.db
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_USAGE
-from django_pgqueue.management.pipeline import child
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.pipeline import runs as pipelines
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.spark.running import EXIT_FAILED, EXIT_STOPPED, Stoppable
+from django_pgqueue.tasks import database
 
 # Those after which nothing is begun again: it is done, it can never be, or somebody has
 # stopped it.
@@ -91,11 +98,11 @@ class Supervisor:
         self._row, self._after = None, self._latest()
         # A signal for us is not one for it.
         said = (*self.said, "--supervised")
-        process = child.start(self.job, self.options, *said, start_new_session=True)
+        process = start(self.job, self.options, *said, start_new_session=True)
         try:
             forced = self._watch(process)
         finally:
-            child.end(process)
+            end(process)
         status, how = process.returncode, f"exit status {process.returncode}"
         if status < 0:
             # Its Java may have outlived it.
@@ -108,7 +115,7 @@ class Supervisor:
         row = self._row
         if row is not None and row["state"] == "running":
             run = row["id"]
-            child.asked(lambda cursor: pipelines.lose(cursor, run, reason), None)
+            asked(lambda cursor: pipelines.lose(cursor, run, reason), None)
         elif row is not None and row["error"]:
             reason = row["error"].splitlines()[0]
         return status, reason
@@ -150,8 +157,8 @@ class Supervisor:
         after = self._after
         if after is None:
             return False
-        found: list[dict[str, Any] | None] = child.asked(
-            lambda cursor: [child.row_of(cursor, self.job, process.pid, after=after)],
+        found: list[dict[str, Any] | None] = asked(
+            lambda cursor: [row_of(cursor, self.job, process.pid, after=after)],
             [],
         )
         self._row = found[0] if found else self._row
@@ -159,7 +166,7 @@ class Supervisor:
 
     def _latest(self) -> int | None:
         """Return the job's latest run; 0: there is none, None: nobody knows."""
-        latest: list[dict[str, Any]] | None = child.asked(
+        latest: list[dict[str, Any]] | None = asked(
             lambda cursor: pipelines.latest(cursor, job=self.job, limit=1), None
         )
         if latest is None:
@@ -184,3 +191,64 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+# Child ------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+# What a process may take to end that was told to; it gives Spark some of it.
+END_SECONDS_MAX = 60.0
+
+
+def start(
+    job: str, options: Mapping[str, Any], *said: str, **how: Any
+) -> subprocess.Popen[bytes]:
+    """
+    Begin a run of *job*.
+
+    Args:
+        job: The pipeline job.
+        options: Those of the job.
+        said: Further arguments of pgqueue_pipeline run.
+        how: Further arguments of Popen.
+    """
+    command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", job]
+    for name, value in options.items():
+        command += ["--option", f"{name}={value}"]
+    return subprocess.Popen(  # noqa: S603  # Our own command.
+        [*command, *said],
+        # manage.py may be in another folder than the one that we are in.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.DEVNULL,
+        **how,
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stop the process if it runs, as an operator would; in the end, by force."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def asked(ask: Callable[[Cursor], T], otherwise: T) -> T:
+    """Return what *ask* reads from the database; *otherwise* while that is away."""
+    try:
+        with database.cursor() as cursor:
+            return ask(cursor)
+    except django.db.Error:
+        # The run beats by itself; what it does is told a second later.
+        connections[get_settings().database].close()
+        return otherwise
+
+
+def row_of(cursor: Cursor, job: str, pid: int, **of_run: int) -> dict[str, Any] | None:
+    """Return what a process of this host has reached; as runs.of_process()."""
+    hostname = socket.gethostname()
+    return pipelines.of_process(cursor, job, hostname=hostname, pid=pid, **of_run)
