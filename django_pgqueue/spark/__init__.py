@@ -5,14 +5,14 @@ Nothing here imports Django, models or settings, so that an executor needs this 
 pyarrow and the ADBC driver (to write, psycopg), and nothing else. What a Django project
 has set is read in management/spark_session.py and handed in as plain values.
 
-Rows come by frames.py, which is Spark's own JDBC source where its driver is (jdbc/), or
-by source.py, which is format("pgqueue"), page by page. The log of topics, also as a
-stream, is in log/, and rows that become jobs or messages in write/. tables.py is the
-contract, options.py what .option(…) may say.
+frames.py reads tables and queries with Spark's own JDBC source where the driver is
+installed (jdbc/). source.py is format("pgqueue"), which reads page by page. log/ reads
+the log of topics, also as a stream, and write/ turns rows into jobs or messages.
+tables.py is the contract, and options.py lists what .option(…) accepts.
 
-A pipeline job is a function: job.py declares it, run.py is what it gets, running.py
-runs it, and jobs/ has those of the package. What they write, read and replay is in
-export/, ingest/ and replay/. The command that starts them is management's.
+A pipeline job is a function: job.py declares it, run.py is what it receives, running.py
+runs it, and jobs/ holds the jobs of the package. lake/ is their Delta tables, and
+replay.py brings messages and jobs back. The command that starts them is in management/.
 """
 
 from __future__ import annotations

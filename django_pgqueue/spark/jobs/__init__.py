@@ -1,1 +1,1 @@
-"""The pipeline jobs of the package, a file each."""
+"""The pipeline jobs of the package."""
