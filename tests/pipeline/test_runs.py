@@ -59,7 +59,7 @@ def test_a_job_has_one_live_run(cursor):
     assert finish(cursor, first.id)
     next_one = start(cursor)
 
-    assert Live(first.id, "anna", "web-1", 42, first.at, None) == live
+    assert Live(first.id, "web-1", 42, None) == live
     assert isinstance(other, Started)
     assert isinstance(next_one, Started)
     assert [
@@ -85,9 +85,7 @@ def test_runs_of_a_job_share_no_place(cursor):
     finish(cursor, found[1].id)
     whole = start(cursor)
     assert isinstance(whole, Started)
-    assert Live(whole.id, "anna", "web-1", 42, whole.at, None) == start(
-        cursor, places=("a",)
-    )
+    assert Live(whole.id, "web-1", 42, None) == start(cursor, places=("a",))
 
 
 def test_of_two_that_start_at_once_one_gets_it(cursor, other_cursor, new_cursor):
