@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from psycopg import sql
@@ -301,3 +302,6 @@ def page(
     )
     last, rows, found = one_row(cursor)
     return Page(last, int(rows), found or ())
+
+
+delete_page = partial(page, deletes=True)

@@ -48,7 +48,7 @@ class Explained:
         return 0, 0, None
 
 
-@pytest.mark.parametrize("act", ["count_page", "delete_page"])
+@pytest.mark.parametrize("act", ["page", "delete_page"])
 def test_a_page_is_found_by_the_primary_key(cursor, act):
     """However few of its rows are sought: nothing reads or sorts the whole table."""
     sought = Sought("kwargs", ("customer",), 42, "")

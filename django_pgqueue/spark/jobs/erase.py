@@ -148,13 +148,8 @@ def _from_tables(run: Run, asked: Sought, messages: Messages, receipt: int) -> i
         after: int | None = 0
         while after is not None:
             with run.transaction(is_brief=True) as cursor:
-                page = erasures.page(
-                    cursor,
-                    table,
-                    asked,
-                    after=after,
-                    messages=messages.ids,
-                    deletes=True,
+                page = erasures.delete_page(
+                    cursor, table, asked, after=after, messages=messages.ids
                 )
                 if page.rows:
                     erasures.add_rows(cursor, receipt, **{counts: page.rows})
