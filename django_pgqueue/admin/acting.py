@@ -43,7 +43,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acts import Act, Button, may
+from django_pgqueue.admin.acts import Act, may
 from django_pgqueue.admin.cells import link_on, name, url_on
 from django_pgqueue.admin.keyset_list import PagedAdmin
 from django_pgqueue.conf import get_settings
@@ -459,16 +459,10 @@ class ActingAdmin(PagedAdmin):
         """Return the acts that the user may do, by name."""
         return {act.name: act for act in self.acts if act.is_permitted(request)}
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[str, Act]]:
         """Offer the acts that the user may do, and that would do something."""
         return [
-            Button(
-                url=self.act_url(request, act.name, row),
-                label=act.label,
-                help=act.help,
-                is_post=act.form is None and act.view is None,
-                is_grave=act.is_grave,
-            )
+            (self.act_url(request, act.name, row), act)
             for act in self.permitted_acts(request).values()
             if self.offers(request, act, row)
         ]
@@ -651,7 +645,7 @@ class ActingAdmin(PagedAdmin):
 
         if act.view is not None:
             return self.own_url(act.name, getattr(self, act.view), act.permissions)
-        methods = ("POST",) if act.form is None else (*LOOKS, "POST")
+        methods = ("POST",) if act.is_at_once else (*LOOKS, "POST")
         return self.own_url(act.name, view, act.permissions, methods=methods)
 
     def _ask_or_do(

@@ -182,6 +182,11 @@ class Act:
     is_grave: bool = False
     order: str = "pk"
 
+    @property
+    def is_at_once(self) -> bool:
+        """Return whether it is done without a form."""
+        return self.form is None and self.view is None
+
     def is_permitted(self, request: HttpRequest) -> bool:
         """Return whether the user has every permission that it needs."""
         return may(request, *self.permissions)
@@ -221,18 +226,6 @@ class Act:
             is_left = any(each[2] for each in shown)
             level = messages.WARNING if is_left else messages.SUCCESS
             messages.add_message(request, level, " ".join(each[1] for each in shown))
-
-
-@dataclass(frozen=True, slots=True)
-class Button:
-    """What the page of one row offers."""
-
-    url: str
-    label: Text
-    help: Text
-    # False: a link to a form.
-    is_post: bool
-    is_grave: bool = False
 
 
 def may(request: HttpRequest, *codenames: str) -> bool:

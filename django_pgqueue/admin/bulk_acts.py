@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, column
-from django_pgqueue.admin.acts import Act, Button, Confirm, Outcome, Work, may
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import Progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, said, text_field
@@ -116,7 +116,7 @@ class BulkActAdmin(ActingAdmin):
         is_any = any(may(request, permission_of(each)) for each in BulkVerb)
         return super().permitted_acts(request) if is_any else {}
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[str, Act]]:
         """Offer to stop what the user might have asked for."""
         return super().buttons(request, row) if _may_stop(request, row) else []
 

@@ -126,68 +126,67 @@ def count_of(signed: str, about: list[Any]) -> Count | None:
     return Count(asked, extent, text) if of == about else None
 
 
-@dataclass(frozen=True, slots=True)
-class BulkPage:
+def bulk_page(
+    admin: ActingAdmin,
+    request: HttpRequest,
+    name: str,
+    given: Callable[[], dict[str, Any]],
+) -> HttpResponse:
     """
-    The page of one act: shows how many rows match, and starts it when confirmed.
+    Show how many rows match and a form, or start the act when it is confirmed.
 
-    Attributes:
+    Args:
         admin: Of the list with the filter.
         request: With the filter in its query.
-        verb: One of VERBS.
+        name: One of VERBS.
+        given: Returns the filters.
     """
-
-    admin: ActingAdmin
-    request: HttpRequest
-    verb: str
-
-    def answer(self, asked: Callable[[], dict[str, Any]]) -> HttpResponse:
-        """Show the form, or start the act; *asked* gives the filters."""
-        request, admin, verb = self.request, self.admin, VERBS[self.verb]
-        query = [[name, texts] for name, texts in request.GET.lists()]
-        about = [admin.opts.model_name, str(self.verb), sorted(query)]
-        there = admin._url(admin.model, "changelist")
-        back = f"{there}?{request.GET.urlencode()}"
-        counted = count_of(request.POST.get("shown", ""), about)
-        is_new = counted is None
-        if counted is None:
-            counted = self._count(bulk_acts.asked_of(self.verb, asked()))
-        if counted is None:
-            return HttpResponseRedirect(back)
-        data = request.POST if request.method == "POST" else None
-        form = BulkForm(data, extent=counted.extent, is_new=is_new)
-        if form.is_valid():
-            act = operate.begin_act(
-                self.verb, counted.asked, counted.extent, by=who(request), **form.terms
-            )
-            return begun(admin, request, act, there)
-        return admin.form_page(
-            request,
-            form,
-            title=verb.title,
-            told=counted.text,
-            warning=verb.warning,
-            hidden=[("shown", counted.signed(about))],
-            submits=[("", verb.title)],
-            is_grave=verb.is_grave,
-            back=back,
+    verb = VERBS[name]
+    query = [[field, texts] for field, texts in request.GET.lists()]
+    about = [admin.opts.model_name, str(name), sorted(query)]
+    there = admin._url(admin.model, "changelist")
+    back = f"{there}?{request.GET.urlencode()}"
+    counted = count_of(request.POST.get("shown", ""), about)
+    is_new = counted is None
+    if counted is None:
+        counted = _count(request, name, bulk_acts.asked_of(name, given()))
+    if counted is None:
+        return HttpResponseRedirect(back)
+    data = request.POST if request.method == "POST" else None
+    form = BulkForm(data, extent=counted.extent, is_new=is_new)
+    if form.is_valid():
+        act = operate.begin_act(
+            name, counted.asked, counted.extent, by=who(request), **form.terms
         )
+        return begun(admin, request, act, there)
+    return admin.form_page(
+        request,
+        form,
+        title=verb.title,
+        told=counted.text,
+        warning=verb.warning,
+        hidden=[("shown", counted.signed(about))],
+        submits=[("", verb.title)],
+        is_grave=verb.is_grave,
+        back=back,
+    )
 
-    def _count(self, asked: dict[str, Any]) -> Count | None:
-        """Count the matching rows; None: there is none, which the user is told."""
-        text = _("No row matches of which it can be done.")
-        if bulk_acts.may_be_done(self.verb, asked):
-            extent = bulk_acts.count(self.verb, asked)
-            if extent.rows:
-                return Count(asked, extent, _rows_text(asked, extent))
-            if extent.is_more:
-                text = _(
-                    "Nothing was done: in the %(seconds)d s that there are for "
-                    "counting, no row was found that matches. Narrow the list by task, "
-                    "by queue or by time."
-                ) % {"seconds": bulk_acts.COUNT_SECONDS_MAX}
-        messages.warning(self.request, text)
-        return None
+
+def _count(request: HttpRequest, name: str, asked: dict[str, Any]) -> Count | None:
+    """Count the matching rows; None: there is none, which the user is told."""
+    text = _("No row matches of which it can be done.")
+    if bulk_acts.may_be_done(name, asked):
+        extent = bulk_acts.count(name, asked)
+        if extent.rows:
+            return Count(asked, extent, _rows_text(asked, extent))
+        if extent.is_more:
+            text = _(
+                "Nothing was done: in the %(seconds)d s that there are for "
+                "counting, no row was found that matches. Narrow the list by task, "
+                "by queue or by time."
+            ) % {"seconds": bulk_acts.COUNT_SECONDS_MAX}
+    messages.warning(request, text)
+    return None
 
 
 def begun(
@@ -281,50 +280,34 @@ class ReplayForm(TypedForm, ActForm):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPage:
-    """
-    The page of one replay: counts what is meant, and has it done if that is confirmed.
-
-    Attributes:
-        admin: Of the topics.
-        request: With the form, where it was sent.
-        row: The topic.
-    """
-
-    admin: ActingAdmin
-    request: HttpRequest
-    row: Any
-
-    def answer(self) -> HttpResponse:
-        """Show the form, or go on with what it says."""
-        request, row, admin = self.request, self.row, self.admin
-        is_post = request.method == "POST"
-        with database.cursor() as cursor:
-            known = receivers.known(cursor, row.name)
-        form = ReplayForm(row, request.POST if is_post else None, receivers=known)
-        plan = None
-        if is_post and form.is_valid():
-            try:
-                plan = form.plan()
-                if REPLAY in request.POST and form.confirms():
-                    act = replay.begin(plan, by=who(request), **form.terms)
-                    return begun(admin, request, act.id, admin._row_url(row.pk))
-            except (MessagesLost, TopicError) as error:
-                form.add_error(None, str(error))
-        return admin.form_page(
-            request,
-            form,
-            "admin/pgqueue/replay.html",
-            title=_("Replay messages of %(row)s") % {"row": row},
-            told=_(
-                "Whoever is chosen gets a job for each message, in their order; a "
-                "group's task gets lists of one, and its position stays where it is. "
-                "They run beside what is published meanwhile. A worker makes them in "
-                "the background, in chunks; it can be stopped between."
-            ),
-            original=row,
-            submits=SUBMITS,
-            has_receivers=bool(known),
-            plan=plan,
-        )
+def replay_page(admin: ActingAdmin, request: HttpRequest, row: Any) -> HttpResponse:
+    """Show the form of a replay of a topic, count, or begin it when confirmed."""
+    is_post = request.method == "POST"
+    with database.cursor() as cursor:
+        known = receivers.known(cursor, row.name)
+    form = ReplayForm(row, request.POST if is_post else None, receivers=known)
+    plan = None
+    if is_post and form.is_valid():
+        try:
+            plan = form.plan()
+            if REPLAY in request.POST and form.confirms():
+                act = replay.begin(plan, by=who(request), **form.terms)
+                return begun(admin, request, act.id, admin._row_url(row.pk))
+        except (MessagesLost, TopicError) as error:
+            form.add_error(None, str(error))
+    return admin.form_page(
+        request,
+        form,
+        "admin/pgqueue/replay.html",
+        title=_("Replay messages of %(row)s") % {"row": row},
+        told=_(
+            "Whoever is chosen gets a job for each message, in their order; a "
+            "group's task gets lists of one, and its position stays where it is. "
+            "They run beside what is published meanwhile. A worker makes them in "
+            "the background, in chunks; it can be stopped between."
+        ),
+        original=row,
+        submits=SUBMITS,
+        has_receivers=bool(known),
+        plan=plan,
+    )

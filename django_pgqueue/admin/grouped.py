@@ -188,12 +188,11 @@ class GroupedAdmin(JobAdminColumns):
 
     def _bulk(self, request: HttpRequest, *, verb: str) -> HttpResponse:
         # With it comes what finds and counts rows: when the page is asked for.
-        from django_pgqueue.admin.bulk_form import BulkPage
+        from django_pgqueue.admin.bulk_form import bulk_page
 
         filters = self.filters(request)
         if not filters.is_readable:
             raise BadRequest("A filter cannot be read")
         given = {name: text for name, text in filters.cleaned_data.items() if text}
         with limited():
-            page = BulkPage(self, request, verb)
-            return page.answer(lambda: self.bulk_asked(given))
+            return bulk_page(self, request, verb, lambda: self.bulk_asked(given))

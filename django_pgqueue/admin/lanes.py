@@ -211,36 +211,21 @@ def read_lanes(names: Sequence[str]) -> dict[str, Any]:
     with database.cursor() as cursor:
         clock = database_now(cursor)
         found = lane_stats(cursor, names)
-    return {stats.name: with_stats(stats, clock) for stats in found}
-
-
-def with_stats(stats: LaneStats, clock: Any = None) -> Any:
-    """Return a row of the page; there need not be one in the table."""
-    row: Any = Lane(
-        name=stats.name,
-        capacity=stats.own_capacity,
-        weight=stats.weight,
-        paused_at=moments.as_clock(stats.paused_at, clock),
-        paused_until=moments.as_clock(stats.paused_until, clock),
-        paused_by=stats.paused_by,
-        pause_reason=stats.pause_reason,
-    )
-    row.stats, row.clock = stats, clock
-    return row
-
-
-def _empty(lane: str) -> LaneStats:
-    """Return the stats of a lane whose jobs have just gone."""
-    return LaneStats(
-        name=lane,
-        capacity=None,
-        waiting=0,
-        let_through=0,
-        running=0,
-        next_id=None,
-        due_seconds=None,
-        head=None,
-    )
+    lanes = {}
+    for stats in found:
+        # There need not be a row in the table.
+        row: Any = Lane(
+            name=stats.name,
+            capacity=stats.own_capacity,
+            weight=stats.weight,
+            paused_at=moments.as_clock(stats.paused_at, clock),
+            paused_until=moments.as_clock(stats.paused_until, clock),
+            paused_by=stats.paused_by,
+            pause_reason=stats.pause_reason,
+        )
+        row.stats, row.clock = stats, clock
+        lanes[stats.name] = row
+    return lanes
 
 
 def _badge(row: Any) -> SafeString:
@@ -300,7 +285,8 @@ class LaneAdmin(ActingAdmin):
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add what waits in each, and what was said of it."""
         found = read_lanes([row.name for row in rows])
-        return [found.get(row.name) or with_stats(_empty(row.name)) for row in rows]
+        # Without those whose jobs have just gone.
+        return [found[row.name] for row in rows if row.name in found]
 
     def rows_by_key(self, request: HttpRequest, keys: Sequence[Any]) -> dict[Any, Any]:
         """Return those of the lanes in which jobs wait, or of which somebody said."""

@@ -22,12 +22,11 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.models import DeadLetter, Job, Queue, Worker
 from django_pgqueue.operators import human, workers
-from django_pgqueue.operators.lanes import queue_taken as taken
-from django_pgqueue.operators.lanes import rate_text
+from django_pgqueue.operators.lanes import queue_taken, rate_text
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import PERMISSION, QUEUE
 from django_pgqueue.options.lanes import Rate
-from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.queues.stats import queue_stats
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks import operate_queues as operate
 
@@ -223,7 +222,10 @@ class QueueAdmin(ActingAdmin):
 
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add to each queue how much waits in it."""
-        stats = read_stats([row.name for row in rows])
+        names, limits = [row.name for row in rows], get_settings().depths_max
+        with database.cursor() as cursor:
+            found = queue_stats(cursor, names, COUNTED_JOBS_MAX, limits)
+        stats = {each.name: each for each in found}
         for row in rows:
             row.stats = stats[row.name]
             if not row.stats.is_paused:
@@ -247,8 +249,16 @@ class QueueAdmin(ActingAdmin):
     dead = _count(_("dead"), "dead")
 
     # Not depth, which is a field of the model.
-    held = column(_("depth"), lambda row: depth_of(row.stats))
-    limit = column(_("limit"), lambda row: limit_of(row.stats))
+    held = column(
+        _("depth"),
+        lambda row: (
+            row.stats.depth_max
+            and human.share(row.stats.depth or 0, row.stats.depth_max)
+        ),
+    )
+    limit = column(
+        _("limit"), lambda row: queue_taken(row.stats, get_settings().queue_limits)
+    )
     kind_word = column(_("kind"), lambda row: KINDS.get(row.kind, row.kind))
     # As sql/pull_queue.sql has them.
     visibility = column(
@@ -262,7 +272,8 @@ class QueueAdmin(ActingAdmin):
 
     def _linked(self, row: Any, state: str) -> str:
         """Return a count as a link to the jobs that it counts; none has no link."""
-        text = counted(row.stats, state)
+        number = getattr(row.stats, state)
+        text = human.count(number, is_more=row.stats.is_more(state))
         if text == "0":
             return text
         query = {"queue": row.name}
@@ -279,28 +290,3 @@ def _of_messages(
     if row.kind != "pull":
         return None
     return text(default if value is None else value)
-
-
-def read_stats(names: list[str]) -> dict[str, QueueStats]:
-    """Return the stats of these queues, by name."""
-    with database.cursor() as cursor:
-        limits = get_settings().depths_max
-        found = queue_stats(cursor, names, COUNTED_JOBS_MAX, limits)
-    return {stats.name: stats for stats in found}
-
-
-def depth_of(stats: QueueStats) -> str:
-    """Return how many jobs a queue holds of those that it may; "": it has no limit."""
-    if stats.depth is None or stats.depth_max is None:
-        return ""
-    return human.share(stats.depth, stats.depth_max)
-
-
-def limit_of(stats: QueueStats) -> str:
-    """Return how much of its limit a queue has taken; "": it has none."""
-    return taken(stats, get_settings().queue_limits)
-
-
-def counted(stats: QueueStats, state: str) -> str:
-    """Return a count as text; "10,000+" where it was counted no further."""
-    return human.count(getattr(stats, state), is_more=stats.is_more(state))

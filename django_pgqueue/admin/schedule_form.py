@@ -70,22 +70,21 @@ def preview(row: Any, now: datetime) -> dict[str, Any] | None:
     due = list(next_ticks(table, now, SHOWN_TICKS))
     has_seconds = any(tick.second for tick in due)
     ticks = [
-        {
-            "iso": tick.isoformat(),
-            # By the schedule's clock.
-            "local": moments.by_clock(tick, zone, has_seconds=has_seconds),
-            "utc": moments.by_clock(tick, UTC, has_seconds=has_seconds),
-            "relative": human.distance(tick, now),
-            # What a change of the clocks does to it.
-            "note": _note(shift(table, tick)),
-        }
+        # By the schedule's clock, by that of UTC, and what a change of clocks does.
+        (
+            tick,
+            moments.by_clock(tick, zone, has_seconds=has_seconds),
+            moments.by_clock(tick, UTC, has_seconds=has_seconds),
+            _note(shift(table, tick)),
+        )
         for tick in due
     ]
     return {
         "when": human.timetable(row),
         "tz": row.tz,
         "ticks": ticks,
-        "has_notes": any(tick["note"] for tick in ticks),
+        "now": now,
+        "has_notes": any(note for *_times, note in ticks),
     }
 
 

@@ -27,7 +27,7 @@ from django_pgqueue.admin.acts import (
     pausing,
     who,
 )
-from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.cells import badge, name, resting
 from django_pgqueue.admin.edit import NEEDS_PAYLOAD, VIEW_PAYLOAD, signature_of
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, text_field
 from django_pgqueue.admin.run_permissions import may_call
@@ -223,6 +223,8 @@ def _badges(row: Any) -> SafeString:
         badge(row.shown_state, LABELS[row.shown_state]),
         badge(f"of-{row.source}", dict(SOURCES)[row.source]),
     ]
+    if row.paused_at is not None and row.shown_state != "paused":
+        said.append(badge("paused", LABELS["paused"]))
     if row.overridden_at is not None:
         said.append(badge("changed", _("changed here")))
     return format_html_join(" ", "{}", ((each,) for each in said))
@@ -325,18 +327,7 @@ class ScheduleAdmin(ActingAdmin):
             return format_html(
                 '{}<br><span class="quiet pgqueue-text">{}</span>', shown, row.error
             )
-        if row.paused_at is None:
-            return shown
-        return format_html(
-            '{}<br><span class="quiet pgqueue-text">{}{} {} {}{}</span>',
-            shown,
-            # A badge of another state says nothing of the pause.
-            "" if row.shown_state == "paused" else _("paused") + " ",
-            moments.short(row.paused_at, row.clock),
-            _("by"),
-            row.paused_by or "?",
-            f": {row.pause_reason}" if row.pause_reason else "",
-        )
+        return resting(shown, row, SCHEDULE)
 
     @admin.display(description=_("next"))
     def next_due(self, row: Any) -> str:

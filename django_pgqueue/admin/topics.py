@@ -283,13 +283,13 @@ class TopicAdmin(ActingAdmin):
 
     def replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the form of a replay, or begin it."""
-        from django_pgqueue.admin.bulk_form import ReplayPage
+        from django_pgqueue.admin.bulk_form import replay_page
 
         with limited():
             row = self.named_row(request, object_id)
             if row is None:
                 return self.elsewhere(request, object_id)
-            return ReplayPage(self, request, row).answer()
+            return replay_page(self, request, row)
 
     # The list --------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ register.filter("since", lambda moment, clock: _admin("moments").since(moment, c
 register.filter("age", human.age)
 register.filter("duration", human.duration)
 register.filter("count", human.count)
+register.filter("distance", human.distance)
 
 
 @register.inclusion_tag("admin/pgqueue/overview.html", takes_context=True)

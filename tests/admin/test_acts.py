@@ -12,11 +12,13 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 
 from django_pgqueue.models import Topic
+from django_pgqueue.operators import pausable
 from tests.admin.acts import (
     ACTS,
     ALL,
     AT_ONCE,
     CONFIRMED,
+    PAGES,
     REPEATED,
     make,
     snapshot,
@@ -163,3 +165,41 @@ def test_acts_need_the_token_of_their_form(staff):
     ):
         assert 403 == client.post(path, data).status_code, path
     assert before == snapshot()
+
+
+@pytest.mark.parametrize(
+    "noun, kind",
+    [
+        ("queue", pausable.QUEUE),
+        ("schedule", pausable.SCHEDULE),
+        ("consumergroup", pausable.GROUP),
+        ("subscription", pausable.SUBSCRIPTION),
+    ],
+)
+def test_a_pause_keeps_who_and_why_until_it_ends(admin_client, noun, kind):
+    """In the row, its list and the log; a second pause changes nothing."""
+    key = make(noun, kind.begin.name)
+    url = f"/admin/pgqueue/{noun}/"
+
+    def told(turn, **form):
+        path = f"{url}{key}/{turn.name}/"
+        answer = admin_client.post(path, {"confirmed": "1", **form}, follow=True)
+        return [str(message) for message in answer.context["messages"]]
+
+    def paused():
+        return PAGES[noun].objects.filter(pk=key).values_list(*kind.columns).get()
+
+    assert [kind.begin.done % {"count": 1}] == told(kind.begin, reason="night off")
+    assert [kind.begin.left % {"count": 1}] == told(kind.begin, reason="other")
+    at, *who_and_why = paused()
+    assert at is not None
+    assert ["admin", "night off"] == who_and_why
+    assert "night off" in admin_client.get(url).content.decode()
+
+    assert [kind.end.done % {"count": 1}] == told(kind.end)
+    assert [kind.end.left % {"count": 1}] == told(kind.end)
+    assert (None, None, None) == paused()
+    why = {"by": "admin", "reason": "night off"}
+    assert [kind.begin.entry % why, kind.end.entry % why] == [
+        entry.get_change_message() for entry in LogEntry.objects.order_by("pk")
+    ]

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
-from django_pgqueue.models import ConsumerGroup, Position
+from django_pgqueue.models import Position
 from tests.harness.minutes import in_minutes
 from tests.log.rows import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import make_worker
@@ -125,31 +125,6 @@ def test_a_group_shows_each_partition(admin_client):
     assert '"country": "FR"' in html
     assert "seek to the earliest message" in html
     assert "read on, or seek past the message" in html
-
-
-def test_a_group_is_paused_and_resumed(admin_client):
-    """With who and why, in its row and in the log."""
-    group = make_group()
-    path = f"{URL}{group.pk}"
-
-    first = admin_client.post(f"{path}/pause/", {"confirmed": "1", "reason": "night"})
-    paused = ConsumerGroup.objects.get()
-    again = admin_client.post(f"{path}/pause/", {"confirmed": "1", "reason": "x"})
-    kept = ConsumerGroup.objects.get()
-    back = admin_client.post(f"{path}/resume/")
-    once = admin_client.post(f"{path}/resume/")
-
-    assert ("admin", "night") == (paused.paused_by, paused.pause_reason)
-    assert "night" == kept.pause_reason
-    assert "1 paused; what is being read is finished." == texts(first)[-1]
-    assert "1 paused already; the reason stays." == texts(again)[-1]
-    assert "1 resumed; it reads on, from where it was." == texts(back)[-1]
-    assert "not paused" in texts(once)[-1]
-    assert ConsumerGroup.objects.get().paused_at is None
-    said = LogEntry.objects.order_by("pk").values_list("change_message", flat=True)
-    assert ["Paused: night", "it was paused by admin: night"] == [
-        text.split("; ")[-1].strip('[]"') for text in said
-    ]
 
 
 def test_halted_partitions_are_read_on(admin_client):

@@ -78,40 +78,6 @@ def test_a_queue_shows_how_much_waits_in_each_state(admin_client, mail):
     assert "7 min" in html
 
 
-def test_a_queue_is_paused_with_who_when_and_why(staff, mail):
-    """What the next one who looks wants to know."""
-    client = staff("view_queue", "pause")
-
-    response = pause(client, "mail")
-
-    assert ["1 paused; running jobs go on."] == texts(response)
-    paused = Queue.objects.get()
-    assert paused.paused_at is not None
-    assert "provider is down" == paused.pause_reason
-    assert paused.paused_by.startswith("staff-")
-    assert "Paused: provider is down" == LogEntry.objects.get().get_change_message()
-    html = client.get(URL).content.decode()
-    assert "provider is down" in html
-    assert paused.paused_by in html
-
-
-def test_a_queue_is_resumed(staff, mail):
-    """The log keeps why it was paused."""
-    client = staff("view_queue", "pause")
-    pause(client, "mail")
-
-    response = client.post(f"{URL}mail/resume/")
-    again = client.post(f"{URL}mail/resume/")
-
-    assert "1 resumed; workers take jobs again." == texts(response)[-1]
-    assert "1 not paused." == texts(again)[-1]
-    assert Queue.objects.get().paused_at is None
-    logged = LogEntry.objects.order_by("pk").last().get_change_message()
-    assert logged.startswith("Resumed; it was paused by staff-")
-    assert logged.endswith(": provider is down")
-    assert 2 == LogEntry.objects.count()
-
-
 def test_a_limit_is_set_and_taken_back(staff, mail, settings):
     """By whoever may pause; empty fields are what the settings say."""
     client, url = staff("view_queue", "pause"), f"{URL}mail/limit/"

@@ -170,28 +170,6 @@ def test_run_now_enqueues_a_job_and_names_it(admin_client):
     assert (row.next_tick, row.revision) == (after.next_tick, after.revision)
 
 
-def test_a_pause_has_who_when_and_why(admin_client):
-    """A second one changes nothing; resuming starts the ticks anew."""
-    row = make_schedule(next_tick=-HOUR, ticks_from=-HOUR)
-    form = {"confirmed": "1", "reason": "night off"}
-
-    admin_client.post(f"{URL}{row.pk}/pause/", form)
-    again = admin_client.post(
-        f"{URL}{row.pk}/pause/", {"confirmed": "1", "reason": "other"}
-    )
-
-    paused = Schedule.objects.get()
-    assert ("admin", "night off") == (paused.paused_by, paused.pause_reason)
-    assert ["1 paused already; the reason stays."] == texts(again)[-1:]
-    admin_client.post(f"{URL}{row.pk}/resume/")
-    resumed = Schedule.objects.get()
-    assert (None, None) == (resumed.paused_at, resumed.next_tick)
-    assert resumed.ticks_from > row.ticks_from
-    assert ["Resumed; it was paused by admin: night off", "Paused: night off"] == [
-        entry.change_message for entry in LogEntry.objects.all()
-    ]
-
-
 def test_what_code_declares_is_not_deleted(admin_client):
     """A user's schedule is, with its ticks; a withdrawn one too."""
     user, code = make_schedule(name="a"), make_declared(name="b")

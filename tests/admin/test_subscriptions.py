@@ -99,45 +99,6 @@ def test_a_subscription_shows_what_comes_of_it(admin_client):
     assert "clicks, not known yet" in disabled
 
 
-def test_a_subscription_is_disabled_and_enabled(admin_client, admin_user):
-    """With who and why, in its row and in the log; jobs are another matter."""
-    row = make_subscription()
-    path = f"{URL}{row.pk}"
-
-    form = admin_client.get(f"{path}/disable/").content.decode()
-    empty = admin_client.post(f"{path}/disable/", {"confirmed": "1"})
-    first = admin_client.post(
-        f"{path}/disable/", {"confirmed": "1", "reason": "too many"}
-    )
-    disabled = Subscription.objects.get()
-    again = admin_client.post(f"{path}/disable/", {"confirmed": "1", "reason": "x"})
-    kept = Subscription.objects.get()
-    back = admin_client.post(f"{path}/enable/")
-
-    assert "none is made up for" in unescape(form)
-    assert "This field is required." in empty.content.decode()
-    assert (admin_user.username, "too many") == (
-        disabled.disabled_by,
-        disabled.disabled_reason,
-    )
-    assert "too many" == kept.disabled_reason
-    assert ["1 disabled; jobs that are there stay."] == texts(first)
-    assert ["1 disabled already; the reason stays."] == texts(again)[-1:]
-    assert "makes jobs again" in texts(back)[-1]
-    after = Subscription.objects.get()
-    assert (None, None, None) == (
-        after.disabled_at,
-        after.disabled_by,
-        after.disabled_reason,
-    )
-    said = list(
-        LogEntry.objects.order_by("pk").values_list("change_message", flat=True)
-    )
-    assert 2 == len(said)
-    assert "Disabled: too many" in said[0]
-    assert "it was disabled by admin: too many" in said[1]
-
-
 def test_what_code_declares_is_not_deleted(admin_client):
     """What users have made is, and what code has not declared for a week."""
     rows = make_each()
