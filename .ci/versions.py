@@ -4,9 +4,10 @@ Run the tests of what other versions of Python, Django and PostgreSQL change.
     versions.py [--short] [ARGUMENT…]        (`make versions`)
 
 Each version gets everything that talks to Django, psycopg or PostgreSQL, and the tests
-with the mark `smoke` of those that start workers: how Python starts, forks, signals,
-awaits and ends a process, and what Django and other libraries do within a job. Workers
-agree among themselves in SQL, which is tested by itself. Arguments are pytest's.
+with the mark `smoke` of those that are slow or start workers: how PostgreSQL plans, how
+Python starts, forks, signals, awaits and ends a process, and what Django and other
+libraries do within a job. Workers agree among themselves in SQL, which is tested by
+itself. Arguments are pytest's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-MARKS = "not slow and not spark and (smoke or not whole)"
+MARKS = "not spark and (smoke or not slow and not whole)"
 
 # SQL, models, migrations, and the parts of Django that change most.
 SHORT = [

@@ -141,6 +141,7 @@ def test_no_page_scans_or_counts_a_table(admin_client):
     assert_pages_are_cheap(admin_client, ROWS)
 
 
+@pytest.mark.slow
 def test_the_check_sees_a_scan(db):
     """A count, as Django's own list would make it, is found out."""
     with connection.cursor() as cursor:

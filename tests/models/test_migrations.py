@@ -147,6 +147,8 @@ def test_models_and_migrations_agree():
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_each_step_can_be_taken_back_and_done_again(scratch_database):
     """Down to zero nothing of ours is left, and the way up ends where it did before."""
     made = []
@@ -179,6 +181,8 @@ def test_an_installation_lives_in_the_schema_that_it_was_migrated_into(
         assert cursor.fetchall() == [("mail",)]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_dump_keeps_the_rules_and_the_functions(scratch_database, tmp_path):
     """Restored into an empty database, with rows, it refuses what it did before."""
     call_command("migrate", "pgqueue", database="scratch", verbosity=0)

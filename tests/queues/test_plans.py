@@ -462,6 +462,8 @@ def look(cursor, shape):
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize("shape", shapes.SHAPES)
 def test_no_statement_grows_with_the_table(scale, shape, django_db_blocker):
     """No Seq Scan, no large Sort, few buffers: never analysed, and freshly so."""
@@ -491,6 +493,8 @@ SELECT 'tests.noop', 'default' FROM generate_series(1, %s)
 """
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_batch_is_not_compared_row_by_row_in_a_table_that_was_empty(cursor):
     """Vacuumed when everything was done, then filled: the planner expects one row."""
     cursor.execute("TRUNCATE pgqueue_job")
@@ -553,6 +557,8 @@ CLAIMS = (
 PARK_ALL = "UPDATE pgqueue_job SET lane = task, visible_at = NULL"
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize("before", [PARK_ALL, ""], ids=["parked", "due"])
 def test_claims_read_what_they_claim_in_a_table_that_was_empty(cursor, before):
     """Vacuumed when everything was done, then filled: no plan sorts all that is due."""
