@@ -153,7 +153,10 @@ class Act:
         label: On the button and in the menu.
         help: What it does, beside the button.
         run: Does it; returns what came of rows, for each of the outcomes.
-        outcomes: What can become of rows.
+        done: Says of how many rows it was done; see Outcome.text.
+        entry: For the log of these; see Outcome.entry.
+        flag: ADDITION, CHANGE or DELETION of Django's log.
+        outcomes: Instead of these three, where several things can become of rows.
         view: A method of the page that does it instead, for one row at a time.
         left: Tells of how many rows nothing did, with %(count)d.
         form: Asked first, on a page of its own; None: done at once.
@@ -171,6 +174,9 @@ class Act:
     label: Text
     help: Text
     run: Callable[[Work], Sequence[Came]] = lambda work: []
+    done: Text = ""
+    entry: Text | Callable[[Any, dict[str, Any]], str] | None = None
+    flag: int = CHANGE
     outcomes: Sequence[Outcome] = ()
     view: str | None = None
     left: Text | None = None
@@ -212,7 +218,8 @@ class Act:
         work = Work(request, rows, data)
         told: list[tuple[int, str, bool]] = []
         left = asked
-        for outcome, came in zip(self.outcomes, self.run(work), strict=True):
+        outcomes = self.outcomes or [Outcome(self.done, self.entry, self.flag)]
+        for outcome, came in zip(outcomes, self.run(work), strict=True):
             told.append((*_note(work, outcome, came), outcome.is_left))
             left -= len(came)
         for problem in work.problems:
@@ -297,7 +304,8 @@ def pausing(kind: Pausable) -> tuple[Act, Act]:
             label=turn.label,
             help=turn.help,
             run=on_each(run),
-            outcomes=[Outcome(turn.done, entry)],
+            done=turn.done,
+            entry=entry,
             left=turn.left,
             form=form if is_begin else None,
             warning=turn.warning,

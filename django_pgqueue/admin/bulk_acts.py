@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin, column
-from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
+from django_pgqueue.admin.acts import Act, Confirm, Work, may
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.chart import Progress
 from django_pgqueue.admin.keyset_list import FilterForm, choice_field, said, text_field
@@ -68,12 +68,8 @@ STOP = Act(
     label=_("Stop"),
     help=_("It ends between two chunks; what is done stays done."),
     run=_stop,
-    outcomes=[
-        Outcome(
-            _("%(count)d stopped."),
-            _("Stopped."),
-        )
-    ],
+    done=_("%(count)d stopped."),
+    entry=_("Stopped."),
     left=_("%(count)d had ended."),
     form=Confirm,
     warning=_(

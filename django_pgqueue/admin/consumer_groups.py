@@ -18,7 +18,6 @@ from django_pgqueue.admin.acting import ActingAdmin, column, limited
 from django_pgqueue.admin.acts import (
     Act,
     Confirm,
-    Outcome,
     TypedForm,
     Work,
     log,
@@ -86,12 +85,8 @@ READ_ON = Act(
     label=_("Read halted partitions on"),
     help=_("From the message that they were halted at, with all attempts."),
     run=_read_on,
-    outcomes=[
-        Outcome(
-            _("Halted partitions that are read on: %(count)d."),
-            _("Halted partitions read on: %(names)s"),
-        )
-    ],
+    done=_("Halted partitions that are read on: %(count)d."),
+    entry=_("Halted partitions read on: %(names)s"),
     left=_("%(count)d had none."),
     form=Confirm,
     warning=_(

@@ -153,12 +153,8 @@ SET_ASIDE = Act(
     run=lambda work: [
         operate.set_aside(work.rows, by=work.by, reason=work.data["reason"])
     ],
-    outcomes=[
-        Outcome(
-            _("%(count)d set aside, to the archive."),
-            _("Set aside, to the archive: %(reason)s"),
-        )
-    ],
+    done=_("%(count)d set aside, to the archive."),
+    entry=_("Set aside, to the archive: %(reason)s"),
     left=GONE,
     form=ReasonForm,
     warning=VERBS[BulkVerb.SET_ASIDE].warning,
@@ -170,13 +166,9 @@ DELETE = Act(
     label=_("Delete"),
     help=_("For ever, with its arguments and errors."),
     run=lambda work: [operate.delete_dead_letters(work.rows)],
-    outcomes=[
-        Outcome(
-            _("%(count)d deleted."),
-            _("Deleted."),
-            DELETION,
-        )
-    ],
+    done=_("%(count)d deleted."),
+    entry=_("Deleted."),
+    flag=DELETION,
     left=GONE,
     form=Confirm,
     warning=_("They are deleted for ever, with their arguments and errors."),

@@ -93,12 +93,8 @@ RETRY = Act(
     label=_("Retry now"),
     help=_("Make it due at once, instead of waiting for its time."),
     run=lambda work: [operate.retry(work.rows)],
-    outcomes=[
-        Outcome(
-            _("%(count)d due now."),
-            _("Made due at once."),
-        )
-    ],
+    done=_("%(count)d due now."),
+    entry=_("Made due at once."),
     left=_("%(count)d not waiting for a time: due, running, parked or ended."),
     offered=lambda row: row.state in WAITING,
 )

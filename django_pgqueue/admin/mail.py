@@ -23,7 +23,7 @@ from django.utils.http import content_disposition_header
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import payload
-from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
+from django_pgqueue.admin.acts import Act, Confirm, Work, may
 from django_pgqueue.conf import MAIL_TASK, get_settings
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models.job import ArchivedState
@@ -277,12 +277,8 @@ RESEND = Act(
     label=_("Send again"),
     help=_("As a new mail, to the same recipients."),
     run=_resend,
-    outcomes=[
-        Outcome(
-            _("%(count)d sent again as a new mail, by job %(names)s."),
-            _("Sent again as a new mail, by job %(names)s."),
-        )
-    ],
+    done=_("%(count)d sent again as a new mail, by job %(names)s."),
+    entry=_("Sent again as a new mail, by job %(names)s."),
     left=_("%(count)d left: no mail that was sent."),
     form=Confirm,
     warning=_(

@@ -155,12 +155,8 @@ RUN_AGAIN = Act(
     label=gettext_lazy("Run again"),
     help=gettext_lazy("Enqueues a run with the same options."),
     run=_run_again,
-    outcomes=[
-        Outcome(
-            gettext_lazy("%(count)d started, by job %(names)s."),
-            gettext_lazy("Run again, by job %(names)s."),
-        )
-    ],
+    done=gettext_lazy("%(count)d started, by job %(names)s."),
+    entry=gettext_lazy("Run again, by job %(names)s."),
     form=Confirm,
     warning=gettext_lazy(
         "A job of the queue runs it with the same options, as soon as no other run of "

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.acting import ActingAdmin, column, may_view
-from django_pgqueue.admin.acts import Act, Outcome, Work, pausing
+from django_pgqueue.admin.acts import Act, Work, pausing
 from django_pgqueue.admin.cells import badge, resting
 from django_pgqueue.admin.send import SEND
 from django_pgqueue.bounds import LANE_BURST_MAX, LANE_CAPACITY_MAX
@@ -152,12 +152,8 @@ LIMIT = Act(
     label=_("Set limit"),
     help=_("So many jobs at a time and in a time, whatever settings say."),
     run=_set_limit,
-    outcomes=[
-        Outcome(
-            _("%(count)d changed."),
-            _("Limit: at a time %(jobs)s, rate %(rate)s."),
-        ),
-    ],
+    done=_("%(count)d changed."),
+    entry=_("Limit: at a time %(jobs)s, rate %(rate)s."),
     left=_("%(count)d had this limit already."),
     order="name",
     form=LimitForm,

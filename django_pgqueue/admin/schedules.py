@@ -101,12 +101,8 @@ RESET = Act(
     label=_("Reset to code"),
     help=_("Takes back what was changed here."),
     run=on_each(lambda row, work: operate.reset(row.name)),
-    outcomes=[
-        Outcome(
-            _("%(count)d reset to code."),
-            _("Reset to code."),
-        )
-    ],
+    done=_("%(count)d reset to code."),
+    entry=_("Reset to code."),
     left=_("%(count)d not changed here."),
     order="name",
     form=Confirm,
@@ -140,13 +136,9 @@ DELETE = Act(
     label=_("Delete"),
     help=_("For good, with the list of its ticks."),
     run=on_each(lambda row, work: operate.delete(row.name)),
-    outcomes=[
-        Outcome(
-            _("%(count)d deleted."),
-            _("Deleted."),
-            DELETION,
-        )
-    ],
+    done=_("%(count)d deleted."),
+    entry=_("Deleted."),
+    flag=DELETION,
     left=_("%(count)d left, declared by code: pause instead."),
     order="name",
     form=Confirm,

@@ -8,7 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.acts import Act, Outcome, Work, on_each
+from django_pgqueue.admin.acts import Act, Work, on_each
 from django_pgqueue.admin.edit import JsonField
 from django_pgqueue.exceptions import (
     InvalidArgument,
@@ -102,12 +102,8 @@ SEND = Act(
     label=_("Send a message"),
     help=_("Its receivers get it as any other."),
     run=on_each(_send, *REFUSED),
-    outcomes=[
-        Outcome(
-            _("%(count)d sent: message %(names)s."),
-            _("Sent message %(names)s."),
-        ),
-    ],
+    done=_("%(count)d sent: message %(names)s."),
+    entry=_("Sent message %(names)s."),
     form=MessageForm,
     offered=lambda row: row.kind == "pull",
     order="name",
@@ -122,12 +118,8 @@ PUBLISH = Act(
     label=_("Publish a message"),
     help=_("Those who listen to the topic get it as any other."),
     run=on_each(_publish, *REFUSED),
-    outcomes=[
-        Outcome(
-            _("%(count)d published: message %(names)s."),
-            _("Published message %(names)s."),
-        ),
-    ],
+    done=_("%(count)d published: message %(names)s."),
+    entry=_("Published message %(names)s."),
     form=PublicationForm,
     order="name",
     warning=_(

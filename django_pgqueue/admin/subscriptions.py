@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin, column
-from django_pgqueue.admin.acts import Act, Confirm, Outcome, on_each, pausing
+from django_pgqueue.admin.acts import Act, Confirm, on_each, pausing
 from django_pgqueue.admin.cells import badge, narrowed, resting
 from django_pgqueue.admin.keyset_list import (
     FilterForm,
@@ -239,13 +239,9 @@ DELETE = Act(
     label=_("Delete"),
     help=_("For good. What code declares stays."),
     run=on_each(lambda row, work: operate.delete(row.pk)),
-    outcomes=[
-        Outcome(
-            _("%(count)d deleted."),
-            _("Deleted."),
-            DELETION,
-        )
-    ],
+    done=_("%(count)d deleted."),
+    entry=_("Deleted."),
+    flag=DELETION,
     left=_("%(count)d left, declared by code lately: disable instead."),
     form=Confirm,
     warning=_(

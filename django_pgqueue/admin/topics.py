@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from django_pgqueue.admin.acting import ActingAdmin, column, limited
-from django_pgqueue.admin.acts import Act, Outcome, on_each
+from django_pgqueue.admin.acts import Act, on_each
 from django_pgqueue.admin.cells import Difference, badge
 from django_pgqueue.admin.send import PUBLISH
 from django_pgqueue.admin.subscriptions import groups_of, subscriptions_of
@@ -52,12 +52,8 @@ REPARTITION = Act(
         lambda row, work: operate.repartition(row.name, work.data["partitions"]),
         TopicError,
     ),
-    outcomes=[
-        Outcome(
-            _("%(count)d changed to %(partitions)d partitions."),
-            _("Repartitioned: %(partitions)d partitions."),
-        ),
-    ],
+    done=_("%(count)d changed to %(partitions)d partitions."),
+    entry=_("Repartitioned: %(partitions)d partitions."),
     left=_("%(count)d had so many already."),
     order="name",
     form=PartitionsForm,

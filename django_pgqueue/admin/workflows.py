@@ -169,12 +169,8 @@ RESTART = Act(
     label=_("Start anew"),
     help=_("A new workflow runs what has not succeeded in this one."),
     run=on_each(_restart, LookupError),
-    outcomes=[
-        Outcome(
-            _("%(count)d started anew."),
-            _("Started anew, as another workflow."),
-        )
-    ],
+    done=_("%(count)d started anew."),
+    entry=_("Started anew, as another workflow."),
     left=_("%(count)d left: not ended, or a saga or a batch."),
     form=RestartForm,
     from_url=("step",),
@@ -195,12 +191,8 @@ RESOLVE = Act(
     label=_("Done by hand"),
     help=_("Sets the dead compensation aside; the saga goes on undoing."),
     run=on_each(_resolve, WorkflowNotFound),
-    outcomes=[
-        Outcome(
-            _("%(count)d resumed."),
-            _("A compensation was done by hand: %(reason)s"),
-        )
-    ],
+    done=_("%(count)d resumed."),
+    entry=_("A compensation was done by hand: %(reason)s"),
     left=_("%(count)d left: not waiting for anyone."),
     form=ReasonForm,
     warning=_(
