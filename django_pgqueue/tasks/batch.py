@@ -25,12 +25,11 @@ from django.db import connections, transaction
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidArgument, WrongState, shown
 from django_pgqueue.queues import workflows
-from django_pgqueue.tasks import start_workflow
 from django_pgqueue.tasks.canvas import Part, Signature, checked_name, refuse_on_error
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.database import in_thread, twin
 from django_pgqueue.tasks.enqueuer import Enqueuer
-from django_pgqueue.tasks.plan import Ends, Plan
+from django_pgqueue.tasks.plan import Ends, Plan, add, start
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
 # Callbacks by what people call them, and the kinds of their steps.
@@ -240,7 +239,7 @@ class Batch:
                 plan.on_error(callback)
             else:
                 plan.callback(kind, callback)
-        self._result = start_workflow.start(
+        self._result = start(
             (plan, Ends(is_list=True)),
             name=self._name,
             key=self._key,
@@ -260,7 +259,7 @@ class Batch:
         self._waiting += parts
         if self._result is None or not parts:
             return
-        if not start_workflow.add(self._result.id, self._planned(), name=self._name):
+        if not add(self._result.id, self._planned(), name=self._name):
             status = self._result.refresh().status
             raise WrongState(
                 self._result.id,

@@ -25,7 +25,7 @@ from django_pgqueue.options.durations import Duration
 from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.errors import way_out
 from django_pgqueue.tasks.payload import check_text
-from django_pgqueue.tasks.plan import Ends, Plan, Planned
+from django_pgqueue.tasks.plan import Ends, Plan, Planned, start
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.result import JobResult
@@ -120,11 +120,7 @@ class Composed(Part):
             PayloadTooLarge: Those of one exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
-        from django_pgqueue.tasks import start_workflow
-
-        return start_workflow.start(
-            self.planned(), name=self.name, key=key, deadline=deadline
-        )
+        return start(self.planned(), name=self.name, key=key, deadline=deadline)
 
     adelay = twin(delay)
 

@@ -34,8 +34,7 @@ from django_pgqueue.tasks.database import twin
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.errors import way_out
 from django_pgqueue.tasks.payload import encode_at
-from django_pgqueue.tasks.plan import Ends, Plan
-from django_pgqueue.tasks.start_workflow import start
+from django_pgqueue.tasks.plan import Ends, Plan, start
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 
 

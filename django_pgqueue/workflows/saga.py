@@ -49,8 +49,7 @@ from django_pgqueue.tasks.declare import Declares, DeclaresWithContext
 from django_pgqueue.tasks.declare import task as declare_task
 from django_pgqueue.tasks.errors import way_out
 from django_pgqueue.tasks.options import TaskKeywords
-from django_pgqueue.tasks.plan import Ends, Plan
-from django_pgqueue.tasks.start_workflow import start
+from django_pgqueue.tasks.plan import Ends, Plan, start
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 from django_pgqueue.workflows import versions
