@@ -9,7 +9,7 @@ as one dead letter and its neighbours run.
 Besides JSON's own types these travel, as ``{"__pgqueue__": type, "value": …}``:
 datetime, date, time, timedelta, Decimal, UUID, bytes, floats from 1e16 on, and saved
 model instances, of which model, primary key and database are stored and the row is
-fetched at run time; and messages (messages.py). A datetime keeps its offset, not the
+fetched at run time; and messages (see below). A datetime keeps its offset, not the
 name of its zone.
 Tuples arrive as lists; members of an Enum with a str or int value as that value.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -30,8 +30,8 @@ from django_pgqueue.exceptions import (
     UndecodablePayload,
     shown,
 )
-from django_pgqueue.log.message import Message
-from django_pgqueue.tasks import messages, walk
+from django_pgqueue.log.message import Message, fetch
+from django_pgqueue.tasks import walk
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.walk import FOLDED, Unfit, refused, text_of, walked
 
@@ -236,7 +236,7 @@ def _ours(value: Any, depth: int) -> Any:
     if issubclass(type(value), Message):
         return {
             TAG: "message",
-            "value": walked(messages.write(value), depth + 1, _ours),
+            "value": walked(write_message(value), depth + 1, _ours),
         }
     if isinstance(value, Model):
         if value.pk is None or value._state.adding:
@@ -287,7 +287,7 @@ def _untag(value: dict[str, Any]) -> Any:
     if tag == "model":
         return _fetch(value)
     if tag == "message":
-        return messages.read(value.get("value"), decode_value)
+        return read_message(value.get("value"))
     if not isinstance(tag, str) or tag not in READERS:
         raise UndecodablePayload(f"unknown type {shown(tag)} in a stored argument")
     try:
@@ -316,3 +316,106 @@ def _fetch(value: dict[str, Any]) -> Any:
     if row is None:
         raise Reject(f"{value['value']} with primary key {value['pk']!r} is gone")
     return row
+
+
+# Messages -----------------------------------------------------------------------------
+#
+# The job of a subscription refers to its message by id and time, so that the log keeps
+# the payload once for all subscribers. The message is fetched when the job starts, or
+# for many jobs at once when a worker claims them. Retention writes each message that it
+# is about to remove into the arguments of the jobs that still refer to it.
+#
+#   {"__pgqueue__": "message", "value": [42, "2026-11-22T11:00:00.123456+00:00"]}
+#   {"__pgqueue__": "message", "value": {"id": 42, "topic": "orders", …}}
+
+
+# In the whole form: the log has it, so that whoever passes it on refers to it.
+IS_STORED = "is_stored"
+
+WRONG = (AttributeError, KeyError, TypeError, ValueError)
+
+
+class WholeMessage(Message):
+    """A message that no log has any more: passed on, it is written as a whole."""
+
+    __slots__ = ()
+
+
+def write_message(message: Message) -> list[Any] | dict[str, Any]:
+    """Return what stands for a message: a reference to it, if the log has it."""
+    if message.published_at is not None and not isinstance(message, WholeMessage):
+        return [message.id, _as_stored(message.published_at)]
+    moment = message.published_at
+    return {
+        "id": message.id,
+        "topic": message.topic,
+        "name": message.name,
+        "key": message.key,
+        "payload": message.payload,
+        "headers": dict(message.headers),
+        "published_at": None if moment is None else moment.isoformat(),
+        "partition": message.partition,
+    }
+
+
+def _as_stored(moment: datetime) -> str:
+    """Return a time as PostgreSQL writes it in JSON: 0.5 s has one digit."""
+    text = moment.astimezone(UTC).isoformat()
+    whole, dot, rest = text.partition(".")
+    digits, plus, offset = rest.partition("+")
+    return whole + dot + digits.rstrip("0") + plus + offset
+
+
+def read_message(value: Any) -> Message:
+    """
+    Return the message that *value* stands for; a reference is fetched.
+
+    Args:
+        value: What write_message() returned.
+
+    Raises:
+        Reject: Retention has removed it.
+        UndecodablePayload: It is none of the two forms.
+    """
+    try:
+        if isinstance(value, list):
+            message_id, published_at = value
+            return _fetched(int(message_id), str(published_at))
+        kind = Message if value.get(IS_STORED) else WholeMessage
+        return _made(kind, value)
+    except WRONG as error:
+        if isinstance(error, UndecodablePayload):
+            raise
+        raise UndecodablePayload(f"stored message cannot be read: {error}") from error
+
+
+def _fetched(message_id: int, published_at: str) -> Message:
+    from django_pgqueue.tasks import database
+
+    # Not as text alone: what is no time must not reach the database.
+    moment = datetime.fromisoformat(published_at)
+    with database.cursor() as cursor:
+        text = fetch(cursor, message_id, moment)
+    if text is None:
+        raise Reject(
+            f"message {message_id} of {published_at} is gone: the retention of its "
+            f"topic has removed it, or somebody has erased it. Keep messages for "
+            f"longer with topic(…, retain=…)."
+        )
+    return _made(Message, decode_value(text))
+
+
+def _made(kind: type[Message], stored: Any) -> Message:
+    moment = stored["published_at"]
+    if moment is not None:
+        moment = datetime.fromisoformat(moment).astimezone(UTC)
+    return kind(
+        id=stored["id"],
+        topic=stored["topic"],
+        name=stored["name"],
+        payload=stored["payload"],
+        key=stored["key"],
+        headers=stored["headers"],
+        published_at=moment,
+        partition=stored["partition"],
+    )

@@ -15,7 +15,7 @@ from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.models import Message as Row
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.tasks import operate, payload
-from django_pgqueue.tasks.messages import WholeMessage
+from django_pgqueue.tasks.payload import WholeMessage
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
 from tests.harness.factories import LEASE, make_job
 from tests.topics.conftest import deploy
