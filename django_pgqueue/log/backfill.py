@@ -26,7 +26,7 @@ from django_pgqueue.log.closed_days import Days
 from django_pgqueue.log.horizon import Horizons, has_older
 from django_pgqueue.log.seek import seek
 from django_pgqueue.log.start import EARLIEST, LATEST
-from django_pgqueue.postgres.cursor import Cursor, one_row, rows, value
+from django_pgqueue.postgres.cursor import Cursor, one_row, record, rows, value
 
 # Of one transaction: jobs that it makes, and messages that it looks at.
 BATCH_JOBS, BATCH_MESSAGES = 1_000, 5_000
@@ -244,9 +244,7 @@ def fill(
     cursor.execute(EDGE, params)
     seen, last = one_row(cursor)
     to = last if seen == BATCH_MESSAGES else max(bound, position)
-    cursor.execute(FILL, {**params, "last": to, "to": to})
-    row = cursor.fetchone()
-    return None if row is None else Filled(*row)
+    return record(Filled, cursor, FILL, **params, last=to, to=to)
 
 
 # Backfill begin -----------------------------------------------------------------------
@@ -335,11 +333,10 @@ def history(cursor: Cursor, topic: str, target: str) -> History:
     Raises:
         TopicError: There is no such topic.
     """
-    cursor.execute(READ_TO, {"topic": topic, "target": target})
-    row = cursor.fetchone()
-    if row is None:
+    found = record(History, cursor, READ_TO, topic=topic, target=target)
+    if found is None:
         raise TopicError(f"There is no topic {topic!r}.")
-    return History(*row)
+    return found
 
 
 def made_at(cursor: Cursor, topic: str, receiver: Mapping[str, Any]) -> datetime:

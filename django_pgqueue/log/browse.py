@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from django_pgqueue.log.in_partition import FALLING, RISING, within
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, one_row, rows
 from django_pgqueue.postgres.limits import along_index
 
 # Messages that one look goes through, over all partitions of the topic.
@@ -232,5 +232,4 @@ def ends(
 
 def days(cursor: Cursor) -> list[Day]:
     """Return the days of the log, the oldest first, those that are made ahead too."""
-    cursor.execute(DAYS)
-    return [Day(*row) for row in cursor.fetchall()]
+    return rows(Day, cursor, DAYS)

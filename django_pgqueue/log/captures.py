@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, value
 
 Act = Literal["insert", "update", "delete"]
 ACTS: tuple[Act, ...] = ("insert", "update", "delete")
@@ -174,9 +174,7 @@ def _statements(
 
 def has_function(cursor: Cursor) -> bool:
     """Whether there is what the triggers call."""
-    cursor.execute(HAS_FUNCTION)
-    row = cursor.fetchone()
-    return row is not None and bool(row[0])
+    return bool(value(cursor, HAS_FUNCTION))
 
 
 def set_actor(cursor: Cursor, actor: str) -> None:

@@ -325,8 +325,7 @@ def finish(cursor: Cursor, topic_id: int) -> list[int]:
     # Who seeks back needs them, and waits, or is waited for.
     cursor.execute(TAKE_BY_ID, {"topic_id": topic_id})
     bound = horizons(cursor).of(topic_id)
-    cursor.execute(FINISH, {"topic_id": topic_id, "bound": bound})
-    done = sorted({partition for (partition,) in cursor.fetchall()})
+    done = sorted({*column(cursor, FINISH, topic_id=topic_id, bound=bound)})
     if done:
         cursor.execute(NOTE, {"topic_id": topic_id, "group": None})
     return done

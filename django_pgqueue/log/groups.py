@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log import generations
 from django_pgqueue.log.seek import starts_of
 from django_pgqueue.log.subscriptions import DECLARED_EVERY, STALE_AFTER
-from django_pgqueue.postgres.cursor import Cursor, has_row, rows, value
+from django_pgqueue.postgres.cursor import Cursor, column, has_row, record, rows, value
 
 # Locks: a row lock on a new row; who makes the same topic waits for it.
 MAKE_TOPIC = """
@@ -50,7 +50,7 @@ ON CONFLICT (topic_id, name) DO UPDATE
        on_error = EXCLUDED.on_error, max_attempts = EXCLUDED.max_attempts,
        last_declared_at = EXCLUDED.last_declared_at
  WHERE EXCLUDED.task <> '' OR g.task = ''
-RETURNING id, xmax = 0
+RETURNING id, topic_id, xmax = 0
 """
 
 # Locks: row locks on the groups that were not declared for a while, in the order of
@@ -234,8 +234,7 @@ def declare(cursor: Cursor, declaration: Declaration) -> Declared:
     topic = topic_of(cursor, declaration.topic)
     start = _start(cursor, declaration)
     starts: dict[int, int] = {}
-    cursor.execute(ONE, {"topic": declaration.topic, "name": declaration.name})
-    if cursor.fetchone() is None:
+    if not has_row(cursor, ONE, topic=declaration.topic, name=declaration.name):
         # Before anything is written: it may be refused.
         every = generations.numbers_of(cursor, topic.id)
         starts = starts_of(cursor, topic.id, topic.removed_to, every, start)
@@ -243,38 +242,24 @@ def declare(cursor: Cursor, declaration: Declaration) -> Declared:
             for number in former.numbers:
                 if not former.has_more(starts[number]):
                     del starts[number]
-    cursor.execute(
+    where = None if declaration.where is None else json.dumps(declaration.where)
+    row = record(
+        Declared,
+        cursor,
         DECLARE,
-        {
-            "topic_id": topic.id,
-            "topic": declaration.topic,
-            "name": declaration.name,
-            "task": declaration.task,
-            "queue": declaration.queue,
-            "batch": declaration.batch,
-            "lease_seconds": declaration.lease_seconds,
-            "is_atomic": declaration.is_atomic,
-            "where": None
-            if declaration.where is None
-            else json.dumps(declaration.where),
-            "on_error": declaration.on_error,
-            "max_attempts": declaration.max_attempts,
-            "start": start,
-        },
+        **{**asdict(declaration), "topic_id": topic.id, "where": where, "start": start},
     )
-    row = cursor.fetchone()
     if row is None:
         raise TopicError(
             f"The topic {declaration.topic!r} has a consumer group "
             f"{declaration.name!r} for which workers read, by the task that @consume "
             f"declares: give yours another name."
         )
-    group_id, is_new = row
-    if is_new and starts:
-        generations.make_positions(cursor, topic.id, group_id, starts)
+    if row.is_new and starts:
+        generations.make_positions(cursor, topic.id, row.id, starts)
     else:
-        complete(cursor, group_id)
-    return Declared(group_id, topic.id, is_new)
+        complete(cursor, row.id)
+    return row
 
 
 def declare_again(cursor: Cursor, names: Sequence[tuple[str, str]]) -> None:
@@ -303,20 +288,18 @@ def topic_of(cursor: Cursor, name: str, *, makes: bool = True) -> TopicRow:
     """
     if makes:
         cursor.execute(MAKE_TOPIC, {"topic": name})
-    cursor.execute(TOPIC, {"topic": name})
-    row = cursor.fetchone()
+    row = record(TopicRow, cursor, TOPIC, topic=name)
     if row is None:
         raise TopicError(
             f"There is no topic {name!r}: a topic's row is made by its first message, "
             f"or when code that declares it is migrated."
         )
-    return TopicRow(*row)
+    return row
 
 
 def complete(cursor: Cursor, group_id: int) -> list[int]:
     """Make positions for partitions that a topic got since; return which."""
-    cursor.execute(COMPLETE, {"group": group_id})
-    return sorted(partition for (partition,) in cursor.fetchall())
+    return sorted(column(cursor, COMPLETE, group=group_id))
 
 
 def find_all(cursor: Cursor) -> list[GroupRow]:
@@ -331,8 +314,7 @@ def find(cursor: Cursor, topic: str, name: str) -> GroupRow:
     Raises:
         TopicError: There is none of this name; the message names those that are.
     """
-    cursor.execute(ONE, {"topic": topic, "name": name})
-    row = cursor.fetchone()
+    row = record(GroupRow, cursor, ONE, topic=topic, name=name)
     if row is None:
         others = [each.name for each in find_all(cursor) if each.topic == topic]
         raise TopicError(
@@ -341,7 +323,7 @@ def find(cursor: Cursor, topic: str, name: str) -> GroupRow:
             f"@consume is migrated, or by a worker that starts; one for receive(), by "
             f"topic({topic!r}).group({name!r}).create()."
         )
-    return GroupRow(*row)
+    return row
 
 
 def pause(cursor: Cursor, group_id: int, *, by: str = "", reason: str = "") -> bool:
@@ -374,8 +356,7 @@ def forget(cursor: Cursor, group_id: int) -> bool:
     Returns:
         False: it is not paused, so that somebody may still read.
     """
-    cursor.execute(FORGET, {"group": group_id})
-    return bool(cursor.fetchall())
+    return has_row(cursor, FORGET, group=group_id)
 
 
 def _start(cursor: Cursor, declaration: Declaration) -> str:

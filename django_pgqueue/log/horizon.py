@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, first
 
 # The highest id that was drawn; not SELECT last_value, for the reason in
 # sql/horizons.sql. Of a sequence that was never called: 0.
@@ -107,6 +107,4 @@ def has_older(cursor: Cursor, xid: int) -> bool:
         cursor: In autocommit. What is drawn afterwards has to be asked afterwards.
         xid: Of a transaction that has committed, as pg_current_xact_id() gives it.
     """
-    cursor.execute(HAS_OLDER, {"xid": xid})
-    row = cursor.fetchone()
-    return row is not None and bool(row[0])
+    return bool(first(cursor, HAS_OLDER, xid=xid))

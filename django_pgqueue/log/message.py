@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, record
 
 # What stands for a message in the arguments of a job, as JSON.
 AS_JSON = """
@@ -74,9 +74,7 @@ def fetch(cursor: Cursor, message_id: int, published_at: Any) -> str | None:
         message_id: Its id.
         published_at: Its time, to the microsecond; a datetime, or text.
     """
-    cursor.execute(FETCH, {"id": message_id, "published_at": published_at})
-    row = cursor.fetchone()
-    return None if row is None else str(row[0])
+    return record(str, cursor, FETCH, id=message_id, published_at=published_at)
 
 
 def fetch_many(

@@ -18,7 +18,14 @@ from django_pgqueue.exceptions import MessagesLost, SchemaError
 from django_pgqueue.log import generations
 from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.log.in_partition import RISING, within
-from django_pgqueue.postgres.cursor import Cursor, column, has_row, one_row, rows
+from django_pgqueue.postgres.cursor import (
+    Cursor,
+    column,
+    has_row,
+    record,
+    rows,
+    value,
+)
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
 ERRORS_MAX = 100
@@ -553,14 +560,12 @@ def advance(
 
 def release(cursor: Cursor, group_id: int, worker: str) -> list[int]:
     """Give back all that a reader has of a group; return which partitions."""
-    cursor.execute(RELEASE, {"group": group_id, "worker": worker})
-    return sorted(partition for (partition,) in cursor.fetchall())
+    return sorted(column(cursor, RELEASE, group=group_id, worker=worker))
 
 
 def free(cursor: Cursor, claimed: Claimed) -> bool:
     """Give a partition back as it is; False: it is not ours any more."""
-    cursor.execute(FREE, _ours(claimed))
-    return cursor.fetchone() is not None
+    return has_row(cursor, FREE, **_ours(claimed))
 
 
 def fail(
@@ -616,20 +621,18 @@ def skip(
     Returns:
         The id of the dead letter.
     """
-    cursor.execute(
+    return record(
+        int,
+        cursor,
         SKIP,
-        {
-            **_ours(claimed),
-            "to": message_id,
-            "published_at": published_at,
-            "headers": json.dumps(dict(headers)),
-            "error": error,
-            "reason": reason,
-            "ran": ran_seconds,
-        },
+        **_ours(claimed),
+        to=message_id,
+        published_at=published_at,
+        headers=json.dumps(dict(headers)),
+        error=error,
+        reason=reason,
+        ran=ran_seconds,
     )
-    row = cursor.fetchone()
-    return None if row is None else int(row[0])
 
 
 def lose(cursor: Cursor, workers: Sequence[str]) -> list[str]:
@@ -637,8 +640,7 @@ def lose(cursor: Cursor, workers: Sequence[str]) -> list[str]:
 
     Readers are called "<process>/<number>".
     """
-    cursor.execute(LOSE, {"workers": list(workers)})
-    return sorted({topic for (topic,) in cursor.fetchall()})
+    return sorted({*column(cursor, LOSE, workers=list(workers))})
 
 
 def hurry(cursor: Cursor, position_id: int) -> None:
@@ -673,8 +675,7 @@ def resume(cursor: Cursor, group_id: int, partition: int | None = None) -> list[
             f"partition {', '.join(lost)}: it cannot go on where it was. Seek to "
             f"'earliest' to read what is left, or to any later place."
         )
-    cursor.execute(RESUME, params)
-    return sorted(each for (each,) in cursor.fetchall())
+    return sorted(column(cursor, RESUME, **params))
 
 
 def forward(cursor: Cursor, group_id: int, *, bound: int) -> list[int]:
@@ -686,15 +687,13 @@ def forward(cursor: Cursor, group_id: int, *, bound: int) -> list[int]:
         group_id: Of the group.
         bound: The topic's horizon, fetched in a statement before this one.
     """
-    cursor.execute(FORWARD, {"group": group_id, "bound": bound})
-    return sorted(partition for (partition,) in cursor.fetchall())
+    return sorted(column(cursor, FORWARD, group=group_id, bound=bound))
 
 
 def lowest(cursor: Cursor, group_id: int) -> int | None:
     """Return the lowest position that is not halted; None: of none."""
-    cursor.execute(LOWEST, {"group": group_id})
-    (position,) = one_row(cursor)
-    return None if position is None else int(position)
+    position: int | None = value(cursor, LOWEST, group=group_id)
+    return position
 
 
 def refuse_beyond(group: Any, known: Sequence[Known]) -> None:

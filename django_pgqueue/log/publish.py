@@ -237,8 +237,7 @@ def cancel_later(cursor: Cursor, message_id: int) -> tuple[str, bool] | None:
         None: it was published or cancelled before.
     """
     cursor.execute(CANCEL, {"id": -message_id})
-    row: tuple[str, bool] | None = cursor.fetchone()
-    return row
+    return cursor.fetchone()
 
 
 def _check(queues: Sequence[str]) -> None:

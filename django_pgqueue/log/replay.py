@@ -22,7 +22,7 @@ from django_pgqueue.log.groups import TopicRow
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.start import EARLIEST, LATEST, Start
 from django_pgqueue.postgres.clock import server_now
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, record
 
 # Of one transaction: jobs that it makes, and messages that it looks at.
 CHUNK_JOBS, CHUNK_MESSAGES = 10_000, 10_000
@@ -273,15 +273,12 @@ def replay(
     }
     to = _edge(cursor, params)
     replays, _ = STATEMENTS[of.kind]
-    cursor.execute(replays, {**params, "last": to, "to": to})
-    row = cursor.fetchone()
-    return None if row is None else Replayed(*row)
+    return record(Replayed, cursor, replays, **params, last=to, to=to)
 
 
 def pull_queues(cursor: Cursor) -> list[str]:
     """Return the names of queues whose messages are received, and not run."""
-    cursor.execute(PULL_QUEUES)
-    return [name for (name,) in cursor.fetchall()]
+    return column(cursor, PULL_QUEUES)
 
 
 def _edge(cursor: Cursor, params: dict[str, Any]) -> int:

@@ -448,11 +448,8 @@ def present(cursor: Cursor, topics: Sequence[int], day: date) -> list[int]:
     """Return which of some topics have a message in a day, attached or not."""
     if not topics:
         return []
-    cursor.execute(
-        sql.SQL(PRESENT).format(table=sql.Identifier(LOG.name_of(day))),
-        {"topics": list(topics)},
-    )
-    return [topic for (topic,) in cursor.fetchall()]
+    table = sql.Identifier(LOG.name_of(day))
+    return column(cursor, sql.SQL(PRESENT).format(table=table), topics=list(topics))
 
 
 def hold_topic(cursor: Cursor, topic_id: int) -> int:
@@ -549,8 +546,7 @@ def delete_batch(
             "limit": DELETE_ROWS_MAX,
         },
     )
-    row = cursor.fetchone()
-    return Deleted(0) if row is None else Deleted(*row)
+    return Deleted(*(cursor.fetchone() or (0,)))
 
 
 def _ingested(

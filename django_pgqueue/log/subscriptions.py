@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor, has_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, record
 
 # Code that declares a subscription says so at least this often while a worker runs.
 DECLARED_EVERY = timedelta(hours=1)
@@ -241,10 +241,7 @@ def find_all(cursor: Cursor) -> list[SubscriptionRow]:
 
 def insert(cursor: Cursor, wanted: Wanted, *, source: str = "code") -> int | None:
     """Make a subscription and return its id; None: there is one already."""
-    params = {**_params(wanted), "source": source}
-    cursor.execute(INSERT, params)
-    row = cursor.fetchone()
-    return None if row is None else int(row[0])
+    return record(int, cursor, INSERT, **_params(wanted), source=source)
 
 
 def declare_all(

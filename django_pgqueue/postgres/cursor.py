@@ -65,6 +65,22 @@ def has_row(cursor: Cursor, statement: Query, /, **params: Any) -> bool:
     return cursor.fetchone() is not None
 
 
+def first(cursor: Cursor, statement: Query, /, **params: Any) -> Any:
+    """Run a statement, and return the first value of its row; None: no row."""
+    cursor.execute(statement, params or None)
+    row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
+def record(
+    kind: Callable[..., T], cursor: Cursor, statement: Query, /, **params: Any
+) -> T | None:
+    """Run a statement, and return its row as *kind* makes it; None: no row."""
+    cursor.execute(statement, params or None)
+    row = cursor.fetchone()
+    return None if row is None else kind(*row)
+
+
 def rows(
     kind: Callable[..., T], cursor: Cursor, statement: Query, /, **params: Any
 ) -> list[T]:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.options.breaker import COOLDOWNS_MAX
-from django_pgqueue.postgres.cursor import Cursor, has_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, record
 from django_pgqueue.queues import lane_controls
 from django_pgqueue.queues.lane_controls import hold
 
@@ -86,9 +86,7 @@ def open_breaker(
     """
     hold(cursor, [task])
     told = {"task": task, "cooldown": cooldown, "reason": reason}
-    cursor.execute(OPEN, told)
-    row = cursor.fetchone()
-    return None if row is None else Opened(*row)
+    return record(Opened, cursor, OPEN, **told)
 
 
 def open_again(
@@ -101,9 +99,7 @@ def open_again(
     """
     hold(cursor, [task])
     told = {"task": task, "id": probe, "cooldown": cooldown, "reason": reason}
-    cursor.execute(OPEN_AGAIN, told)
-    row = cursor.fetchone()
-    return None if row is None else Opened(*row)
+    return record(Opened, cursor, OPEN_AGAIN, **told)
 
 
 def close(cursor: Cursor, task: str, probe: int) -> bool:

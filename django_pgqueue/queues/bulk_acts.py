@@ -10,7 +10,7 @@ import json
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, value
+from django_pgqueue.postgres.cursor import Cursor, record, value
 
 # The hint that one was asked for; '!' is in no queue's name.
 HINT = "!bulk"
@@ -93,6 +93,4 @@ def create(
 
 def due_seconds(cursor: Cursor) -> float | None:
     """Return in how many seconds a chunk is due; None: no act is open."""
-    cursor.execute(DUE)
-    row = cursor.fetchone()
-    return None if row is None else float(row[0])
+    return record(float, cursor, DUE)

@@ -7,11 +7,9 @@ lease, the attempt, the fence and the crash of a lapsed lease are those of claim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, record
 from django_pgqueue.queues.claim import IS_CLOSED, LEASE_CANDIDATES, Claimed
 from django_pgqueue.queues.held import WAITS
 
@@ -45,6 +43,4 @@ def claim_one(
         worker: The name written to the row; at most 100 characters.
         lease: How long the job stays ours without a heartbeat.
     """
-    cursor.execute(CLAIM_ONE, {"id": job_id, "worker": worker, "lease": lease})
-    row: Sequence[Any] | None = cursor.fetchone()
-    return None if row is None else Claimed(*row)
+    return record(Claimed, cursor, CLAIM_ONE, id=job_id, worker=worker, lease=lease)

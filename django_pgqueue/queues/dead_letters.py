@@ -72,31 +72,14 @@ def set_aside(
     Raises:
         CheckViolation: (23514, Django's IntegrityError) no partition for today.
     """
-    return _in_chunks(cursor, SET_ASIDE, ids, {"by": by, "reason": reason})
+    params = {"by": by, "reason": reason}
+    return [row[0] for row in _rows_in_chunks(cursor, SET_ASIDE, ids, params)]
 
 
 def delete(cursor: Cursor, ids: Sequence[int]) -> list[int]:
     """Delete dead letters for good; return those that went."""
-    return _in_chunks(cursor, DELETE, ids, {})
+    return [row[0] for row in _rows_in_chunks(cursor, DELETE, ids, {})]
 
-
-def _in_chunks(
-    cursor: Cursor, statement: str, ids: Sequence[int], params: dict[str, Any]
-) -> list[int]:
-    done: list[int] = []
-    if len(ids) > ROWS_MAX:
-        from django_pgqueue.queues.workflows import lock_of
-
-        lock_of(cursor, ids)
-    for start in range(0, len(ids), ROWS_MAX):
-        chunk = list(ids[start : start + ROWS_MAX])
-        cursor.execute(statement, {**params, "ids": chunk})
-        done.extend(job_id for (job_id,) in cursor.fetchall())
-    return done
-
-
-# Rows per statement: an operator may select a hundred thousand.
-REDRIVE_ROWS_MAX = 1_000
 
 # Columns that a redriven job takes from the dead letter as they are. expires_at is
 # left behind: it has passed, or soon will, and the operator wants the job to run.
@@ -226,10 +209,6 @@ def redrive(
         tells which.
     """
     params = {"queue": queue, "once": once}
-    if len(ids) > REDRIVE_ROWS_MAX:
-        from django_pgqueue.queues.workflows import lock_of
-
-        lock_of(cursor, ids)
     moved = list(map(Moved._make, _rows_in_chunks(cursor, REDRIVE, ids, params)))
     if len(moved) < len(ids):
         # Dead letters with a key, dead letters of somebody else, or none at all.
@@ -256,20 +235,31 @@ def holders(cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
         cursor: An open cursor.
         ids: Of dead letters; others are left out.
     """
-    return dict(_rows_in_chunks(cursor, HOLDERS, ids, {}))
+    return dict(_rows_in_chunks(cursor, HOLDERS, ids, {}, locks=False))
 
 
 def retry_now(cursor: Cursor, ids: Sequence[int]) -> list[Moved]:
     """Make waiting jobs due now; return each that was waiting."""
-    return list(map(Moved._make, _rows_in_chunks(cursor, RETRY_NOW, ids, {})))
+    rows = _rows_in_chunks(cursor, RETRY_NOW, ids, {}, locks=False)
+    return list(map(Moved._make, rows))
 
 
 def _rows_in_chunks(
-    cursor: Cursor, statement: str, ids: Sequence[int], params: dict[str, Any]
-) -> list[tuple[int, Any]]:
-    moved: list[tuple[int, Any]] = []
-    for start in range(0, len(ids), REDRIVE_ROWS_MAX):
-        chunk = list(ids[start : start + REDRIVE_ROWS_MAX])
+    cursor: Cursor,
+    statement: str,
+    ids: Sequence[int],
+    params: dict[str, Any],
+    *,
+    locks: bool = True,
+) -> list[tuple[Any, ...]]:
+    """Run a statement of so many ids; lock the workflows of all first, if several."""
+    found: list[tuple[Any, ...]] = []
+    if locks and len(ids) > ROWS_MAX:
+        from django_pgqueue.queues.workflows import lock_of
+
+        lock_of(cursor, ids)
+    for start in range(0, len(ids), ROWS_MAX):
+        chunk = list(ids[start : start + ROWS_MAX])
         cursor.execute(statement, {**params, "ids": chunk})
-        moved.extend(cursor.fetchall())
-    return moved
+        found += cursor.fetchall()
+    return found

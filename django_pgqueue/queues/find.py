@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django_pgqueue.live_states import live_state
-from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.cursor import Cursor, record
 
 # Locks: none.
 FIND = f"""
@@ -112,9 +112,7 @@ class Row(NamedTuple):
 
 def read(cursor: Cursor, job_id: int) -> Row | None:
     """Return the job with this id; None when no table has it."""
-    cursor.execute(READ, {"id": job_id})
-    found = cursor.fetchone()
-    return None if found is None else Row(*found)
+    return record(Row, cursor, READ, id=job_id)
 
 
 # Locks: none. MATERIALIZED: planned for all rows that have the tag, and read no

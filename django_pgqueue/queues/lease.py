@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.postgres.cursor import Cursor, has_row
+from django_pgqueue.postgres.cursor import Cursor, has_row, record
 from django_pgqueue.queues.bands import ALL_BANDS
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
@@ -252,9 +252,8 @@ def find_leased(
     cursor: Cursor, *, worker: str, job_id: int, delivery: int
 ) -> Claimed | None:
     """Return a job that is leased to *worker*; None: it is not any more."""
-    cursor.execute(LEASED, {"worker": worker, "id": job_id, "delivery": delivery})
-    row = cursor.fetchone()
-    return None if row is None else Claimed(*row)
+    leased = {"worker": worker, "id": job_id, "delivery": delivery}
+    return record(Claimed, cursor, LEASED, **leased)
 
 
 def extend(
@@ -267,11 +266,8 @@ def extend(
         The seconds that the lease has left, by the database's clock; None: the job is
         somebody else's, or gone.
     """
-    cursor.execute(
-        EXTEND, {"id": job_id, "delivery": delivery, "worker": worker, "lease": lease}
-    )
-    row = cursor.fetchone()
-    return None if row is None else float(row[0])
+    leased = {"id": job_id, "delivery": delivery, "worker": worker}
+    return record(float, cursor, EXTEND, **leased, lease=lease)
 
 
 def report_progress(

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.live_states import UNNEEDED, state_of_step
-from django_pgqueue.postgres.cursor import Cursor, column, one_row, rows
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, record, rows, value
 from django_pgqueue.queues.enqueue import OF_LANE, Placement
 
 # Locks: those of the function.
@@ -460,29 +460,23 @@ def add(cursor: Cursor, workflow: int, steps: Sequence[NewStep]) -> int | None:
 
     None: It has ended, was cancelled, or is not there.
     """
-    cursor.execute(ADD, {"workflow": workflow, "steps": _all_as_json(steps)})
-    first: int | None = one_row(cursor)[0]
+    first: int | None = value(cursor, ADD, workflow=workflow, steps=_all_as_json(steps))
     return first
 
 
 def close(cursor: Cursor, workflow: int) -> bool:
     """Close a batch, so that it ends with its jobs; False: it was closed before."""
-    cursor.execute(CLOSE, {"workflow": workflow})
-    return bool(one_row(cursor)[0])
+    return bool(value(cursor, CLOSE, workflow=workflow))
 
 
 def batch_of(cursor: Cursor, job_id: int) -> int | None:
     """Return the batch that a job is of; None: of none."""
-    cursor.execute(BATCH_OF, {"step": job_id})
-    found = cursor.fetchone()
-    return None if found is None else int(found[0])
+    return record(int, cursor, BATCH_OF, step=job_id)
 
 
 def with_key(cursor: Cursor, name: str, key: str, kind: str) -> int | None:
     """Return the workflow of a kind with this name and key; None: there is none."""
-    cursor.execute(WITH_KEY, {"name": name, "key": key, "kind": kind})
-    found = cursor.fetchone()
-    return None if found is None else int(found[0])
+    return record(int, cursor, WITH_KEY, name=name, key=key, kind=kind)
 
 
 def _all_as_json(steps: Sequence[NewStep]) -> str:
@@ -663,8 +657,7 @@ def restart(cursor: Cursor, workflow: int, step: int | None) -> int | None:
     Returns:
         None: It has not ended, is a saga or a batch, or is not there.
     """
-    cursor.execute(RESTART, {"workflow": workflow, "step": step})
-    found: int | None = one_row(cursor)[0]
+    found: int | None = value(cursor, RESTART, workflow=workflow, step=step)
     return found
 
 
@@ -705,8 +698,7 @@ def outcomes(
 
 def batches_in(cursor: Cursor, workflow: int) -> list[int]:
     """Return a workflow and the batches in it, each after the one that it is in."""
-    cursor.execute(BATCHES_IN, {"workflow": workflow})
-    return list(one_row(cursor)[0])
+    return list(value(cursor, BATCHES_IN, workflow=workflow))
 
 
 def under_way(

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor, has_row, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, has_row, one_row, record
 
 # Tells whoever issues ticks to look; "!" is in no queue's name.
 HINT = "!schedules"
@@ -281,8 +281,7 @@ def withdraw_others(cursor: Cursor, names: Sequence[str]) -> list[str]:
 
     They keep their row, with its pause and its changes, in case they come back.
     """
-    cursor.execute(WITHDRAW, {"names": list(names)})
-    return sorted(name for (name,) in cursor.fetchall())
+    return sorted(column(cursor, WITHDRAW, names=list(names)))
 
 
 def insert(
@@ -291,9 +290,7 @@ def insert(
     """Make a schedule and return its id; None: its name is taken."""
     declared = json.dumps(dict(values)) if source == "code" else None
     params = {**_as_params(values), "name": name, "source": source, "by": by}
-    cursor.execute(INSERT, {**params, "declared": declared})
-    row = cursor.fetchone()
-    return None if row is None else int(row[0])
+    return record(int, cursor, INSERT, **params, declared=declared)
 
 
 def change(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django_pgqueue.live_states import live_state
-from django_pgqueue.postgres.cursor import Cursor, has_row, rows, value
+from django_pgqueue.postgres.cursor import Cursor, has_row, record, rows, value
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.store import ScheduleRow, read_rows
 
@@ -270,16 +270,16 @@ def insert(
         missed: How many before it were dropped.
         by: Who asked for it by hand; "": the time did.
     """
-    params = {
-        "schedule": schedule_id,
-        "due_at": due_at,
-        "outcome": outcome,
-        "missed": missed,
-        "by": by,
-    }
-    cursor.execute(INSERT, params)
-    row = cursor.fetchone()
-    return None if row is None else int(row[0])
+    return record(
+        int,
+        cursor,
+        INSERT,
+        schedule=schedule_id,
+        due_at=due_at,
+        outcome=outcome,
+        missed=missed,
+        by=by,
+    )
 
 
 def is_busy(cursor: Cursor, schedule_id: int) -> bool:

@@ -140,7 +140,6 @@ def test_dead_letters_moved_in_several_statements_do_not_deadlock_with_settles(
     verb, cursor, new_cursor, pool, monkeypatch
 ):
     """In whatever order the workflows of these come."""
-    monkeypatch.setattr(redrives, "REDRIVE_ROWS_MAX", 1)
     monkeypatch.setattr(dead_letters, "ROWS_MAX", 1)
     chords, others = 20, (new_cursor(), new_cursor())
     for _ in range(3):
