@@ -13,7 +13,6 @@ from django_pgqueue import batch, chain, chord
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import dead_letters, workflows
-from django_pgqueue.queues import dead_letters as redrives
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.dead_letters import redrive, set_aside
 from django_pgqueue.queues.settle import Ended, ack, dead_letter

@@ -65,7 +65,7 @@ def grouped(rows: QuerySet[Any], chosen: QuerySet[Any], out: Output, way: str) -
         told = [_error_as_json(group) for group in found]
         out.json({"groups": told, "read": read, "is_complete": is_all})
     elif found:
-        out.table([_error_row(group) for group in found], may_go="reason")
+        out.table([_error_row(group) for group in found])
         out.line()
         if not is_all:
             out.line(f"Of the newest {read:,}; there are more.")

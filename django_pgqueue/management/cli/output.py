@@ -22,11 +22,7 @@ from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.operators.human import shown
 
 ELLIPSIS = "…"
-
-
-def shown_lines(text: str) -> list[str]:
-    """Return the lines of *text*, each printable; tabs become four spaces."""
-    return [shown(line.replace("\t", "    ")) for line in text.split("\n")]
+TAB, SPACES = "\t", "    "
 
 
 def width(text: str) -> int:
@@ -37,34 +33,18 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return *text*, shortened to *columns*, an ellipsis included."""
+    """Shorten *text* to *columns* with an ellipsis; a name keeps its end as well."""
     if width(text) <= columns:
         return text
-    kept, left = [], columns - 1
-    for char in text:
-        left -= _char_width(char)
-        if left < 0:
-            break
-        kept.append(char)
-    return "".join(kept) + ELLIPSIS if columns > 0 else ""
+    end = "" if " " in text else _beginning(text[::-1], columns // 2)[::-1]
+    return _beginning(text, columns - 1 - width(end)) + ELLIPSIS + end
 
 
-def cut_in_middle(text: str, columns: int) -> str:
-    """Return *text*, shortened as by cut(), but in its middle."""
-    if width(text) <= columns:
-        return text
-    end = ""
-    for char in reversed(text):
-        if width(end) + _char_width(char) > columns // 2:
-            break
-        end = char + end
-    return cut(text, columns - width(end)) + end
-
-
-def padded(text: str, columns: int, *, right: bool = False) -> str:
-    """Return *text* with spaces up to *columns*, behind it or before it."""
-    spaces = " " * (columns - width(text))
-    return spaces + text if right else text + spaces
+def _beginning(text: str, columns: int) -> str:
+    """Return as much of *text* as *columns* hold."""
+    while width(text) > columns:
+        text = text[:-1]
+    return text
 
 
 def _char_width(char: str) -> int:
@@ -77,9 +57,8 @@ EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
 
 GAP = "  "
 
-# The narrowest that a column which may be cut becomes; what it has until others go.
+# The narrowest that a column becomes.
 COLUMNS_MIN = 8
-COLUMNS_ENOUGH = 24
 
 # Words of states and severities, by the number that ANSI gives their colour: green,
 # cyan, yellow, red and grey.
@@ -100,58 +79,6 @@ STYLES = {
     90: {"scheduled", "parked", "cancelled", "expired", "withdrawn"},
 }
 STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
-
-
-# Heads of columns whose cells are numbers, or lengths of time, as text.
-NUMBERS = {
-    *("ready", "running", "retrying", "scheduled", "parked", "dead", "oldest", "lag"),
-    *("attempt", "count", "held", "held back", "in 24 h", "late", "longest", "ran"),
-    *(
-        "age",
-        "done",
-        "of",
-        "rows in",
-        "rows out",
-        "size",
-        "jobs",
-        "steps",
-        "taken",
-        "took",
-        "waiting",
-    ),
-}
-# Of those that give way when the terminal is narrow; some of them in their middle,
-# since what ends a name tells rows apart.
-CUT_IN_MIDDLE = {"lane", "last error", "step", "subject", "task", "worker"}
-MAY_CUT = CUT_IN_MIDDLE | {
-    *(
-        "",
-        "asked by",
-        "by",
-        "detail",
-        "error",
-        "filters",
-        "group",
-        "host",
-        "key",
-        "listener",
-    ),
-    *("name", "options", "payload", "place", "queue", "queues", "reader", "topic"),
-    "what it does",
-}
-# Of those that are left out where others lack room, the last one first.
-MAY_GO = {"first", "host", "pid", "slots", "trend"}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table."""
-
-    name: str
-    right: bool  # Numbers stand at the right.
-    may_cut: bool
-    keeps_end: bool
-    may_go: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +155,8 @@ class Output:
 
     def block(self, text: str, indent: str = "  ") -> None:
         """Print several lines of data, indented."""
-        for line in shown_lines(text):
-            self.line(f"{indent}{line}".rstrip())
+        for line in text.split("\n"):
+            self.line(f"{indent}{shown(line.replace(TAB, SPACES))}".rstrip())
 
     def facts(self, facts: dict[str, object]) -> None:
         """Print labels with their values; what has no value is left out."""
@@ -253,47 +180,26 @@ class Output:
         """Remove the line of progress."""
         self.progress("")
 
-    def table(
-        self,
-        rows: Sequence[Mapping[str, object]],
-        *,
-        may_cut: str = "",
-        may_go: str = "",
-    ) -> None:
-        """
-        Print rows under their heads.
-
-        Args:
-            rows: What stands under each head.
-            may_cut: The head of one more column that may be cut.
-            may_go: The head of one more that may be left out.
-        """
-        columns = [
-            Column(
-                head,
-                head in NUMBERS or any(type(row[head]) is int for row in rows),
-                head in MAY_CUT or head == may_cut,
-                head in CUT_IN_MIDDLE,
-                head in MAY_GO or head == may_go,
-            )
-            for head in rows[0]
-        ]
+    def table(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Print rows under their heads; on a terminal, cut to fit."""
+        heads = list(rows[0])
         cells = [[shown(cell) for cell in row.values()] for row in rows]
-        widths = _widths(columns, cells)
+        columns = list(zip(*cells, strict=True))
+        # Numbers, and lengths of time, stand at the right.
+        are_right = [_are_numbers(column) for column in columns]
+        widths = [
+            max(map(width, (head, *column)))
+            for head, column in zip(heads, columns, strict=True)
+        ]
         if self.is_terminal:
-            total = shutil.get_terminal_size().columns
-            if _over(widths, total) > 0:
-                columns, cells = _without_some(columns, cells, total)
-                widths = _widths(columns, cells)
-            _narrow(columns, widths, total)
-            cells = _cut_in_middle(columns, widths, cells)
-        heads = [column.name for column in columns]
+            _narrow(widths, are_right, shutil.get_terminal_size().columns)
         for row in [heads, *cells]:
-            padding = [
-                padded(cut(cell, size), size, right=column.right)
-                for cell, size, column in zip(row, widths, columns, strict=True)
-            ]
-            texts = map(self.styled, padding, row) if row is not heads else padding
+            texts = []
+            for text, size, is_right in zip(row, widths, are_right, strict=True):
+                short = cut(text, size)
+                blank = " " * (size - width(short))
+                padded = blank + short if is_right else short + blank
+                texts.append(padded if row is heads else self.styled(padded, text))
             self.line(GAP.join(texts).rstrip())
 
 
@@ -301,54 +207,16 @@ def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    heads = [column.name for column in columns]
-    return [max(map(width, cell)) for cell in zip(heads, *cells, strict=True)]
+def _are_numbers(column: Sequence[str]) -> bool:
+    return any(column) and all(not cell or cell[0].isdigit() for cell in column)
 
 
-def _over(widths: Sequence[int], total: int) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1) - total
-
-
-def _without_some(
-    columns: Sequence[Column], cells: Sequence[Sequence[str]], total: int
-) -> tuple[list[Column], list[list[str]]]:
-    """Leave out columns that say nothing, then those that may go: others need room."""
-    kept = [place for place in range(len(columns)) if any(row[place] for row in cells)]
-    needs = [
-        min(size, COLUMNS_ENOUGH) if column.may_cut else size
-        for size, column in zip(_widths(columns, cells), columns, strict=True)
-    ]
-    for place in reversed(kept):
-        if _over([needs[each] for each in kept], total) <= 0:
-            break
-        if columns[place].may_go:
-            kept = [each for each in kept if each != place]
-    return [columns[place] for place in kept], [
-        [row[place] for place in kept] for row in cells
-    ]
-
-
-def _narrow(columns: Sequence[Column], widths: list[int], total: int) -> None:
-    """Make the columns that may give way narrower, the widest first."""
-    over = _over(widths, total)
-    flexible = [place for place, column in enumerate(columns) if column.may_cut]
-    while over > 0 and flexible:
+def _narrow(widths: list[int], are_fixed: Sequence[bool], total: int) -> None:
+    """Narrow columns until they fit, always the widest of those that are not fixed."""
+    flexible = [place for place in range(len(widths)) if not are_fixed[place]]
+    while flexible and sum(widths) + len(GAP) * (len(widths) - 1) > total:
         # The first column says which row it is, so it keeps twice as much.
         widest = max(flexible, key=lambda place: widths[place] * (2 if place else 1))
         if widths[widest] <= COLUMNS_MIN:
             return
         widths[widest] -= 1
-        over -= 1
-
-
-def _cut_in_middle(
-    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
-) -> list[list[str]]:
-    return [
-        [
-            cut_in_middle(cell, size) if column.keeps_end else cell
-            for cell, size, column in zip(row, widths, columns, strict=True)
-        ]
-        for row in cells
-    ]

@@ -68,7 +68,7 @@ def _list(rows: list[ScheduleRow], now: datetime, out: Output) -> int:
         told = [_as_json(row, latest.get(row.id), now) for row in rows]
         out.json({"schedules": told})
     elif rows:
-        out.table([_row(row, latest.get(row.id), now) for row in rows], may_cut="when")
+        out.table([_row(row, latest.get(row.id), now) for row in rows])
     else:
         out.line("There is no schedule.")
     return EXIT_DONE
