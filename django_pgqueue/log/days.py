@@ -170,11 +170,6 @@ def sweep(cursor: Cursor, *, may_go: Callable[[date], bool]) -> list[date]:
     return dropped
 
 
-def guard_name(day: date) -> str:
-    """Return what the constraint of a closed day is called."""
-    return f"{LOG.name_of(day)}_closed"
-
-
 def _close(cursor: Cursor, day: date) -> bool:
     try:
         cursor.execute(CLOSE, {"day": day})

@@ -9,7 +9,7 @@ itself what is left to do.
     2. announce()    In one transaction: the topic says up to where it is removed, and
                      groups that have not read all of it are halted, with what they lose
                      in their positions. A seek, and a group that begins, waits for this
-                     lock (hold_topic()), and so is either seen or sees it.
+                     lock (TOPIC in groups.py), and so is either seen or sees it.
     3. inline_…()    Jobs and dead letters that refer to such a message get what is in
                      it, a slice of them at a time.
     4. drop_day() of log/days.py, where no topic keeps the day; else delete_batch().
@@ -36,7 +36,7 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.in_partition import FALLING, RISING, within
 from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.log.sizes import Sizes, first_within, latest
-from django_pgqueue.postgres.cursor import Cursor, column, one_row, value
+from django_pgqueue.postgres.cursor import Cursor, column, one_row
 from django_pgqueue.postgres.day_tables import DAY, LOG, first_kept
 from django_pgqueue.postgres.limits import Plans, planned
 
@@ -158,9 +158,6 @@ SELECT topic.id FROM unnest(%(topics)s::int[]) topic(id)
        SELECT FROM {table} m WHERE m.topic_id = topic.id
         ORDER BY m.partition, m.id LIMIT 1) message
 """
-
-# Locks: a shared row lock on the topic, until the caller's transaction ends.
-HOLD_TOPIC = "SELECT removed_to FROM pgqueue_topic WHERE id = %(topic)s FOR SHARE"
 
 # The last message that goes: a look at the end of each partition's index.
 HIGHEST = f"""
@@ -450,16 +447,6 @@ def present(cursor: Cursor, topics: Sequence[int], day: date) -> list[int]:
         return []
     table = sql.Identifier(LOG.name_of(day))
     return column(cursor, sql.SQL(PRESENT).format(table=table), topics=list(topics))
-
-
-def hold_topic(cursor: Cursor, topic_id: int) -> int:
-    """
-    Return up to which id a topic's messages are removed; it stays so.
-
-    For who sets a position, or makes a job that refers to a message: above that, all is
-    there until the caller's transaction ends, and retention then sees what it wrote.
-    """
-    return int(value(cursor, HOLD_TOPIC, topic=topic_id))
 
 
 def announce(cursor: Cursor, going: Going) -> list[Loss]:

@@ -117,8 +117,6 @@ SELECT l.weight, l.capacity, l.unclaimed,
  WHERE l.name = {{lane}} LIMIT 1)
 """
 
-CONTROL_COLUMNS = 10
-
 # The same of the task whose jobs wait there, where its pause is another lane's.
 OF_TASK = f"""(
 SELECT l.name, l.paused_by, l.pause_reason,
@@ -127,8 +125,6 @@ SELECT l.name, l.paused_by, l.pause_reason,
   FROM pgqueue_lane l
  WHERE l.name = newest.task AND l.name <> asked.name AND {IS_HELD} LIMIT 1)
 """
-
-OF_TASK_COLUMNS = 5
 
 # Who is next is said in promote.sql. Of those that were let through, first the one that
 # has run for longest.
@@ -235,6 +231,17 @@ SELECT asked.name, head.id, head.task, head.attempt, head.max_attempts,
         ORDER BY j.lane LIMIT 1) head
  WHERE newest.capacity IS NULL AND head.attempt > 0 AND head.errors -> 0 IS NOT NULL
 """
+
+
+# The columns of STATS, by the attributes of LaneStats; behind them those of a TaskPause
+# and of a Head.
+OF_LANE = (
+    *("name", "capacity", "spacing", "burst", "policy", "waiting", "let_through"),
+    *("running", "next_id", "due_seconds", "weight", "own_capacity", "unclaimed"),
+    *("full_seconds", "paused_at", "paused_until", "paused_by", "pause_reason"),
+    *("pause_seconds", "breaker_trips"),
+)
+HEAD_COLUMNS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,37 +560,18 @@ def _read(
 
 
 def _stats(row: Sequence[Any], limit: int) -> LaneStats:
-    name, capacity, spacing, burst, policy, waiting, through, running, *rest = row
-    next_id, seconds, *rest = rest
-    control, rest = rest[:CONTROL_COLUMNS], rest[CONTROL_COLUMNS:]
-    of_task, head = rest[:OF_TASK_COLUMNS], rest[OF_TASK_COLUMNS:]
-    weight, own_capacity, unclaimed, full_seconds, *pause = control
-    at, until, by, reason, pause_seconds, trips = pause
+    own = dict(zip(OF_LANE, row, strict=False))
+    of_task, head = row[len(OF_LANE) : -HEAD_COLUMNS], row[-HEAD_COLUMNS:]
+    burst, unclaimed, full = map(own.pop, ("burst", "unclaimed", "full_seconds"))
     turn_seconds = 0.0
-    if spacing is not None and full_seconds is not None:
+    if own["spacing"] is not None and full is not None:
         # As sql/promote.sql: what nobody has claimed counts as just let through.
-        full_seconds = max(full_seconds, unclaimed * spacing)
-        turn_seconds = max(full_seconds - (burst - 1) * spacing, 0.0)
+        full = max(full, unclaimed * own["spacing"])
+        turn_seconds = max(full - (burst - 1) * own["spacing"], 0.0)
     return LaneStats(
-        name=name,
-        capacity=capacity,
-        waiting=waiting,
-        let_through=through,
-        running=running,
-        next_id=next_id,
-        due_seconds=seconds,
+        **{**own, "breaker_trips": own["breaker_trips"] or None},
         head=None if head[0] is None else Head(*head),
-        own_capacity=own_capacity,
-        spacing=spacing,
-        policy=policy,
-        weight=weight,
         turn_seconds=turn_seconds,
-        paused_at=at,
-        paused_until=until,
-        paused_by=by,
-        pause_reason=reason,
-        pause_seconds=pause_seconds,
-        breaker_trips=trips or None,
         task_pause=None if of_task[0] is None else TaskPause(*of_task),
         count_max=limit,
     )

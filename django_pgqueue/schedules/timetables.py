@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import islice
 
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.schedules.store import ScheduleRow
@@ -58,9 +59,4 @@ def timetable_of(row: ScheduleRow) -> Timetable:
 
 def next_ticks(table: Timetable, after: datetime, count: int) -> list[datetime]:
     """Return the next *count* ticks after *after*, in UTC; fewer, if no more come."""
-    found: list[datetime] = []
-    tick = table.next_after(after)
-    while tick is not None and len(found) < count:
-        found.append(tick)
-        tick = table.next_after(tick) if len(found) < count else None
-    return found
+    return list(islice(table.after(after), count))

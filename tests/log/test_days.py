@@ -8,7 +8,6 @@ from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import (
     close_days,
     drop_day,
-    guard_name,
 )
 from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.models import Message
@@ -57,7 +56,7 @@ def test_a_closed_day_refuses_what_a_clock_that_stepped_back_would_write(
 
     cursor.execute("DELETE FROM pgqueue_message WHERE id = %s", [early.pk])
     make_message(topic, 1, id=early.pk)
-    with pytest.raises(Exception, match=guard_name(yesterday)):
+    with pytest.raises(Exception, match=f"{LOG.name_of(yesterday)}_closed"):
         make_message(topic, 1)
 
 

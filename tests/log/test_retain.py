@@ -9,11 +9,11 @@ import pytest
 
 from django_pgqueue.log import retain
 from django_pgqueue.log.days import close_days
+from django_pgqueue.log.groups import topic_of
 from django_pgqueue.log.retain import (
     announce,
     delete_batch,
     due,
-    hold_topic,
     inline_dead_letters,
     inline_jobs,
 )
@@ -177,7 +177,7 @@ def test_a_seek_is_seen_or_sees_what_is_removed(cursor, other_cursor, new_cursor
 
     with ThreadPoolExecutor(1) as pool:
         with other_cursor.connection.transaction():
-            assert 0 == hold_topic(other_cursor, topic.pk)
+            assert 0 == topic_of(other_cursor, topic.name).removed_to
             told = pool.submit(tell, cursor, going)
             wait_until_blocked(new_cursor(), cursor)
             other_cursor.execute("UPDATE pgqueue_position SET position = 0")
@@ -186,7 +186,7 @@ def test_a_seek_is_seen_or_sees_what_is_removed(cursor, other_cursor, new_cursor
     position.refresh_from_db()
     assert "retention" == position.halted_for
     with other_cursor.connection.transaction():
-        assert message.pk == hold_topic(other_cursor, topic.pk)
+        assert message.pk == topic_of(other_cursor, topic.name).removed_to
 
 
 def test_a_reader_whose_batch_is_under_way_is_fenced_off(cursor, other_cursor, days):

@@ -11,7 +11,6 @@ from django.db import models
 from django_pgqueue import chain
 from django_pgqueue.log import days
 from django_pgqueue.log.closed_days import closed_days
-from django_pgqueue.log.days import guard_name
 from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.log.lag import lag
 from django_pgqueue.models import LogDay, LogState, Message
@@ -138,7 +137,7 @@ def test_days_that_a_wrong_clock_has_closed_are_opened_again(cursor, log_days):
     for day in early:
         # As a leader closes it whose database has a clock that is ahead.
         cursor.execute(
-            f"ALTER TABLE {LOG.name_of(day)} ADD CONSTRAINT {guard_name(day)}"
+            f"ALTER TABLE {LOG.name_of(day)} ADD CONSTRAINT {LOG.name_of(day)}_closed"
             f" CHECK (id <= {highest}) NOT VALID"
         )
         LogDay.objects.create(day=day, last_id=highest)
@@ -148,7 +147,7 @@ def test_days_that_a_wrong_clock_has_closed_are_opened_again(cursor, log_days):
         "UPDATE pgqueue_position SET leased_by = 'w', fence = 7,"
         " leased_until = clock_timestamp() + '1 hour'"
     )
-    with pytest.raises(Exception, match=guard_name(early[0])):
+    with pytest.raises(Exception, match=f"{LOG.name_of(early[0])}_closed"):
         publish("orders", 1)
     status, found = examined()
     finding = found["log_early"]

@@ -49,6 +49,13 @@ from django_pgqueue.worker.serving import living_plans
 
 LATELY = timedelta(days=1)
 
+# Columns of a subscription that JSON has.
+OF_SUBSCRIPTION = (
+    *("pattern", "queue", "task", "source", "last_declared_at", "disabled_at"),
+    *("disabled_by", "disabled_reason", "backfill_position", "backlog"),
+    *("backlog_max", "backlog_on_full", "full_at", "held_at"),
+)
+
 
 def _add_topics(parser: Any) -> None:
     """Declare which topic."""
@@ -137,23 +144,8 @@ def _add_listeners(
 
 
 def _subscription(row: SubscriptionRow) -> dict[str, Any]:
-    return {
-        "pattern": row.pattern,
-        "state": subscription_state(row),
-        "queue": row.queue,
-        "task": row.task,
-        "source": row.source,
-        "last_declared_at": row.last_declared_at,
-        "disabled_at": row.disabled_at,
-        "disabled_by": row.disabled_by,
-        "disabled_reason": row.disabled_reason,
-        "backfill_position": row.backfill_position,
-        "backlog": row.backlog,
-        "backlog_max": row.backlog_max,
-        "backlog_on_full": row.backlog_on_full,
-        "full_at": row.full_at,
-        "held_at": row.held_at,
-    }
+    told = {name: getattr(row, name) for name in OF_SUBSCRIPTION}
+    return {**told, "state": subscription_state(row)}
 
 
 def _group(

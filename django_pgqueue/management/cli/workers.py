@@ -110,17 +110,16 @@ def _show(row: Any, out: Output) -> int:
     if not held:
         out.line("It holds no job.")
         return EXIT_DONE
-    out.table(
-        [
-            {
-                "id": job.id,
-                "queue": job.queue,
-                "task": job.task,
-                "held": _age(job, row.clock),
-            }
-            for job in held
-        ]
-    )
+    lines = [
+        {
+            "id": job.id,
+            "queue": job.queue,
+            "task": job.task,
+            "held": _age(job, row.clock),
+        }
+        for job in held
+    ]
+    out.table(lines)
     if is_more:
         out.note("There are more.")
     return EXIT_DONE
@@ -155,16 +154,11 @@ def _seconds(job: Leased, clock: datetime) -> float | None:
 
 
 def _as_json(row: Any, held: Sequence[Leased]) -> dict[str, Any]:
+    names = ("name", "hostname", "pid", "queues", "threads", "async_slots", "version")
     return {
-        "name": row.name,
+        **{name: getattr(row, name) for name in names},
         "state": "silent" if workers.is_silent(row) else "alive",
         "leads": workers.leads(row),
-        "hostname": row.hostname,
-        "pid": row.pid,
-        "queues": row.queues,
-        "threads": row.threads,
-        "async_slots": row.async_slots,
-        "version": row.version,
         "started_at": in_utc(row.started_at),
         "heartbeat_at": in_utc(row.heartbeat_at),
         "silent_seconds": workers.silent_seconds(row),
@@ -174,10 +168,6 @@ def _as_json(row: Any, held: Sequence[Leased]) -> dict[str, Any]:
 
 
 def _job_as_json(job: Leased, clock: datetime) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "task": job.task,
-        "queue": job.queue,
-        "leased_at": job.leased_at and in_utc(job.leased_at),
-        "seconds": _seconds(job, clock),
-    }
+    told = {"id": job.id, "task": job.task, "queue": job.queue}
+    leased_at = job.leased_at and in_utc(job.leased_at)
+    return {**told, "leased_at": leased_at, "seconds": _seconds(job, clock)}

@@ -13,8 +13,8 @@ from django_pgqueue import signals
 from django_pgqueue.log import days as log
 from django_pgqueue.log import retain
 from django_pgqueue.log.days import close_days
+from django_pgqueue.log.groups import topic_of
 from django_pgqueue.log.publish import publish
-from django_pgqueue.log.retain import hold_topic
 from django_pgqueue.models import Job, LogDay, Message, Position
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.day_tables import LOG, PENDING
@@ -269,7 +269,7 @@ def test_a_reader_a_seek_and_publishers_beside_the_removal(
     def seek_back(cursor):
         while not stop.is_set():
             with cursor.connection.transaction():
-                lowest = hold_topic(cursor, topic.pk)
+                lowest = topic_of(cursor, topic.name).removed_to
                 cursor.execute(
                     "UPDATE pgqueue_position SET position = %s, fence = fence + 1"
                     " WHERE id = %s AND halted_at IS NULL",
