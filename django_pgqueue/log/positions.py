@@ -18,14 +18,7 @@ from django_pgqueue.exceptions import MessagesLost, SchemaError
 from django_pgqueue.log import generations
 from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.log.in_partition import RISING, within
-from django_pgqueue.postgres.cursor import (
-    Cursor,
-    column,
-    has_row,
-    record,
-    rows,
-    value,
-)
+from django_pgqueue.postgres.cursor import Cursor, column, has_row, record, rows, value
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
 ERRORS_MAX = 100

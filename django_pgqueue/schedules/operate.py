@@ -19,11 +19,7 @@ from django_pgqueue.schedules.issue import Issued
 from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.schedules.sync import tell_workers
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.operate import (
-    BY_CHARACTERS_MAX,
-    checked_text,
-    checked_texts,
-)
+from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, checked_text, checked_texts
 
 
 def pause(name: str, *, by: str = "", reason: str = "") -> bool:

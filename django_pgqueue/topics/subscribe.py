@@ -11,14 +11,7 @@ database, so that those who publish know nothing of it.
 
 # Without postponed annotations: the rows of the table are read here.
 
-from collections.abc import (
-    Callable,
-    Collection,
-    Coroutine,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import (

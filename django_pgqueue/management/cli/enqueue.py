@@ -8,15 +8,8 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.bounds import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import (
-    DuplicateJob,
-    QueueFull,
-)
-from django_pgqueue.management.cli.output import (
-    EXIT_DONE,
-    EXIT_NOTHING,
-    Output,
-)
+from django_pgqueue.exceptions import DuplicateJob, QueueFull
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.words import (
     add_force,
     check_is_declared,

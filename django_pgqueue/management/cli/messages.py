@@ -14,9 +14,7 @@ from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import (
-    did_you_mean,
-)
+from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
 from django_pgqueue.log.generations import numbers_of, spans
 from django_pgqueue.log.names import topic_of

@@ -14,9 +14,7 @@ from django.db import transaction
 
 from django_pgqueue.bounds import PRIORITY_DEFAULT
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import (
-    did_you_mean,
-)
+from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.exceptions import shown as in_error
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,

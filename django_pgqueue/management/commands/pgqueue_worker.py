@@ -18,11 +18,7 @@ from django_pgqueue import __version__
 from django_pgqueue.apps import MAIL_TASK
 from django_pgqueue.conf import READERS, Settings, get_settings
 from django_pgqueue.exceptions import MissingExtra, PgQueueError
-from django_pgqueue.findings.server import (
-    Readiness,
-    check_readiness,
-    close_connections,
-)
+from django_pgqueue.findings.server import Readiness, check_readiness, close_connections
 from django_pgqueue.management.cli.words import reading, whole_number
 from django_pgqueue.operators.bulk_acts import BulkActs
 from django_pgqueue.operators.human import duration
