@@ -383,18 +383,14 @@ class BulkActs:
         with link.cursor() as cursor:
             due = store.due_seconds(cursor)
         if due is None or due > 0:
-            self.leave()
+            connections.close_all()
             return LOOK_SECONDS if due is None else min(due, LOOK_SECONDS)
         try:
             if step():
                 return 0.0
         except Error as error:
-            self.leave()
+            connections.close_all()
             # As the other loops have it: one that is away is no news in detail.
             raise error.__cause__ or error from None
         # Somebody else leads, too, and does it.
         return 1.0
-
-    def leave(self) -> None:
-        """Close Django's connection of this thread, which is used for chunks alone."""
-        connections[get_settings().database].close()

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.postgres.limits import Plans, limit
 
 # What libpq is told unless OPTIONS in DATABASES says otherwise. read-write: after a
 # failover, a connection to what is now a standby is refused instead of used.
@@ -283,6 +283,23 @@ class Link:
                 connection.execute(IN_ORDER_ONCE, prepare=False)
             if self._patience:
                 connection.execute(_sets(self._patience, local=True), prepare=False)
+            yield cursor
+
+    @contextmanager
+    def transaction(
+        self, seconds: int | None = None, plans: Plans = Plans.ANY
+    ) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+        """
+        Lend a cursor in a transaction.
+
+        Args:
+            seconds: How long a statement may take; None: as long as it likes.
+            plans: Which scans the planner may choose where *seconds* are given.
+        """
+        connection = self.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            if seconds is not None:
+                limit(cursor, seconds=seconds, plans=plans)
             yield cursor
 
     def _make_steady(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
@@ -16,16 +15,6 @@ from django_pgqueue.worker.tally import Tally
 PROCESSES_MAX = 256
 THREADS_MAX = 1_000
 ASYNC_SLOTS_MAX = 10_000
-
-
-class ConnectedChore(Protocol):
-    """A chore of the leader that has a connection beside that of the loop."""
-
-    def __call__(self, link: Link) -> float:
-        """Run; return how many seconds until it wants to run again."""
-
-    def leave(self) -> None:
-        """Close its connection, in the thread of the loop: it leads no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +42,7 @@ class WorkerOptions:
     metrics: Callable[[Tally, Mapping[str, int], str], tuple[str, bytes]] | None = None
     # A chore of the leader: what people have asked to be done to many jobs. It reads
     # by the filters of pages and commands, which no worker knows. None: nobody does it.
-    bulk_acts: ConnectedChore | None = None
+    bulk_acts: Callable[[Link], float] | None = None
 
     @property
     def lease(self) -> timedelta:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 from django_pgqueue.bounds import PUBLISH_QUEUE
 
@@ -27,7 +26,7 @@ ORDERS = (PRIORITY, WEIGHTED, STRICT)
 WEIGHT_MAX = 1_000
 CAP_MAX = 10_000
 
-# Names whose entry is remembered; beyond it all are looked up anew.
+# Names whose entry is remembered: the latest.
 NAMES_MAX = 10_000
 
 ENTRY = re.compile(
@@ -65,7 +64,6 @@ class QueuePlan:
 
     entries: tuple[Entry, ...] = ()  # Empty: all queues are served alike.
     order: str = PRIORITY
-    _names: dict[str, Entry | None] = field(default_factory=dict, compare=False)
 
     @cached_property
     def named(self) -> list[str]:
@@ -88,26 +86,18 @@ class QueuePlan:
         return any(entry.cap is not None for entry in self.entries)
 
     @cached_property
-    def serves(self) -> Callable[[str], bool]:
-        """Whether jobs of a queue, by its name, may be claimed; every wake asks."""
-        return lru_cache(maxsize=NAMES_MAX)(lambda queue: self.entry(queue) is not None)
-
-    def entry(self, queue: str) -> Entry | None:
+    def entry(self) -> Callable[[str], Entry | None]:
         """
-        Return what holds for *queue*; None: it is not served.
+        What holds for a queue, by its name; None: it is not served. Every wake asks.
 
         The entry that names it decides; else the one with the longest beginning. The
         queue of messages for later is served unless an entry leaves it out.
         """
-        names = self._names
-        try:
-            return names[queue]
-        except KeyError:
-            pass
-        if len(names) >= NAMES_MAX:
-            names.clear()
-        found = names[queue] = self._find(queue)
-        return found
+        return lru_cache(maxsize=NAMES_MAX)(self._find)
+
+    def serves(self, queue: str) -> bool:
+        """Whether jobs of *queue* may be claimed."""
+        return self.entry(queue) is not None
 
     def place(self, queue: str) -> int:
         """Return where *queue* stands in a strict order; lower goes first."""
@@ -123,10 +113,6 @@ class QueuePlan:
         """Return how many jobs of *queue* a process may hold at once; None: any."""
         entry = self.entry(queue)
         return None if entry is None else entry.cap
-
-    def __reduce__(self) -> tuple[type[QueuePlan], tuple[Any, ...]]:
-        # Without what it remembers, for platforms whose processes are spawned.
-        return QueuePlan, (self.entries, self.order)
 
     def __str__(self) -> str:
         text = ", ".join(map(str, self.entries)) or "all"

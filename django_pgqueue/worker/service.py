@@ -212,6 +212,18 @@ def backoff_seconds(failures: int) -> float:
     return random.uniform(BACKOFF_SECONDS_MIN, whole)
 
 
+class LedService(Service):
+    """A loop that works while its process leads."""
+
+    is_leading = False
+
+    def set_leading(self, is_leading: bool) -> None:
+        """Be told by the heartbeat whether this worker leads."""
+        if is_leading and not self.is_leading:
+            self.wake.set()
+        self.is_leading = is_leading
+
+
 class Portion:
     """
     How many rows a statement takes, which somebody may end for its time.

@@ -89,7 +89,7 @@ def _worker(threads: int) -> Iterator[tuple[int, Any]]:
     connections.close_all()
     context = multiprocessing.get_context("fork")
     names, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(threads, theirs), daemon=True)
+    process = context.Process(target=_work, args=(_made(threads), theirs), daemon=True)
     process.start()
     assert process.pid is not None
     try:
@@ -99,10 +99,18 @@ def _worker(threads: int) -> Iterator[tuple[int, Any]]:
         process.join()
 
 
-def _work(threads: int, names: Any) -> None:
+def _made(threads: int) -> Any:
     from django_pgqueue.conf import get_settings
     from django_pgqueue.worker.lease.leases import Slots
     from django_pgqueue.worker.options import WorkerOptions
+    from django_pgqueue.worker.supervise.process import Process
+
+    options = WorkerOptions(settings=get_settings(), threads=threads)
+    slots = Slots(multiprocessing.get_context("fork"), threads + options.async_slots)
+    return Process(options, "where", slots)
+
+
+def _work(made: Any, names: Any) -> None:
     from django_pgqueue.worker.supervise.supervisor import run_child
 
     def tell() -> None:
@@ -112,9 +120,7 @@ def _work(threads: int, names: Any) -> None:
             names.send([(thread.name, thread.native_id) for thread in alive])
 
     threading.Thread(target=tell, daemon=True).start()
-    options = WorkerOptions(settings=get_settings(), threads=threads)
-    slots = Slots(multiprocessing.get_context("fork"), threads + options.async_slots)
-    run_child(options, "where", slots)
+    run_child(made)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connections
 
 from django_pgqueue.models import ArchivedJob, BulkAct, DeadLetter, Job
 from django_pgqueue.operators import bulk_acts
@@ -264,7 +264,7 @@ def test_two_who_lead_do_a_chunk_once(monkeypatch):
         try:
             return chore(link)
         finally:
-            chore.leave()
+            connections.close_all()
             link.drop()
 
     monkeypatch.setattr(bulk_acts.operate, "redrive", slow)

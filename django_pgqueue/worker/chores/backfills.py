@@ -13,7 +13,7 @@ from django_pgqueue.log.backfill import OpenBackfill
 from django_pgqueue.log.closed_days import Days, closed_days
 from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues.fair import lane_hints
 
@@ -70,9 +70,8 @@ class Backfills:
         final = None if each.is_held else self._finals.get((each.id, each.xid))
         if bound <= each.position and (final is None or each.position < final):
             return each.is_held and _release(link, each, each.position)
-        with link.connection.transaction(), link.cursor() as cursor:
+        with link.transaction(BATCH_SECONDS, Plans.IN_ORDER) as cursor:
             # Through the key, also of a day that the planner knows nothing of.
-            limit(cursor, seconds=BATCH_SECONDS, plans=Plans.IN_ORDER)
             filled = backfill.fill(cursor, each, bound=bound, final=final, days=days)
         if filled is None:
             return True
@@ -97,7 +96,7 @@ class Backfills:
 
 def _release(link: Link, each: OpenBackfill, position: int) -> bool:
     """Let one that is held have jobs again, for it has those of all that there is."""
-    with link.connection.transaction(), link.cursor() as cursor:
+    with link.transaction() as cursor:
         is_released = backlogs.release(cursor, each.id, position)
     if is_released:
         logger.info("released   subscription=%s → %s", each.pattern, each.queue)

@@ -11,7 +11,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.log import backlogs
 from django_pgqueue.log.backlogs import Bounded
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import depth
 from django_pgqueue.queues.cancel import CANCEL_ROWS_MAX, cancel
@@ -35,14 +35,12 @@ class Depths:
 
     def __call__(self, link: Link) -> float:
         """Count; return how many seconds until the next time."""
-        connection = link.connection
         if not self._has_rows:
             with link.cursor() as cursor:
                 remember_queues(cursor, [*self._limits])
             self._has_rows = True
         began = time.monotonic()
-        with connection.transaction(), connection.cursor() as cursor:
-            limit(cursor, seconds=depth.COUNT_SECONDS_MAX, plans=Plans.IN_ORDER)
+        with link.transaction(depth.COUNT_SECONDS_MAX, Plans.IN_ORDER) as cursor:
             depth.note(cursor, self._limits)
         return depth.pause_after(time.monotonic() - began)
 
@@ -73,8 +71,7 @@ class Backlogs:
         if not bounded:
             return LOOK_SECONDS
         began = time.monotonic()
-        with link.connection.transaction(), link.cursor() as cursor:
-            limit(cursor, seconds=depth.COUNT_SECONDS_MAX, plans=Plans.IN_ORDER)
+        with link.transaction(depth.COUNT_SECONDS_MAX, Plans.IN_ORDER) as cursor:
             jobs = backlogs.count(cursor, bounded, beyond=DROP_JOBS_MAX)
         took = time.monotonic() - began
         full = {each.id for each in bounded if each.will_be_full(jobs[each.id])}
@@ -104,7 +101,7 @@ class Backlogs:
 
 
 def _hold(link: Link, each: Bounded) -> None:
-    with link.connection.transaction(), link.cursor() as cursor:
+    with link.transaction() as cursor:
         is_held = backlogs.hold(cursor, each.id)
     if is_held:
         logger.warning("held       subscription=%s: its messages stay in the log", each)
@@ -113,8 +110,7 @@ def _hold(link: Link, each: Bounded) -> None:
 def _drop(link: Link, each: Bounded, jobs: int) -> None:
     """Cancel the oldest of the jobs that are too many."""
     most = each.depth_max or 0
-    with link.connection.transaction(), link.cursor() as cursor:
-        limit(cursor, seconds=depth.COUNT_SECONDS_MAX, plans=Plans.IN_ORDER)
+    with link.transaction(depth.COUNT_SECONDS_MAX, Plans.IN_ORDER) as cursor:
         ids = backlogs.oldest(cursor, each, min(jobs - most, DROP_JOBS_MAX))
         answer = cancel(cursor, ids, by=f"backlog of {each.pattern}: {most:,} jobs")
     if answer.lanes:

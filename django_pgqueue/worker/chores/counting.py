@@ -9,7 +9,6 @@ counted since; a connection that is lost before its answer may add that twice.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from operator import sub
 
@@ -28,9 +27,6 @@ logger = logging.getLogger("django_pgqueue.worker")
 SECONDS_FOR_EACH = 0.1
 INTERVAL_SECONDS_MIN, INTERVAL_SECONDS_MAX = 1.0, 5.0
 
-# How long one thread waits for another that adds; longer than a statement takes.
-WAIT_SECONDS_MAX = 1.5
-
 # Of failures in a row, the first is told, and each of so many.
 TOLD_EVERY = 100
 
@@ -44,8 +40,6 @@ class Counting:
         self._added = self._counted()
         self._due_at = time.monotonic() + INTERVAL_SECONDS_MIN
         self._failures = 0
-        # The heartbeat may be at it still when the process stops.
-        self._is_adding = threading.Lock()
 
     def add_if_due(self, link: Link) -> None:
         """
@@ -65,19 +59,11 @@ class Counting:
 
     def add(self, link: Link) -> int:
         """
-        Add what is new, unless another thread is at it; return of how many tasks.
+        Add what is new; return of how many tasks. One thread at a time may call it.
 
         Raises:
             Exception: The connection of *link* is broken.
         """
-        if self._is_adding.acquire(timeout=WAIT_SECONDS_MAX):
-            try:
-                return self._add(link)
-            finally:
-                self._is_adding.release()
-        return 0
-
-    def _add(self, link: Link) -> int:
         counted = self._counted()
         new = {
             key: fresh

@@ -10,53 +10,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from django.db import connections
+
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.service import LedService
 
 CHORES_INTERVAL_SECONDS = 60.0
 
 
-class Leader(Service):
+class Leader(LedService):
     """Runs each chore once a minute while this worker leads."""
 
     name = "leader"
 
-    def __init__(
-        self,
-        link: Link,
-        chores: list[Callable[[Link], float]],
-        *,
-        leave: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, link: Link, chores: list[Callable[[Link], float]]) -> None:
         super().__init__(link)
-        # Called in this loop where it does not lead: closes what chores have opened.
-        self._leave = leave
         # Each returns how many seconds until it wants to run again.
         self._chores = chores
         self._due_at = [0.0] * len(chores)
         self._hurried = [False] * len(chores)
-        self._is_leading = False
-
-    def set_leading(self, is_leading: bool) -> None:
-        """Be told by the heartbeat whether this worker leads."""
-        if is_leading and not self._is_leading:
-            self.wake.set()
-        self._is_leading = is_leading
 
     def hurry(self, chore: object) -> None:
         """Run a chore soon, if this worker has it and leads."""
         for place, each in enumerate(self._chores):
             if each is chore:
                 self._hurried[place] = True
-        if self._is_leading:
+        if self.is_leading:
             self.wake.set()
 
     def tick(self) -> float:
         """Run the chores that are due."""
-        if not self._is_leading:
+        if not self.is_leading:
             self.link.leave()
-            if self._leave is not None:
-                self._leave()
+            # Of chores that use Django's connections.
+            connections.close_all()
             return CHORES_INTERVAL_SECONDS
         for place, chore in enumerate(self._chores):
             if self.stopping:

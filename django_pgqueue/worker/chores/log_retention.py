@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from datetime import date, timedelta
 
 import psycopg
@@ -21,7 +22,7 @@ from django_pgqueue.log.retain_backfills import announce_backfills
 from django_pgqueue.log.sizes import Sizes
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.tasks import registry
 
@@ -31,9 +32,11 @@ logger = logging.getLogger("django_pgqueue.worker")
 PAUSE_SECONDS = 3_600.0
 HELD_PAUSE_SECONDS = 60.0
 
-# After a step: so many times what it took, at least and at most this, as for other
-# purges.
-STEP_SHARE = 4.0
+# After a step, or a batch of another purge: so many times what it took, so that the
+# purge of millions takes a fifth of one connection's time, on a fast server and on a
+# slow one; at least and at most this: a first batch walks over all that vacuum has not
+# yet removed.
+PAUSE_SHARE = 4.0
 STEP_PAUSE_SECONDS_MIN, STEP_PAUSE_SECONDS_MAX = 0.02, 5.0
 
 # A round that was left for so long, since another worker led, begins anew.
@@ -49,23 +52,17 @@ SLICE_SECONDS = 60
 PASSES_MAX = 3
 
 
+@dataclass
 class LogRetention:
     """A chore that removes old messages; False in its steps: something is held up."""
 
-    def __init__(
-        self,
-        default: timedelta | None,
-        *,
-        wait: timedelta | None = None,
-        bytes_max: int | None = None,
-    ) -> None:
-        # Of topics that do not say: how long they keep, and then wait for ingest.
-        self._default = default
-        self._wait = wait
-        # Of the log of all topics; None: any number.
-        self._bytes_max = bytes_max
-        self._steps: Iterator[bool] | None = None
-        self._stepped_at = 0.0
+    # Of topics that do not say: how long they keep, and then wait for ingest.
+    default: timedelta | None
+    wait: timedelta | None = None
+    # Of the log of all topics; None: any number.
+    bytes_max: int | None = None
+    _steps: Iterator[bool] | None = None
+    _stepped_at: float = 0.0
 
     def __call__(self, link: Link) -> float:
         """Take one step; return how many seconds to wait for the next one."""
@@ -83,8 +80,7 @@ class LogRetention:
         if not is_going_on:
             return HELD_PAUSE_SECONDS
         self._steps, self._stepped_at = steps, time.monotonic()
-        pause = max((self._stepped_at - started) * STEP_SHARE, STEP_PAUSE_SECONDS_MIN)
-        return min(pause, STEP_PAUSE_SECONDS_MAX)
+        return pause_after(self._stepped_at - started)
 
     def _round(self, link: Link) -> Iterator[bool]:
         """Take the steps, in their order, each with a cursor of its own."""
@@ -123,9 +119,9 @@ class LogRetention:
         with link.cursor() as cursor:
             due = retain.due(
                 cursor,
-                default=self._default,
-                wait=self._wait,
-                bytes_max=self._bytes_max,
+                default=self.default,
+                wait=self.wait,
+                bytes_max=self.bytes_max,
                 sizes=_sizes(cursor, measured),
             )
             _sweep(cursor, due)
@@ -137,6 +133,12 @@ class LogRetention:
                 wait.first_day,
             )
         return due
+
+
+def pause_after(seconds: float) -> float:
+    """Return how long to wait after a step that took so many *seconds*."""
+    pause = max(seconds * PAUSE_SHARE, STEP_PAUSE_SECONDS_MIN)
+    return min(pause, STEP_PAUSE_SECONDS_MAX)
 
 
 def _measure(link: Link, found: dict[date, dict[int, int]]) -> Iterator[bool]:
@@ -188,8 +190,7 @@ def _sweep(cursor: Cursor, due: Due) -> None:
 
 
 def _announce(link: Link, going: Going) -> None:
-    connection = link.connection
-    with connection.transaction(), connection.cursor() as cursor:
+    with link.transaction() as cursor:
         losses = retain.announce(cursor, going)
         unfilled = announce_backfills(cursor, going)
     for loss in losses:
@@ -224,8 +225,7 @@ def _slices(link: Link, due: Due, look: Callable[..., Slice]) -> Iterator[Slice]
     after = 0
     while True:
         # By the key, also of a queue that was empty when the planner last saw it.
-        with link.connection.transaction(), link.cursor() as cursor:
-            limit(cursor, seconds=SLICE_SECONDS, plans=Plans.BY_INDEX)
+        with link.transaction(SLICE_SECONDS, Plans.BY_INDEX) as cursor:
             part = look(cursor, due, after=after)
         if part.last_id is None:
             return

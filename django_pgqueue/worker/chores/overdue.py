@@ -62,9 +62,8 @@ def end_generations(link: Link) -> float:
         if generations.close(cursor):
             logger.info("closed     former partitions of topics")
         topics = generations.closed(cursor)
-    connection = link.connection
     for topic_id in topics:
-        with connection.transaction(), connection.cursor() as cursor:
+        with link.transaction() as cursor:
             read = generations.finish(cursor, topic_id)
             dropped = generations.drop(cursor, topic_id)
         if read:
@@ -104,8 +103,7 @@ def cancel_overdue(link: Link) -> float:
 
 
 def _cancel(link: Link, workflow: int) -> None:
-    connection = link.connection
-    with connection.transaction(), connection.cursor() as cursor:
+    with link.transaction() as cursor:
         # What is cancelled goes to the archive's day.
         ARCHIVE.make(cursor)
         started = workflows.cancel(cursor, workflow, is_overdue=True)
@@ -123,12 +121,11 @@ def _ask_again(link: Link) -> bool:
     A settle that waits for the workflow's row holds that of its job, and may put it
     back for another attempt. Here no workflow is locked first: the settle ends.
     """
-    connection = link.connection
     with link.cursor() as cursor:
         left = workflows.unasked(cursor, workflows=WORKFLOWS_MAX, limit=JOBS_MAX)
     if not left:
         return False
-    with connection.transaction(), connection.cursor() as cursor:
+    with link.transaction() as cursor:
         ARCHIVE.make(cursor)
         answer = cancels.cancel(cursor, left, by="deadline")
     _wake(link, answer)

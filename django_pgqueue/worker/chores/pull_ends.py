@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues import pull_ends
 from django_pgqueue.worker.tally import Tally
 
@@ -39,9 +39,7 @@ class PullEnds:
         with link.cursor() as cursor:
             if not pull_ends.has_pull_queues(cursor):
                 return WITHOUT_SECONDS
-        connection = link.connection
-        with connection.transaction(), connection.cursor() as cursor:
-            limit(cursor, seconds=MOVE_SECONDS_MAX, plans=Plans.IN_ORDER)
+        with link.transaction(MOVE_SECONDS_MAX, Plans.IN_ORDER) as cursor:
             moved = pull_ends.move(cursor, since=self._since)
         self._since = moved.last
         for queue, counted in moved.by_queue.items():

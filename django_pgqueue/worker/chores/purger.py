@@ -25,16 +25,16 @@ from django_pgqueue.postgres.day_tables import ARCHIVE, LOG, DayTable, first_kep
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.queues import durable, mail_files, output, purge, task_spans
 from django_pgqueue.schedules import ticks
-from django_pgqueue.worker.chores.log_retention import LogRetention, may_drop
+from django_pgqueue.worker.chores.log_retention import (
+    STEP_PAUSE_SECONDS_MAX,
+    LogRetention,
+    may_drop,
+    pause_after,
+)
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 PAUSE_SECONDS = 60.0
-# After a full batch: so many times what it took, so that the purge of millions takes a
-# fifth of one connection's time, on a fast server and on a slow one; at least and at
-# most this: a first batch walks over all that vacuum has not yet removed.
-PAUSE_SHARE = 4.0
-BATCH_PAUSE_SECONDS_MIN, BATCH_PAUSE_SECONDS_MAX = 0.02, 5.0
 # While there is more, the log hears of it so often.
 LOG_INTERVAL_SECONDS = 60.0
 PARTITIONS_PAUSE_SECONDS = 3_600.0
@@ -97,8 +97,7 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
 
 def _maker(table: DayTable, name: str) -> Callable[[Link], float]:
     def make(link: Link) -> float:
-        connection = link.connection
-        with connection.transaction(), connection.cursor() as cursor:
+        with link.transaction() as cursor:
             for day in table.make(cursor, days_ahead=AHEAD):
                 logger.info("made       %s partition day=%s", name, day)
         return PARTITIONS_PAUSE_SECONDS
@@ -219,10 +218,7 @@ class Batches:
         if purged.is_full:
             self._floor = purged.floor
         self._log(purged)
-        if not purged.is_full:
-            return PAUSE_SECONDS
-        pause = max(took * PAUSE_SHARE, BATCH_PAUSE_SECONDS_MIN)
-        return min(pause, BATCH_PAUSE_SECONDS_MAX)
+        return pause_after(took) if purged.is_full else PAUSE_SECONDS
 
     def _log(self, purged: purge.Purged) -> None:
         if not self._unlogged:
@@ -236,11 +232,10 @@ class Batches:
 
 def _mail_file_purger(archive_keep: timedelta) -> Callable[[Link], float]:
     def purge_files(link: Link) -> float:
-        connection = link.connection
-        with connection.transaction(), connection.cursor() as cursor:
+        with link.transaction() as cursor:
             purged = mail_files.purge(cursor, archive_keep=archive_keep)
         if purged.files:
             logger.info("purged     files of mails=%d", purged.files)
-        return BATCH_PAUSE_SECONDS_MAX if purged.is_full else PAUSE_SECONDS
+        return STEP_PAUSE_SECONDS_MAX if purged.is_full else PAUSE_SECONDS
 
     return purge_files

@@ -15,7 +15,7 @@ import psycopg
 
 from django_pgqueue.conf import Reprocess, Settings
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import reprocess
 from django_pgqueue.queues.dead_letters import hints, redrive
@@ -69,18 +69,15 @@ class Rule:
         return max(pause, REST_SECONDS if found.is_all else NEXT_SECONDS)
 
     def _look(self, link: Link) -> reprocess.Found:
-        connection = link.connection
-        with connection.transaction(), connection.cursor() as cursor:
-            limit(cursor, seconds=LOOK_SECONDS_MAX, plans=Plans.IN_ORDER)
+        with link.transaction(LOOK_SECONDS_MAX, Plans.IN_ORDER) as cursor:
             reprocess.sort_no_table(cursor)
             return reprocess.look(
                 cursor, self._rule, floor=self._floor, most=self._most
             )
 
     def _redrive(self, link: Link, ids: list[int]) -> None:
-        connection = link.connection
         try:
-            with connection.transaction(), connection.cursor() as cursor:
+            with link.transaction() as cursor:
                 moved = redrive(cursor, ids, once=True)
         except psycopg.IntegrityError as error:
             # One was written by hand, and its queue refuses it: the others go alone.

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import psycopg
@@ -23,7 +22,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.schedules import ticks
 from django_pgqueue.schedules.issue import issue, reckon, tell, wake_for
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
-from django_pgqueue.worker.service import Service, has_lost_link
+from django_pgqueue.worker.service import LedService, has_lost_link
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -53,19 +52,13 @@ REST_SECONDS = 60.0
 REMEMBERED_SECONDS = 300.0
 
 
-@dataclass(slots=True)
-class _Delay:
-    next_tick: datetime | None
-    revision: int
-    times: int
-    until: float  # By time.monotonic().
-
-
 class Backoff:
     """Used by one thread."""
 
     def __init__(self) -> None:
-        self._delays: dict[int, _Delay] = {}
+        # By schedule: which tick was put off, how often before, and until when by
+        # time.monotonic().
+        self._delays: dict[int, tuple[object, int, float]] = {}
 
     def add(self, row: ScheduleRow, seconds: float, seconds_max: float) -> float:
         """
@@ -73,15 +66,11 @@ class Backoff:
 
         Twice as long each time that the same tick is put off, *seconds_max* at most.
         """
-        known = self._delays.get(row.id)
-        is_same = known is not None and (known.next_tick, known.revision) == (
-            row.next_tick,
-            row.revision,
-        )
-        times = known.times + 1 if known is not None and is_same else 0
+        tick = row.next_tick, row.revision
+        before, times, _ = self._delays.get(row.id, (None, 0, 0.0))
+        times = times + 1 if before == tick else 0
         pause: float = min(seconds * 2 ** min(times, 10), seconds_max)
-        until = time.monotonic() + pause
-        self._delays[row.id] = _Delay(row.next_tick, row.revision, times, until)
+        self._delays[row.id] = tick, times, time.monotonic() + pause
         return pause
 
     def forget(self, row: ScheduleRow) -> None:
@@ -94,21 +83,20 @@ class Backoff:
         self._delays = {
             id_: delay
             for id_, delay in self._delays.items()
-            if now < delay.until + REMEMBERED_SECONDS
+            if now < delay[2] + REMEMBERED_SECONDS
         }
-        waits = {id_: delay.until - now for id_, delay in self._delays.items()}
+        waits = {id_: until - now for id_, (_, _, until) in self._delays.items()}
         ids = [id_ for id_, wait in waits.items() if wait > 0]
         return ids, min((waits[id_] for id_ in ids), default=math.inf)
 
 
-class Scheduler(Service):
+class Scheduler(LedService):
     """Issues what is due while its worker leads, or while nobody seems to."""
 
     name = "scheduler"
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
-        self._is_leading = False
         self._stands_in_until = 0.0
         self._reckon_at = 0.0
         self._second_look_at = 0.0
@@ -117,13 +105,7 @@ class Scheduler(Service):
     @property
     def is_at_work(self) -> bool:
         """Whether it looks for what is due."""
-        return self._is_leading or time.monotonic() < self._stands_in_until
-
-    def set_leading(self, is_leading: bool) -> None:
-        """Be told by the heartbeat whether this worker leads."""
-        if is_leading and not self._is_leading:
-            self.wake.set()
-        self._is_leading = is_leading
+        return self.is_leading or time.monotonic() < self._stands_in_until
 
     def stand_in(self) -> None:
         """Be told by the heartbeat that a tick is overdue."""

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues import watch
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -30,13 +30,11 @@ class Watch:
 
     def __call__(self, link: Link) -> float:
         """Look and tell; return how many seconds until the next time."""
-        connection = link.connection
         if self._said_upto is None:
             # What was said before is told already, or nobody led.
             with link.cursor() as cursor:
                 self._said_upto = watch.now(cursor)
-        with connection.transaction(), connection.cursor() as cursor:
-            limit(cursor, seconds=LOOK_SECONDS_MAX, plans=Plans.IN_ORDER)
+        with link.transaction(LOOK_SECONDS_MAX, Plans.IN_ORDER) as cursor:
             watch.look(cursor)
         with link.cursor() as cursor:
             alerts, self._said_upto = watch.said_after(cursor, self._said_upto)

@@ -26,7 +26,6 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.queues.fair import claim_fair
-from django_pgqueue.worker.claim import queue_limits as limits
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
 from django_pgqueue.worker.claim.listener import Listener, Wakes
@@ -436,8 +435,6 @@ class Claimer(Service):
     ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
         statement = partial(claims.claim, queues=queues)
-        if not self._turns:
-            return self._claim(statement, limit, for_coroutines)
         return self._claim_in_turn(statement, queues, limit, for_coroutines)
 
     def claim_from_floors(
@@ -447,46 +444,47 @@ class Claimer(Service):
         jobs: list[Claimed] = []
         if self.limits:
             bands, limited = self.limits.split(bands)
-            for own in limited.values():
+            for queue, own in limited.items():
                 wanted = min(limit - len(jobs), sum(band.limit for band in own))
                 if wanted > 0:
-                    statement = partial(self.limits.claim_from_floors, bands=own)
-                    jobs += self._claim_bands(statement, own, wanted, for_coroutines)
+                    statement = self.limits.limited(
+                        queue, partial(claims.claim_from_floors, bands=own)
+                    )
+                    jobs += self._claim_in_turn(
+                        statement, None, wanted, for_coroutines, own
+                    )
         if bands and limit > len(jobs):
             statement = partial(claims.claim_from_floors, bands=bands)
             left = limit - len(jobs)
-            jobs += self._claim_bands(statement, bands, left, for_coroutines)
+            jobs += self._claim_in_turn(statement, None, left, for_coroutines, bands)
         return jobs
-
-    def _claim_bands(
-        self,
-        statement: Callable[..., list[Claimed]],
-        bands: Sequence[Band],
-        limit: int,
-        for_coroutines: bool,
-    ) -> list[Claimed]:
-        if not self._turns:
-            return self._claim(statement, limit, for_coroutines)
-        queues = dict.fromkeys(band.queue for band in bands)
-        return self._claim_in_turn(
-            statement, queues, limit, for_coroutines, bands=bands
-        )
 
     def _claim_in_turn(
         self,
         statement: Callable[..., list[Claimed]],
-        queues: Iterable[str],
+        queues: Sequence[str] | None,
         limit: int,
         for_coroutines: bool,
-        *,
-        bands: Sequence[Band] | None = None,
+        bands: Sequence[Band] = (),
     ) -> list[Claimed]:
-        """Claim from lanes that take turns, and what stands in bands beside them."""
+        """
+        Claim from lanes that take turns, if any may have jobs, and all others.
+
+        Args:
+            statement: Claims the others.
+            queues: All bands of these; None: *bands*.
+            limit: Of the jobs.
+            for_coroutines: For which capacity.
+            bands: With the limit of each.
+        """
+        if not self._turns:
+            return self._claim(statement, limit, for_coroutines)
+        names = queues or [*dict.fromkeys(band.queue for band in bands)]
         jobs: list[Claimed] = []
         limits = limits_of(bands, limit)
 
         def claim_fair(*, is_first: bool) -> None:
-            for queue in queues:
+            for queue in names:
                 left = limit - len(jobs)
                 if limits is not None:
                     left = min(left, limits[queue])
@@ -504,9 +502,9 @@ class Claimer(Service):
 
         claim_fair(is_first=True)
         # Of what there was no room for, nobody is asked, or was.
-        if len(jobs) < limit and not self.limits.short.issuperset(queues):
+        if len(jobs) < limit and not self.limits.short.issuperset(names):
             others = self._claim(statement, limit - len(jobs), for_coroutines)
-            asked = (queue for queue in queues if queue not in self.limits.short)
+            asked = (queue for queue in names if queue not in self.limits.short)
             self._turns.note_others(asked, others)
             jobs += others
         # What others have left over.
@@ -534,13 +532,9 @@ class Claimer(Service):
                 self.retry_in(came.next_seconds)
             return came.jobs
 
-        def limited(
-            cursor: limits.Cursor, *, barred: list[int], **own: Any
-        ) -> list[Claimed]:
-            asked = partial(statement, barred=barred)
-            return self.limits.claim(cursor, asked, queue=queue, barred=barred, **own)
-
-        chosen = limited if queue in self.limits else statement
+        chosen: Callable[..., list[Claimed]] = statement
+        if queue in self.limits:
+            chosen = self.limits.limited(queue, statement)
         jobs: list[Claimed] = []
         for _ in range(CALLS_MAX):
             if len(jobs) >= limit or self._turns.of(queue) is None:

@@ -81,7 +81,7 @@ RATION = 9.0
 
 
 class Ration:
-    """Of rounds, which are looks at all queues."""
+    """How soon one may look again: at all queues, or at one."""
 
     def __init__(self) -> None:
         self.not_before = 0.0
@@ -94,30 +94,6 @@ class Ration:
         if self.dear >= DEAR_LOOKS:
             ration = min(took_seconds * RATION, poll_seconds)
             self.not_before = time.monotonic() + ration
-
-
-class QueueRations(dict[str, Ration]):
-    """Of queues that are dear to look at, as far as one can tell: of a dear look."""
-
-    def note(
-        self,
-        queues: Sequence[str],
-        is_dear: bool,
-        took_seconds: float,
-        poll_seconds: float,
-    ) -> None:
-        """Note a look at *queues*."""
-        for queue in queues:
-            if not is_dear:
-                self.pop(queue, None)
-            elif len(self) < NAMES_MAX:
-                ration = self.setdefault(queue, Ration())
-                ration.note(True, took_seconds, poll_seconds)
-
-    def not_before(self, queue: str) -> float:
-        """Return until when a look at *queue* has to wait; in the past: it has not."""
-        ration = self.get(queue)
-        return -math.inf if ration is None else ration.not_before
 
 
 # A round begins so long after a sign, if none comes after it: soon, for what came with
@@ -282,7 +258,8 @@ class Poller:
         self._empty_wakes = 0
         self._empty_at = 0.0
         self._ration = Ration()
-        self._rations = QueueRations()
+        # Of queues that are dear to look at, as far as one can tell: of a dear look.
+        self._rations: dict[str, Ration] = {}
         # How often request() was called; and, of the last round, that number when it
         # began and how many jobs were found.
         self._requests = 0
@@ -480,7 +457,11 @@ class Poller:
         dear = []
         if self._rations:
             now = time.monotonic()
-            dear = [name for name in names if now < self._rations.not_before(name)]
+            dear = [
+                name
+                for name in names
+                if name in self._rations and now < self._rations[name].not_before
+            ]
         cheap = [name for name in names if name not in dear] if dear else names
         found = self._look_at(cheap, capacity) if cheap else 0
         if dear and found < capacity:
@@ -526,8 +507,14 @@ class Poller:
 
     def _note_cost(self, queues: Sequence[str], took: float, rows: int) -> None:
         is_dear = took > DEAR_SECONDS + rows * ROW_SECONDS
-        if is_dear or self._rations:
-            self._rations.note(queues, is_dear, took, self._poll_seconds)
+        if not is_dear and not self._rations:
+            return
+        for queue in queues:
+            if not is_dear:
+                self._rations.pop(queue, None)
+            elif len(self._rations) < NAMES_MAX:
+                ration = self._rations.setdefault(queue, Ration())
+                ration.note(True, took, self._poll_seconds)
 
     def _look_at_dear(self, queues: Sequence[str], capacity: int) -> int:
         """Claim from floors what a wake has come for, of whatever priority."""

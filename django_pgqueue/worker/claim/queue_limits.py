@@ -20,7 +20,6 @@ from typing import Any
 import psycopg
 
 from django_pgqueue.conf import QueueLimit
-from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import queue_limits as limits
 from django_pgqueue.queues.claim import Band, Claimed
 
@@ -125,18 +124,16 @@ class QueueLimits:
                 free.append(band)
         return free, limited
 
-    def claim_from_floors(
-        self,
-        cursor: Cursor,
-        *,
-        bands: Sequence[Band],
-        barred: Sequence[int],
-        **terms: Any,
-    ) -> list[Claimed]:
-        """As claims.claim_from_floors(), from bands of one queue, as it has room."""
-        statement = partial(claims.claim_from_floors, bands=bands, barred=barred)
-        queue = bands[0].queue
-        return self.claim(cursor, statement, queue=queue, barred=barred, **terms)
+    def limited(self, queue: str, statement: limits.Claim) -> limits.Claim:
+        """Return *statement*, which claims from *queue* alone, as it has room."""
+
+        def claim(
+            cursor: Cursor, *, barred: Sequence[int], **terms: Any
+        ) -> list[Claimed]:
+            asked = partial(statement, barred=barred)
+            return self.claim(cursor, asked, queue=queue, barred=barred, **terms)
+
+        return claim
 
     def claim(
         self,

@@ -189,9 +189,9 @@ def part_of(turn: Turn, limit: int, *, is_limited: bool = False) -> int:
     return (limit + turn.is_odd) // 2
 
 
-def limits_of(bands: Sequence[Band] | None, limit: int) -> dict[str, int] | None:
+def limits_of(bands: Sequence[Band], limit: int) -> dict[str, int] | None:
     """Return how many jobs each queue of *bands* may have; None: all as many."""
-    if bands is None:
+    if not bands:
         return None
     limits: dict[str, int] = {}
     for band in bands:
@@ -200,7 +200,7 @@ def limits_of(bands: Sequence[Band] | None, limit: int) -> dict[str, int] | None
 
 
 def stand_ins(
-    queue: str, count: int, like: Claimed, bands: Sequence[Band] | None
+    queue: str, count: int, like: Claimed, bands: Sequence[Band]
 ) -> list[Claimed]:
     """
     Return what the poller is told in place of *count* jobs of fair lanes.
@@ -209,7 +209,7 @@ def stand_ins(
     begins where it began.
     """
     priority, floor = PRIORITY_DEFAULT, TIME_MIN
-    for band in bands or ():
+    for band in bands:
         if band.queue == queue:
             priority, floor = band.priority, band.floor
             break

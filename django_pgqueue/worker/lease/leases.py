@@ -14,6 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -45,31 +46,20 @@ def _ids(leases: list[Held]) -> list[tuple[int, int]]:
 FIELDS = 2
 
 
+@dataclass(slots=True, eq=False)
 class Held:
-    """One lease, by this process's own clock."""
+    """One lease, by this process's own clock, which is monotonic."""
 
-    __slots__ = (
-        "_on_cancel",
-        "claimed_at",
-        "is_cancelled",
-        "is_lost",
-        "job",
-        "missing_since",
-        "valid_until",
-    )
-
-    def __init__(self, job: Claimed, sent_at: float, lease_seconds: float) -> None:
-        self.job = job
-        # Before the claim was sent, so that our end of the lease is never later than
-        # the database's. Monotonic seconds.
-        self.claimed_at = sent_at
-        self.valid_until = sent_at + lease_seconds
-        self.is_lost = False
-        # Since when its row was found to be no longer ours; None: it is.
-        self.missing_since: float | None = None
-        # Somebody has asked the job to stop.
-        self.is_cancelled = job.cancel_requested
-        self._on_cancel: Callable[[], None] | None = None
+    job: Claimed
+    # Before the claim was sent, so that our end of the lease is never later than the
+    # database's.
+    claimed_at: float
+    valid_until: float
+    is_cancelled: bool = False  # Somebody has asked the job to stop.
+    is_lost: bool = False
+    # Since when its row was found to be no longer ours; None: it is.
+    missing_since: float | None = None
+    _on_cancel: Callable[[], None] | None = None
 
     def renewed(self, sent_at: float, seconds: float) -> None:
         """Note a renewal for *seconds* that was sent at *sent_at*."""
@@ -135,9 +125,12 @@ class Leases:
         for job in refused:
             self.lose(known[job.id])
         fresh = [job for job in jobs if job not in refused] if refused else jobs
-        known.update([(job.id, Held(job, sent_at, seconds)) for job in fresh])
+        end = sent_at + seconds
+        known.update(
+            [(job.id, Held(job, sent_at, end, job.cancel_requested)) for job in fresh]
+        )
         self.taken += len(fresh)
-        self._lapse_at = min(self._lapse_at, sent_at + seconds)
+        self._lapse_at = min(self._lapse_at, end)
         return refused
 
     def lapsed(self, now: float) -> list[Held]:

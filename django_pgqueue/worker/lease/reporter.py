@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -21,7 +22,7 @@ import psycopg
 
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues import lease, output, waited
 from django_pgqueue.queues.output import Said
 from django_pgqueue.worker.lease.leases import Held
@@ -38,15 +39,13 @@ WRITE_BYTES_MAX = 2**20
 EMITS_STATEMENT_SECONDS = 10
 
 
+@dataclass(slots=True, eq=False)
 class Values:
     """What one delivery has emitted and is not written."""
 
-    __slots__ = ("held", "is_lost", "unwritten")
-
-    def __init__(self, held: Held) -> None:
-        self.held = held
-        self.is_lost = False
-        self.unwritten: list[tuple[int, str]] = []
+    held: Held
+    is_lost: bool = False
+    unwritten: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def lease(self) -> tuple[int, int]:
@@ -130,8 +129,7 @@ class Emitted:
         return batch, False
 
     def _append(self, link: Link, said: Sequence[Said]) -> set[tuple[int, int]]:
-        with link.connection.transaction(), link.cursor() as cursor:
-            limit(cursor, seconds=EMITS_STATEMENT_SECONDS, plans=Plans.BY_INDEX)
+        with link.transaction(EMITS_STATEMENT_SECONDS, Plans.BY_INDEX) as cursor:
             return output.append(cursor, said, worker=self._worker)
 
     def _lost(
@@ -183,29 +181,25 @@ STATEMENT_SECONDS = 2
 LOOK_SECONDS = 0.2
 
 
+@dataclass(slots=True, eq=False)
 class Report:
     """The progress of one job."""
 
-    __slots__ = ("due_at", "held", "lock", "unwritten")
-
-    def __init__(self, held: Held) -> None:
-        self.held = held
-        self.unwritten: str | None = None  # JSON text that is not written yet.
-        self.due_at = 0.0
-        # Held while the reporter writes, so that nothing older follows the last one.
-        self.lock = threading.Lock()
+    held: Held
+    unwritten: str | None = None  # JSON text that is not written yet.
+    due_at: float = 0.0
+    # Held while the reporter writes, so that nothing older follows the last one.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+@dataclass(slots=True, eq=False)
 class Extension:
     """A task that waits for its lease to be extended."""
 
-    __slots__ = ("done", "error", "held", "seconds")
-
-    def __init__(self, held: Held, seconds: float) -> None:
-        self.held = held
-        self.seconds = seconds
-        self.done = threading.Event()
-        self.error: BaseException | None = None
+    held: Held
+    seconds: float
+    done: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
 
 
 class Reporter(Service):
@@ -288,8 +282,7 @@ class Reporter(Service):
     def _extend(self, extension: Extension) -> None:
         held, sent_at = extension.held, time.monotonic()
         try:
-            with self.link.connection.transaction(), self.link.cursor() as cursor:
-                limit(cursor, seconds=STATEMENT_SECONDS, plans=Plans.BY_INDEX)
+            with self.link.transaction(STATEMENT_SECONDS, Plans.BY_INDEX) as cursor:
                 left = lease.extend(
                     cursor,
                     worker=self._worker,
@@ -319,8 +312,7 @@ class Reporter(Service):
                 return
             report.due_at = time.monotonic() + INTERVAL_SECONDS
             try:
-                with self.link.connection.transaction(), self.link.cursor() as cursor:
-                    limit(cursor, seconds=STATEMENT_SECONDS, plans=Plans.BY_INDEX)
+                with self.link.transaction(STATEMENT_SECONDS, Plans.BY_INDEX) as cursor:
                     lease.report_progress(
                         cursor,
                         worker=self._worker,

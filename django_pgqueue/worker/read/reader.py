@@ -21,6 +21,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -55,9 +56,7 @@ from django_pgqueue.worker.read.positions import Bounds, KnownPositions
 from django_pgqueue.worker.run.isolation import (
     clean_after_job,
     clean_connections,
-    in_own_context,
-    keep_caches,
-    keep_connections,
+    prepare_thread,
 )
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service
@@ -219,8 +218,7 @@ class Reader(Service):
         now = time.monotonic()
         if self._group is None or now >= self._refresh_at:
             if not self._is_prepared:
-                keep_caches()
-                keep_connections()
+                prepare_thread()
                 self._is_prepared = True
             with self.link.cursor() as cursor:
                 group = groups.find(cursor, self.consumer.topic, self.consumer.group)
@@ -308,7 +306,7 @@ class Reader(Service):
             after = self._after(claimed, batch, batch.error)
             return self._write(claimed, batch, after, batch.error)
         with self.not_busy():
-            ended = in_own_context(self._call, claimed, batch)
+            ended = copy_context().run(self._call, claimed, batch)
         if ended.acked is not None:
             return self._settle_acked(claimed, batch, ended, ended.acked)
         return self._settle(claimed, batch, ended)

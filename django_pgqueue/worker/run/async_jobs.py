@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -50,49 +51,30 @@ Stop = Literal["timeout", "cancel", "interrupt"]
 CLOSED = closed()
 
 
+@dataclass(slots=True, eq=False)
 class Coroutine:
     """An async job that has a slot. Used in the loop; hard_at also by its watch."""
 
-    __slots__ = (
-        "_threads",
-        "calls",
-        "hard_at",
-        "held",
-        "is_over",
-        "is_performing",
-        "job",
-        "ran_seconds",
-        "slot",
-        "started",
-        "stop",
-        "taken_at",
-        "task",
-        "timeout",
-    )
-
-    def __init__(
-        self, held: Held, slot: int, threads: SyncThreads, taken_at: float
-    ) -> None:
-        self.job = held.job
-        self.held = held
-        self.slot = slot
-        self.taken_at = taken_at  # Monotonic; when it got its slot.
-        self._threads = threads
-        self.calls: SyncCalls | None = None  # Until there is one.
-        self.task: asyncio.Task[None] | None = None
-        # What it has started besides, and is not done.
-        self.started: set[asyncio.Task[Any]] = set()
-        self.timeout: timedelta | None = None
-        self.hard_at: float | None = None  # Monotonic.
-        self.is_performing = False
-        self.is_over = False
-        self.ran_seconds: float | None = None  # None: its task was not called.
-        self.stop: Stop | None = None
+    job: Claimed
+    held: Held
+    slot: int
+    threads: SyncThreads
+    taken_at: float  # Monotonic; when it got its slot.
+    calls: SyncCalls | None = None  # Until there is one.
+    task: asyncio.Task[None] | None = None
+    # What it has started besides, and is not done.
+    started: set[asyncio.Task[Any]] = field(default_factory=set)
+    timeout: timedelta | None = None
+    hard_at: float | None = None  # Monotonic.
+    is_performing: bool = False
+    is_over: bool = False
+    ran_seconds: float | None = None  # None: its task was not called.
+    stop: Stop | None = None
 
     def sync_calls(self) -> SyncCalls:
         """Return what runs the sync calls of this job."""
         if self.calls is None:
-            self.calls = self._threads.lend()
+            self.calls = self.threads.lend()
         return self.calls
 
     async def end_calls(self) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import psycopg
@@ -93,26 +94,18 @@ class Run:
             heed_cancel(performed)
 
 
+@dataclass(slots=True, kw_only=True)
 class CallCollector:
     """Makes runs. Any thread may use it."""
 
-    def __init__(
-        self,
-        link: Link,
-        *,
-        leases: Leases,
-        settler: Settler,
-        strays: Strays,
-        settings: Settings,
-    ) -> None:
-        self._link = link
-        self._leases = leases
-        self._settler = settler
-        self._strays = strays
-        self._settings = settings
-        self._lock = threading.Lock()
-        # By the id of the job that leads: what was taken out of those that wait here.
-        self._near: dict[int, list[Claimed]] = {}
+    link: Link
+    leases: Leases
+    settler: Settler
+    strays: Strays
+    settings: Settings
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    # By the id of the job that leads: what was taken out of those that wait here.
+    _near: dict[int, list[Claimed]] = field(default_factory=dict)
 
     def take_near(self, job: Claimed, waiting: deque[Claimed]) -> int:
         """
@@ -148,7 +141,7 @@ class CallCollector:
     def hand_back(self, job: Claimed) -> None:
         """Return what was taken for *job*, which does not run, to the queue."""
         for other in self._near.pop(job.id, ()):
-            self._settler.put(Settlement(other, None))
+            self.settler.put(Settlement(other, None))
 
     def collect(self, held: Held, prepared: Prepared) -> Run:
         """Return the run that *held* leads; its calls are not read yet."""
@@ -161,8 +154,8 @@ class CallCollector:
         )
         others.sort(key=lambda other: other.job.id)
         if others:
-            self._leases.lead(held.job, others)
-        return Run(held, others, self._settler)
+            self.leases.lead(held.job, others)
+        return Run(held, others, self.settler)
 
     def extend(self, others: list[Held], seconds: float) -> None:
         """
@@ -177,12 +170,12 @@ class CallCollector:
                 raise LeaseLost(held.job.id, held.job.delivery)
         with (
             self._lock,
-            self._link.turn,
-            self._link.steady_cursor() as cursor,
+            self.link.turn,
+            self.link.steady_cursor() as cursor,
         ):
             renewed = lease.renew(
                 cursor,
-                worker=self._leases.worker,
+                worker=self.leases.worker,
                 leases=[(held.job.id, held.job.delivery) for held in others],
                 lease=timedelta(seconds=seconds),
             )
@@ -193,15 +186,15 @@ class CallCollector:
     def close(self) -> None:
         """Give the connection back, unless a thread is left behind with it."""
         if self._lock.acquire(blocking=False):
-            self._link.leave()
+            self.link.leave()
             self._lock.release()
 
     def _own(self, job: Claimed) -> Held | None:
         """Return the lease of a job that waited here, unless it may not run."""
-        held = self._leases.admit(job, time.monotonic(), self._settings)
+        held = self.leases.admit(job, time.monotonic(), self.settings)
         if isinstance(held, Held):
             return held
-        self._settler.put_soon(Settlement(job, held))
+        self.settler.put_soon(Settlement(job, held))
         return None
 
     def _collected(
@@ -209,26 +202,26 @@ class CallCollector:
     ) -> list[Held]:
         if limit <= 0:
             return []
-        with self._lock, self._link.turn, self._strays.claiming:
+        with self._lock, self.link.turn, self.strays.claiming:
             sent_at = time.monotonic()
             try:
-                with self._link.steady_cursor(binary=True) as cursor:
+                with self.link.steady_cursor(binary=True) as cursor:
                     jobs = gather(
                         cursor,
                         job,
                         within=accumulate.window,
-                        worker=self._leases.worker,
+                        worker=self.leases.worker,
                         limit=limit,
-                        lease=timedelta(seconds=self._leases.lease_seconds),
+                        lease=timedelta(seconds=self.leases.lease_seconds),
                     )
             except psycopg.Error as error:
                 # The run has what it has; the others are gathered by another one.
                 logger.warning("ungathered job=%d error=%s", job.id, error)
-                if is_broken(self._link, error):
-                    self._strays.note()
-                    self._link.drop()
+                if is_broken(self.link, error):
+                    self.strays.note()
+                    self.link.drop()
                 return []
-            refused = self._leases.add(jobs, sent_at)
+            refused = self.leases.add(jobs, sent_at)
         for other in refused:
-            self._settler.put_soon(Settlement(other, None))
-        return [held for other in jobs if (held := self._leases.get(other))]
+            self.settler.put_soon(Settlement(other, None))
+        return [held for other in jobs if (held := self.leases.get(other))]

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -130,6 +130,7 @@ class JobServices:
             return Performed(Retried(AGAIN), error)
 
 
+@dataclass(slots=True, eq=False)
 class Control(JobControl):
     """
     The JobControl of one job.
@@ -139,37 +140,18 @@ class Control(JobControl):
     them are.
     """
 
-    __slots__ = (
-        "_acked",
-        "_has_ended",
-        "_held",
-        "_lock",
-        "_prepared",
-        "_report",
-        "_run",
-        "_services",
-        "_values",
-    )
-
-    def __init__(
-        self,
-        services: JobServices,
-        held: Held,
-        prepared: Prepared,
-        run: Run | None = None,
-    ) -> None:
-        self._services = services
-        self._held = held
-        self._run = run
-        self._prepared = prepared
-        self._lock = threading.Lock()
-        self._has_ended = False
-        self._report: Report | None = None
-        self._values: Values | None = None
-        self._acked: Performed | None = None
-        self.has_word = False
-        self.word: BaseException | None = None
-        self.is_settled: bool | None = None
+    _services: JobServices
+    _held: Held
+    _prepared: Prepared
+    _run: Run | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _has_ended: bool = False
+    _report: Report | None = None
+    _values: Values | None = None
+    _acked: Performed | None = None
+    has_word: bool = False
+    word: BaseException | None = None
+    is_settled: bool | None = None
 
     @property
     def job(self) -> Claimed:

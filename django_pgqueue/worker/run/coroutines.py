@@ -229,7 +229,7 @@ class Coroutines:
                 for _ in range(self._services.collector.take_near(job, waiting)):
                     self._note_gone()
             slot = free.pop()
-            coroutine = Coroutine(held, slot, self._sync_threads, now)
+            coroutine = Coroutine(job, held, slot, self._sync_threads, now)
             self._running[slot] = coroutine
             coroutine.task = asyncio.Task(
                 self._run(coroutine),

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import copy_context
 
 from django_pgqueue.bounds import FAIR
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
@@ -31,10 +32,8 @@ from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.isolation import (
     clean_after_job,
     clean_connections,
-    in_own_context,
-    keep_caches,
-    keep_connections,
     new_thread,
+    prepare_thread,
     watch_connections,
 )
 from django_pgqueue.worker.run.run_token import RunToken
@@ -181,8 +180,7 @@ class Executor:
         self._buffer.extend(sorted(waiting + jobs, key=self._order.place))
 
     def _run(self, thread: int) -> None:
-        keep_caches()
-        keep_connections()
+        prepare_thread()
         token = self._run_token
         is_rested = True
         while True:
@@ -276,7 +274,7 @@ class Executor:
             clean_connections()
         # Before the arguments are read: they too can end a process.
         self._slots.enter(slot, job.id, job.delivery)
-        keeps_slot = in_own_context(self._call, slot, held)
+        keeps_slot = copy_context().run(self._call, slot, held)
         clean_after_job()
         return keeps_slot
 

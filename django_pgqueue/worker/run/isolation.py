@@ -20,7 +20,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from django.conf import settings
 from django.db import connections, reset_queries
@@ -32,52 +32,36 @@ from django_pgqueue.topics.captured import Captured
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def in_own_context(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """
-    Call *function*; what it sets in context variables ends with it.
-
-    Of a value that can be changed, such as the decimal context, the copy is the same
-    one. So the thread's own context must be empty: see new_thread().
-    """
-    return contextvars.copy_context().run(function, *args, **kwargs)
-
 
 def new_thread(
     function: Callable[..., None], *args: Any, name: str
 ) -> threading.Thread:
-    """Return a daemon thread whose context is empty, whatever Python's default is."""
+    """
+    Return a daemon thread whose context is empty, whatever Python's default is.
+
+    A job runs in a copy of it. Of a value that can be changed, such as the decimal
+    context, the copy is the same one.
+    """
     return threading.Thread(
         target=contextvars.Context().run, args=(function, *args), name=name, daemon=True
     )
 
 
-def keep_caches() -> None:
+def prepare_thread() -> None:
     """
-    Make this thread's cache clients now, so that all its jobs share them.
+    Make what all jobs of this thread share: its cache clients and foreign wrappers.
 
-    Django keeps them in a context variable: a job that made its own would connect anew
-    each time.
+    Django keeps cache clients in a context variable: a job that made its own would
+    connect anew each time. Database wrappers that are none of Django's own are made
+    without connecting, so that what a job changes about one is noticed, also if it
+    sends no query. What cannot be made says so to the task that uses it.
     """
     from django.core.cache import caches
 
     for alias in settings.CACHES:
-        # A back end that cannot be made says so to the task that uses it.
         with contextlib.suppress(Exception):
             caches[alias]
-
-
-def keep_connections() -> None:
-    """
-    Make this thread's wrappers that are none of Django's own, without connecting.
-
-    What a job changes about one is then noticed, also if it sends no query.
-    """
     for alias in connections:
-        # An engine that cannot be loaded says so to the task that uses it.
         with contextlib.suppress(Exception):
             _note_foreign(connections[alias])
 

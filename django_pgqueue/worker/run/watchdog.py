@@ -48,22 +48,11 @@ class Watched:
 class Watchdog(threading.Thread):
     """Sleeps until the nearest deadline of all threads."""
 
-    def __init__(
-        self,
-        on_hard: Callable[[Any, TaskTimeout], None],
-        on_soft: Callable[[], None] | None = None,
-    ) -> None:
-        """
-        Make the thread.
-
-        Args:
-            on_hard: Called when a task has not reacted within the grace, with what
-                was given to watch().
-            on_soft: Called when TaskTimeout was raised in a thread, which may wait.
-        """
+    def __init__(self, on_hard: Callable[[Any, TaskTimeout], None]) -> None:
         super().__init__(name="pgqueue-watchdog", daemon=True)
+        # Called when a task has not reacted within the grace, with what was given to
+        # watch().
         self._on_hard = on_hard
-        self._on_soft = on_soft
         self._changed = threading.Condition()
         self._watched: set[Watched] = set()
         self._stopping = False
@@ -142,8 +131,6 @@ class Watchdog(threading.Thread):
             watched.deadline = now + HARD_GRACE_SECONDS
             _raise_in(watched.ident)
             watched.is_sent = True
-            if self._on_soft is not None:
-                self._on_soft()
             return
         self._watched.discard(watched)
         message = timeout_message(watched.job, watched.timeout)

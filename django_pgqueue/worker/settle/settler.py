@@ -17,8 +17,9 @@ import logging
 import queue
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -156,47 +157,25 @@ ENDS = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Settlement:
     """One outcome on its way to the database."""
 
-    __slots__ = (
-        "committed",
-        "done",
-        "goes_on",
-        "held_at",
-        "is_done",
-        "is_held_told",
-        "is_written",
-        "job",
-        "performed",
-        "slot",
-        "written",
-    )
-
-    def __init__(
-        self,
-        job: Claimed,
-        performed: Performed | None,
-        done: Callable[[], None] | None = None,
-        *,
-        goes_on: bool = False,
-        committed: bool | None = None,
-    ) -> None:
-        self.job = job
-        self.performed = performed  # None: hand the job back, it never started.
-        # Once this is settled: what is called, and the slot that is free.
-        self.done = done
-        self.slot: int | None = None
-        self.goes_on = goes_on  # Its task does, after this.
-        # Nothing to be written any more: True: the job's own transaction was
-        # committed; False: it was rolled back, because the lease was lost.
-        self.committed = committed
-        self.written: Ended | None = None
-        self.is_written: bool | None = None  # False: stale. None: not yet, or refused.
-        self.is_done = False
-        # Since when it waits for somebody's lock; whether the log has said so.
-        self.held_at: float | None = None
-        self.is_held_told = False
+    job: Claimed
+    performed: Performed | None  # None: hand the job back, it never started.
+    # Once this is settled: what is called, and the slot that is free.
+    done: Callable[[], None] | None = None
+    slot: int | None = None
+    goes_on: bool = False  # Its task does, after this.
+    # Nothing to be written any more: True: the job's own transaction was committed;
+    # False: it was rolled back, because the lease was lost.
+    committed: bool | None = None
+    written: Ended | None = None
+    is_written: bool | None = None  # False: stale. None: not yet, or refused.
+    is_done: bool = False
+    # Since when it waits for somebody's lock; whether the log has said so.
+    held_at: float | None = None
+    is_held_told: bool = False
 
     @property
     def kind(self) -> str:
@@ -254,7 +233,7 @@ class Settler(Service):
         self._portion = Portion(BATCH_ROWS_MAX)
         self._idle = threading.Condition()
         self._waiting_for_idle = 0
-        self.counts: defaultdict[str, int] = defaultdict(int)
+        self.counts: Counter[str] = Counter()
 
     def put(self, settlement: Settlement) -> None:
         """
@@ -334,9 +313,11 @@ class Settler(Service):
             finally:
                 self._free_slots()
         if self._untold:
-            self._tell_waiting()
+            self._notify(tell_ended, self._untold, "untold     jobs")
+            self._untold = set()
         if self._unwoken:
-            self._wake_others()
+            self._notify(wake.wake, self._unwoken, "unwoken    queues")
+            self._unwoken = set()
         if self._waiting_for_idle:
             with self._idle:
                 self._idle.notify_all()
@@ -473,7 +454,9 @@ class Settler(Service):
         for item in items:
             item.is_held_told = True
 
-    def _write(self, kind: str, items: list[Settlement]) -> None:
+    def _write(
+        self, kind: str, items: list[Settlement], *, has_last: bool = True
+    ) -> None:
         if kind == "atomic":
             if self.waited:
                 done = {item.job.id for item in items if item.committed}
@@ -485,7 +468,8 @@ class Settler(Service):
         if kind == "release":
             matched = self._release(items)
         else:
-            self._write_last(items)
+            if has_last:
+                self._write_last(items)
             matched = self._settle(kind, items)
         if self._is_uncertain and len(matched) < len(items):
             missing = [item.job for item in items if item.job.id not in matched]
@@ -511,37 +495,15 @@ class Settler(Service):
             item.is_written = True
             self._release_waiting(item)
 
-    def _wake_others(self) -> None:
+    def _notify(
+        self, send: Callable[[Any, Any], None], whom: Collection[Any], what: str
+    ) -> None:
         """
-        Tell other workers of jobs that any of them may run now.
+        Tell others of jobs that any of them may run now, or that have ended.
 
         What they are was written before: a connection that dies in between must not
-        leave them to the poll. So names are forgotten only when they were told.
+        leave them to the poll. So they are forgotten only when they were told.
         """
-        error = self._notify(wake.wake, self._unwoken)
-        if error is not None:
-            logger.warning(
-                "unwoken    queues=%s: the database refused to notify: %s",
-                ",".join(sorted(self._unwoken)),
-                error,
-            )
-        self._unwoken = set()
-
-    def _tell_waiting(self) -> None:
-        """Tell who waits for them of jobs that have ended; likewise."""
-        error = self._notify(tell_ended, self._untold)
-        if error is not None:
-            logger.warning(
-                "untold     jobs=%s: the database refused to notify: %s",
-                ",".join(map(str, sorted(self._untold))),
-                error,
-            )
-        self._untold = set()
-
-    def _notify(
-        self, send: Callable[[Any, Any], None], whom: Collection[Any]
-    ) -> psycopg.Error | None:
-        """Send it, or return why the database has refused."""
         with self.link.cursor() as cursor:
             try:
                 send(cursor, whom)
@@ -550,8 +512,10 @@ class Settler(Service):
                 # outcome would be written until then.
                 if is_broken(self.link, error):
                     raise
-                return error
-        return None
+                names = ",".join(map(str, sorted(whom)))
+                logger.warning(
+                    "%s=%s: the database refused to notify: %s", what, names, error
+                )
 
     def _forget(self, items: list[Settlement]) -> None:
         """Take settled items out of the batch, and free their slots and lanes."""
@@ -613,8 +577,7 @@ class Settler(Service):
             yield cursor
 
     def _make_day(self) -> list[date]:
-        connection = self.link.connection
-        with connection.transaction(), connection.cursor() as cursor:
+        with self.link.transaction() as cursor:
             return ARCHIVE.make(cursor)
 
     def _row(self, item: Settlement) -> Ended:
@@ -652,7 +615,7 @@ class Settler(Service):
         for item in items:
             try:
                 if len(items) > 1:
-                    self._write_alone(kind, item)
+                    self._write(kind, [item], has_last=False)
                     continue
             except psycopg.errors.LockNotAvailable:
                 self._hold([item])
@@ -668,18 +631,6 @@ class Settler(Service):
                     raise
                 self._give_up(kind, item, refused)
 
-    def _write_alone(self, kind: str, item: Settlement) -> None:
-        if kind == "release":
-            matched = self._release([item])
-        else:
-            matched = self._settle(kind, [item])
-        self._unwoken |= _for_others(kind, [item], matched)
-        if self.waited:
-            self._untold |= self.waited.take(_ended(kind, [item], matched))
-        self._batch.remove(item)
-        self._free_lanes([item])
-        self._finish(item, kind, is_stale=item.job.id not in matched)
-
     def _write_bare(self, kind: str, item: Settlement, error: Exception) -> None:
         """Settle without the result and the error text that PostgreSQL refused."""
         logger.error(
@@ -693,19 +644,11 @@ class Settler(Service):
         if item.performed is None:
             # Handed back by another statement, which changes less of the row.
             item.performed = Performed(Retried(timedelta(0), gives_attempt_back=True))
-            self._write_alone("retry", item)
+            self._write("retry", [item], has_last=False)
             return
         row = self._row(item)
-        item.written = Ended(
-            id=row.id,
-            delivery=row.delivery,
-            ran_seconds=row.ran_seconds,
-            reason=row.reason,
-            delay_seconds=row.delay_seconds,
-            gives_attempt_back=row.gives_attempt_back,
-            unknown_task=row.unknown_task,
-        )
-        self._write_alone(kind, item)
+        item.written = replace(row, result=None, error=None, superseded_by=None)
+        self._write(kind, [item], has_last=False)
 
     def _give_up(self, kind: str, item: Settlement, error: Exception) -> None:
         """

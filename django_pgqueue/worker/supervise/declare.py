@@ -22,7 +22,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 def declare(link: Link) -> None:
     """Write what the code declares; a mistake there does not stop a worker."""
     if registry.declared():
-        with link.connection.transaction(), link.cursor() as cursor:
+        with link.transaction() as cursor:
             for name in sync_topics(cursor):
                 logger.info("declared   topic=%s", name)
     if declared():
@@ -30,7 +30,7 @@ def declare(link: Link) -> None:
     if subscribed():
         _declare_subscriptions(link)
     if consumers_declared():
-        with link.connection.transaction(), link.cursor() as cursor:
+        with link.transaction() as cursor:
             for name in sync_groups(cursor):
                 logger.info("declared   group=%s", name)
     with link.cursor() as cursor:
@@ -44,7 +44,7 @@ def declare(link: Link) -> None:
 
 def _declare_schedules(link: Link) -> None:
     try:
-        with link.connection.transaction(), link.cursor() as cursor:
+        with link.transaction() as cursor:
             synced = sync(cursor, migrates=False)
     except ScheduleError as error:
         logger.error("failed     schedules: %s", error)
@@ -58,7 +58,7 @@ def _declare_schedules(link: Link) -> None:
 
 def _declare_subscriptions(link: Link) -> None:
     try:
-        with link.connection.transaction(), link.cursor() as cursor:
+        with link.transaction() as cursor:
             done = sync_subscriptions(cursor, migrates=False)
     except PgQueueError as error:
         logger.error("failed     subscriptions: %s", error)

@@ -141,7 +141,7 @@ class Loops:
             self._link("reporter"), worker=name, streamed=streamed.among
         )
         self.collector = CallCollector(
-            self._link("gatherer", steady=True),
+            link=self._link("gatherer", steady=True),
             leases=self.leases,
             settler=self.settler,
             strays=self.strays,
@@ -240,7 +240,6 @@ class Loops:
                 watch,
                 *([] if bulk_acts is None else [bulk_acts]),
             ],
-            leave=None if bulk_acts is None else bulk_acts.leave,
         )
         self.heartbeat = Heartbeat(
             self._link("heartbeat", steady=True),

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
 from typing import Any
 
 from django_pgqueue import __version__, signals, telemetry
@@ -55,40 +55,33 @@ class Summary:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._due_at = time.monotonic() + SUMMARY_INTERVAL_SECONDS
-        self._settled: dict[str, int] = {}
-        self._consumed: dict[str, int] = {}
+        self._settled: Counter[str] = Counter()
+        self._consumed: Counter[str] = Counter()
 
     def log_if_due(
-        self,
-        now: float,
-        settled: Mapping[str, int],
-        consumed: Mapping[str, int],
-        running: int,
+        self, now: float, settled: Counter[str], consumed: Counter[str], running: int
     ) -> None:
         """Log what has been added to these counts, by kind."""
         if now < self._due_at:
             return
         self._due_at = now + SUMMARY_INTERVAL_SECONDS
-        before, self._settled = self._settled, dict(settled)
-        fresh = {name: settled[name] - before.get(name, 0) for name in settled}
-        if any(fresh.values()):
+        # Copies, each at once: other threads go on counting.
+        before, self._settled = self._settled, settled.copy()
+        new = self._settled - before
+        if new:
             logger.info(
                 "summary    worker=%s succeeded=%d retried=%d dead=%d stale=%d "
                 "running=%d",
-                self._worker,
-                fresh.get("ack", 0),
-                fresh.get("retry", 0),
-                fresh.get("dead", 0),
-                fresh.get("stale", 0),
+                *(self._worker, new["ack"], new["retry"], new["dead"], new["stale"]),
                 running,
             )
-        before, self._consumed = self._consumed, dict(consumed)
-        read = {name: consumed[name] - before.get(name, 0) for name in consumed}
-        if any(read.values()):
+        before, self._consumed = self._consumed, consumed.copy()
+        read = self._consumed - before
+        if read:
             logger.info(
                 "summary    worker=%s consumed=%d failed=%d dead=%d halted=%d stale=%d",
                 self._worker,
-                *(read.get(name, 0) for name in CONSUMED_KINDS),
+                *(read[name] for name in CONSUMED_KINDS),
             )
 
 
@@ -114,6 +107,9 @@ SWITCH_SECONDS = 0.001
 # How often a stop looks whether there is still something to wait for.
 LOOK_SECONDS = 0.05
 
+# How long the heartbeat gets to add what was counted, before the rest is added.
+COUNTED_SECONDS = 1.5
+
 # How long a loop gets to end once its work is done.
 JOIN_SECONDS = 5.0
 
@@ -134,7 +130,7 @@ class Process:
         is_quarantine: bool = False,
         tally_place: TallyPlace | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         # Whether it is for jobs that run alone, and for no others.
         self._is_quarantine = is_quarantine
         # None: nobody asks after our health.
@@ -163,7 +159,8 @@ class Process:
         self._looked_when_idle = False
         self._taken_when_idle = 0
         self._grace_seconds = options.grace_seconds
-        self._parent = os.getppid()
+        # The supervisor, which makes this before it forks.
+        self._parent = os.getpid()
 
     def run(self) -> int:
         """Work until told to stop; return the exit status."""
@@ -186,7 +183,7 @@ class Process:
             return EXIT_CLEAN
         self._loops = Loops(
             self,
-            self._options,
+            self.options,
             self._name,
             self._slots,
             installation=first,
@@ -226,7 +223,7 @@ class Process:
     def _suspect_watch(self) -> SuspectWatch | None:
         if self._summons is None or self._is_quarantine:
             return None
-        return SuspectWatch(self._options.plan, self._summons)
+        return SuspectWatch(self.options.plan, self._summons)
 
     def _start(self) -> None:
         # A loop that has its answer from the database must not wait for a turn as long
@@ -275,16 +272,16 @@ class Process:
         )
         self._show_tally()
         self._look_at_limits(now)
-        if self._options.drain:
+        if self.options.drain:
             return self._drain_step()
         return 1.0
 
     def _look_at_limits(self, now: float) -> None:
         """Leave, when it is this process's turn, if it has reached a limit."""
-        limits = self._options.limits
+        limits = self.options.limits
         if self._stop_requested or not limits:
             return
-        jobs = sum(self._loops.settler.counts.get(kind, 0) for kind in RUN_KINDS)
+        jobs = sum(self._loops.settler.counts[kind] for kind in RUN_KINDS)
         # One that has run nothing would be replaced by its like.
         why = jobs and limits.reached(jobs=jobs, age_seconds=now - self._started_at)
         if why and (self._turn is None or self._turn.take()):
@@ -501,9 +498,9 @@ class Process:
             name=self._name,
             hostname=socket.gethostname(),
             pid=os.getpid(),
-            queues=self._options.queues,
-            threads=self._options.threads,
-            async_slots=self._options.async_slots * self._options.has_async_tasks,
+            queues=self.options.queues,
+            threads=self.options.threads,
+            async_slots=self.options.async_slots * self.options.has_async_tasks,
             version=__version__,
         )
 
@@ -513,7 +510,8 @@ class Process:
             with link.turn:
                 with link.cursor() as cursor:
                     workers.forget(cursor, [self._name])
-                self._loops.counting.add(link)
+                if self._loops.heartbeat.join(COUNTED_SECONDS):
+                    self._loops.counting.add(link)
         except Exception as error:
             logger.info("row of worker=%s stays: %s", self._name, str(error).strip())
         finally:

@@ -57,10 +57,7 @@ class Rescuer:
     """Called by the supervisor between its waits; holds no connection in between."""
 
     def __init__(
-        self,
-        link: Link,
-        settings: Settings,
-        on_crashed: Callable[[], None] = lambda: None,
+        self, link: Link, settings: Settings, on_crashed: Callable[[], None]
     ) -> None:
         """
         Make it.
@@ -181,6 +178,5 @@ class Rescuer:
                 connections.close_all()
 
     def _make_day(self) -> object:
-        connection = self._link.connection
-        with connection.transaction(), connection.cursor() as cursor:
+        with self._link.transaction() as cursor:
             return ARCHIVE.make(cursor)

@@ -71,6 +71,8 @@ LOOK_SECONDS = 2.0
 
 HOSTNAME_CHARACTERS_MAX = 60
 
+FORK = multiprocessing.get_context("fork")
+
 
 @dataclass(slots=True)
 class Child:
@@ -97,16 +99,9 @@ class Supervisor:
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
-        self._context: Any = multiprocessing.get_context(
-            "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-        )
         self._health = None if options.health_port is None else Health(options)
         # Children that leave because of a limit do so one by one.
-        self._turn = (
-            Turn()
-            if options.limits and self._context.get_start_method() == "fork"
-            else None
-        )
+        self._turn = Turn() if options.limits else None
         self._children: dict[int, Child] = {}
         # Places without a child, and the monotonic time to start one.
         self._vacant = dict.fromkeys(range(options.processes), 0.0)
@@ -114,7 +109,7 @@ class Supervisor:
         # time to start each again.
         places = range(options.processes, 2 * options.processes)
         self._quarantines = dict.fromkeys(places, 0.0)
-        self._summons = Summons(self._context)
+        self._summons = Summons(FORK)
         self._young_deaths = dict.fromkeys(range(2 * options.processes), 0)
         # Places whose child has told the database what this code declares. The next
         # one does not: a newer deploy may have said something else meanwhile.
@@ -218,21 +213,30 @@ class Supervisor:
         is_quarantine = place in self._quarantines
         shown = "alone" if is_quarantine else place
         name = f"{host}-{os.getpid()}.{shown}-{secrets.token_hex(3)}"
-        slots = Slots(self._context, self._options.threads + self._options.async_slots)
+        slots = Slots(FORK, self._options.threads + self._options.async_slots)
         # It does not live long enough for a limit.
         options = self._options
         if is_quarantine:
             options = replace(options, limits=Limits())
-        process = self._context.Process(
-            target=run_child,
-            args=(options, name, slots, place, self._health, self._turn),
-            kwargs={
-                "declares": place not in self._has_declared and not is_quarantine,
-                "summons": self._summons,
-                "is_quarantine": is_quarantine,
-            },
-            name=name,
+        health_place = tally_place = None
+        if self._health is not None:
+            # Who asks after a worker's health asks for the processes that it keeps.
+            if not is_quarantine:
+                health_place = HealthPlace(self._health.board, place)
+            if self._health.tallies is not None:
+                tally_place = TallyPlace(self._health.tallies, place)
+        child = Process(
+            options,
+            name,
+            slots,
+            health_place,
+            self._turn,
+            self._summons,
+            declares=place not in self._has_declared and not is_quarantine,
+            is_quarantine=is_quarantine,
+            tally_place=tally_place,
         )
+        process = FORK.Process(target=run_child, args=(child, self._health), name=name)
         sys.stdout.flush()
         sys.stderr.flush()
         # A signal between the fork and the child's own handlers would be lost on ours.
@@ -417,47 +421,15 @@ class Supervisor:
             self._rescuer.run()
 
 
-def run_child(
-    options: WorkerOptions,
-    name: str,
-    slots: Slots,
-    place: int = 0,
-    health: Health | None = None,
-    turn: Turn | None = None,
-    summons: Summons | None = None,
-    *,
-    declares: bool = True,
-    is_quarantine: bool = False,
-) -> None:
-    """Be a worker process; never returns."""
-    import django
-    from django.apps import apps
-
-    if not apps.ready:  # Spawned rather than forked.
-        django.setup()
+def run_child(process: Process, health: Health | None = None) -> None:
+    """Be a worker process, which its parent has made; never returns."""
     # What is loaded by now stays. Without this the garbage collector walks over all of
     # it after every few hundred jobs, which takes as long as the jobs do.
     gc.freeze()
-    health_place = tally_place = None
     if health is not None:
         health.leave_sockets()
-        # Who asks after a worker's health asks for the processes that it keeps.
-        if not is_quarantine:
-            health_place = HealthPlace(health.board, place)
-        if health.tallies is not None:
-            tally_place = TallyPlace(health.tallies, place)
-    status = Process(
-        options,
-        name,
-        slots,
-        health_place,
-        turn,
-        summons,
-        declares=declares,
-        is_quarantine=is_quarantine,
-        tally_place=tally_place,
-    ).run()
-    if options.settings.trace:
+    status = process.run()
+    if process.options.settings.trace:
         from django_pgqueue.tasks import tracing
 
         tracing.flush()

@@ -17,12 +17,8 @@ from django_pgqueue.models import (
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import ARCHIVE, DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
-from django_pgqueue.worker.chores.purger import (
-    BATCH_PAUSE_SECONDS_MIN,
-    PAUSE_SECONDS,
-    Batches,
-    chores,
-)
+from django_pgqueue.worker.chores.log_retention import STEP_PAUSE_SECONDS_MIN
+from django_pgqueue.worker.chores.purger import PAUSE_SECONDS, Batches, chores
 from tests.harness.factories import make_archived_job, make_dead_letter
 
 DAY = timedelta(days=1)
@@ -112,7 +108,7 @@ def test_dead_letters_go_in_batches_with_pauses(link, days, monkeypatch, caplog)
     young = make_dead_letter(finished_at=-DAY)
     chore = batches({}, "dead letters")
 
-    assert BATCH_PAUSE_SECONDS_MIN <= chore(link) < PAUSE_SECONDS
+    assert STEP_PAUSE_SECONDS_MIN <= chore(link) < PAUSE_SECONDS
     assert 2 == DeadLetter.objects.count()
     assert PAUSE_SECONDS == chore(link)
 

@@ -103,5 +103,5 @@ def test_the_poller_is_told_of_a_band_that_begins_where_it_began():
 
     given = stand_ins("a", 3, job, bands)
     assert [("a", 7, "floor")] * 3 == [(j.queue, j.priority, j.due_at) for j in given]
-    (one,) = stand_ins("a", 1, job, None)
+    (one,) = stand_ins("a", 1, job, ())
     assert (PRIORITY_DEFAULT, TIME_MIN) == (one.priority, one.due_at)

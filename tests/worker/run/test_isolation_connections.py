@@ -214,7 +214,7 @@ def test_a_tenant_ends_with_its_job_also_before_the_first_query(tenant):
     del connections["default"]
     module.opened.connections.clear()
     module.opened.pristine.clear()
-    module.keep_connections()
+    module.prepare_thread()
 
     for name in ("acme", "other"):
         connection.set_schema(name)

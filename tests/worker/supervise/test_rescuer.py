@@ -32,7 +32,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def rescuer(link, clock):
-    return Rescuer(link, parse({}))
+    return Rescuer(link, parse({}), lambda: None)
 
 
 def lost(worker="dead", running=(), *, died_at=1_000.0):
