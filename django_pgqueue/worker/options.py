@@ -8,6 +8,8 @@ from datetime import timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.tasks.registry import has_accumulating_tasks, has_async_tasks
+from django_pgqueue.topics.consume import Consumer, declared
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 from django_pgqueue.worker.recycling import Limits
 from django_pgqueue.worker.tally import Tally
@@ -29,9 +31,6 @@ class WorkerOptions:
     # Of each process.
     limits: Limits = field(default_factory=Limits)
     async_slots: int = 100  # Coroutines that a process runs at once, beside threads.
-    has_async_tasks: bool = False  # Whether any is declared.
-    has_accumulating_tasks: bool = False  # Likewise.
-    readers: int = 0  # Of consumer groups, in each process.
     drain: bool = False  # Exit when nothing is due.
     grace_seconds: float = 30.0
     health_port: int | None = None  # None: no health server. 0: any free port.
@@ -74,13 +73,19 @@ class WorkerOptions:
         for a moment after a crash. Not counted are processes in which jobs run alone
         after one: four each, and one for each job that runs there.
         """
-        loops = 5 + self.settings.listen + self.has_accumulating_tasks
+        loops = 5 + self.settings.listen + has_accumulating_tasks()
         if self.shares_connection:
             settings = self.settings
             loops = 1 + (settings.listen_database not in (None, settings.database))
-        threads = self.threads + self.sync_threads * self.has_async_tasks
-        readers = 2 * self.readers + (self.readers > 0)
+        threads = self.threads + self.sync_threads * has_async_tasks()
+        readers = sum(each.readers for each in self.consumers)
+        readers = 2 * readers + (readers > 0)
         return self.processes * (loops + threads + readers) + 3
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """The groups whose queues it serves."""
+        return [each for each in declared() if self.plan.serves(each.queue)]
 
     @property
     def sync_threads(self) -> int:
@@ -90,7 +95,7 @@ class WorkerOptions:
     @property
     def concurrency(self) -> str:
         """What runs at once, for people."""
-        if not self.has_async_tasks:
+        if not has_async_tasks():
             return f"{self.processes} x {self.threads} (processes x threads)"
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         slots = f"{self.async_slots} async slot{'s' if self.async_slots > 1 else ''}"

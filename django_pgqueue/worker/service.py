@@ -46,10 +46,9 @@ class Service:
         self.link = link
         # What it waits for between two ticks.
         self.wake: threading.Event | Wakeup = threading.Event()
-        # Set after each tick, for whoever must know that one has happened.
-        self.ticked = threading.Event()
-        self._stopping = False
-        self._failures = 0
+        # Whether it was told to end; how many rounds failed, one after the other.
+        self.stopping = False
+        self.failures = 0
         self._busy_since: float | None = None
         self._logged_at = -LOG_INTERVAL_SECONDS
         self._thread = threading.Thread(
@@ -74,7 +73,7 @@ class Service:
 
     def stop(self) -> None:
         """Tell the loop to end after its current tick; does not wait."""
-        self._stopping = True
+        self.stopping = True
         self.wake.set()
 
     def join(self, seconds: float) -> bool:
@@ -91,12 +90,7 @@ class Service:
     @property
     def is_alive(self) -> bool:
         """Whether the loop runs, or was told to end."""
-        return self._stopping or self._thread.is_alive()
-
-    @property
-    def failures(self) -> int:
-        """How many rounds failed, one after the other."""
-        return self._failures
+        return self.stopping or self._thread.is_alive()
 
     def busy_seconds(self) -> float:
         """Return for how long the current round has lasted; 0: between two."""
@@ -112,19 +106,13 @@ class Service:
         finally:
             self._busy_since = time.monotonic()
 
-    @property
-    def stopping(self) -> bool:
-        """Whether the loop was told to end."""
-        return self._stopping
-
     def _run(self) -> None:
         try:
-            while not self._stopping:
+            while not self.stopping:
                 self._busy_since = time.monotonic()
                 pause = self._take_turn()
                 self._busy_since = None
-                self.ticked.set()
-                if not self._stopping:
+                if not self.stopping:
                     self._rest(pause)
                 self.wake.clear()
         finally:
@@ -151,9 +139,9 @@ class Service:
         except BaseException as error:
             # SystemExit too, which code of others may raise in here.
             return self._failed(error)
-        if self._failures:
-            logger.info("recovered  loop=%s failures=%d", self.name, self._failures)
-            self._failures = 0
+        if self.failures:
+            logger.info("recovered  loop=%s failures=%d", self.name, self.failures)
+            self.failures = 0
             self._logged_at = -LOG_INTERVAL_SECONDS
         return pause
 
@@ -163,11 +151,11 @@ class Service:
 
         One that found nothing to do has not even connected, so that is done here.
         """
-        if self._failures and not self._stopping:
+        if self.failures and not self.stopping:
             assert self.link.connection is not None
 
     def _failed(self, error: BaseException) -> float:
-        self._failures += 1
+        self.failures += 1
         if is_broken(self.link, error):
             self.link.drop()
         now = time.monotonic()
@@ -178,12 +166,12 @@ class Service:
             logger.error(
                 "failed     loop=%s failures=%d error=%s: %s",
                 self.name,
-                self._failures,
+                self.failures,
                 type(error).__name__,
                 str(error).strip().split("\n")[0],
                 exc_info=detail,
             )
-        return backoff_seconds(self._failures)
+        return backoff_seconds(self.failures)
 
 
 def nothing(fact: Any) -> None:

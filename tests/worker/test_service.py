@@ -138,10 +138,12 @@ def test_a_loop_ticks_until_it_is_stopped(link):
     class Counting(Service):
         name = "counting"
         ticks = 0
+        ticked = threading.Event()
 
         def tick(self):
             assert self.link.connection
             self.ticks += 1
+            self.ticked.set()
             return 3_600.0
 
     service = Counting(link)

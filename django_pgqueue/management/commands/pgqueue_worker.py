@@ -27,8 +27,6 @@ from django_pgqueue.tasks.errors import check_aliases
 from django_pgqueue.tasks.registry import (
     declared_names,
     failed_modules,
-    has_accumulating_tasks,
-    has_async_tasks,
     import_problem,
 )
 from django_pgqueue.worker.options import (
@@ -38,7 +36,6 @@ from django_pgqueue.worker.options import (
     WorkerOptions,
 )
 from django_pgqueue.worker.queue_plan import ORDERS, read_entry, read_plan
-from django_pgqueue.worker.read.consumers import served
 from django_pgqueue.worker.recycling import Limits, resident_bytes
 from django_pgqueue.worker.serving import mistaken_queue
 from django_pgqueue.worker.supervise.supervisor import Supervisor
@@ -235,7 +232,6 @@ class Command(BaseCommand):
         self, settings: Settings, queues: tuple[str, ...], options: dict[str, Any]
     ) -> WorkerOptions:
         grace = options["grace"]
-        groups = served(read_plan(queues, options["queue_order"]))
         return WorkerOptions(
             settings=settings,
             queues=queues,
@@ -244,9 +240,6 @@ class Command(BaseCommand):
             threads=options["threads"],
             limits=self._limits(settings, options),
             async_slots=options["async_slots"],
-            has_async_tasks=has_async_tasks(),
-            has_accumulating_tasks=has_accumulating_tasks(),
-            readers=sum(each.readers for each in groups),
             drain=options["drain"],
             grace_seconds=settings.grace_seconds if grace is None else grace,
             health_port=options["health_port"],

@@ -29,7 +29,7 @@ from django_pgqueue.worker.chores.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.claim.listener import Listener
 from django_pgqueue.worker.claim.quarantine import SuspectWatch
 from django_pgqueue.worker.lanes.promoter import Promoter
-from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Leases
+from django_pgqueue.worker.lease.leases import ASK_AGAIN_SECONDS, Held, Leases
 from django_pgqueue.worker.service import Service
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -115,32 +115,28 @@ class Heartbeat(Service):
         """Tell the jobs that somebody has asked to stop."""
         had_hint, self._has_hint = self._has_hint, False
         now = time.monotonic()
+        uncancelled = [held for held in self._leases.all() if not held.is_cancelled]
         try:
-            self._look_for_cancels()
+            for start in range(0, len(uncancelled), CANCEL_ROWS_MAX):
+                self._ask_for_cancels(uncancelled[start : start + CANCEL_ROWS_MAX])
         except BaseException:
             self._has_hint |= had_hint
             raise
         # Only now: a look that failed is due still.
         self._cancels_heard_at = now
 
-    def _look_for_cancels(self) -> None:
-        uncancelled = [held for held in self._leases.all() if not held.is_cancelled]
-        for start in range(0, len(uncancelled), CANCEL_ROWS_MAX):
-            some = uncancelled[start : start + CANCEL_ROWS_MAX]
-            with self.link.cursor() as cursor:
-                found = lease.cancel_requests(
-                    cursor,
-                    worker=self._leases.worker,
-                    leases=[(held.job.id, held.job.delivery) for held in some],
+    def _ask_for_cancels(self, some: list[Held]) -> None:
+        leases = [(held.job.id, held.job.delivery) for held in some]
+        worker = self._leases.worker
+        with self.link.cursor() as cursor:
+            found = lease.cancel_requests(cursor, worker=worker, leases=leases)
+        for held in some:
+            if held.job.id in found:
+                logger.info(
+                    "cancel     job=%d task=%s: asked to stop",
+                    *(held.job.id, held.job.task),
                 )
-            for held in some:
-                if held.job.id in found:
-                    logger.info(
-                        "cancel     job=%d task=%s: asked to stop",
-                        held.job.id,
-                        held.job.task,
-                    )
-                    held.cancel()
+                held.cancel()
 
     def _renew(self) -> bool:
         """Renew old leases; True when some must be asked for again."""

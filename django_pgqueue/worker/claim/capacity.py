@@ -1,5 +1,5 @@
 """
-Capacity: how many more jobs could start soon, and who takes them.
+Capacity: how many more jobs could start soon.
 
 Threads are capacity for some jobs and coroutines for others, and a claim does not know
 which kind a row is: the row has a task's name, and no index has it. So what a queue has

@@ -15,7 +15,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -150,10 +149,11 @@ class Claimer(Service):
                 self,
                 FairShare(self.plan, options.settings.ageing_seconds),
                 self._poll_seconds,
-                for_coroutines=for_coroutines,
             )
-            for for_coroutines in (False, True)
+            for _ in range(2)
         )
+        # For which of them it looks.
+        self._is_for_coroutines = False
 
     def retry_in(self, seconds: float) -> None:
         """Note that a job of ours becomes visible again in *seconds*."""
@@ -228,10 +228,7 @@ class Claimer(Service):
             self._listener.hear()
 
     def _end(self) -> None:
-        if self._strays.is_pending:
-            # Who comes after us knows nothing of them.
-            with suppress(psycopg.Error), self.link.turn:
-                self._strays.finish(self.link)
+        self._strays.finish(self.link)
         super()._end()
         self._wakeup.close()
 
@@ -251,12 +248,14 @@ class Claimer(Service):
         pause = self._poll_seconds
         threads = self._threads_capacity(capacity)
         if threads > 0:
+            self._is_for_coroutines = False
             pause = min(pause, self._for_threads.look(threads))
         self._follow_mix()
         if self._pure:
             # Asked again: the first look may have brought async jobs, too.
             coroutines = self._capacity_now().coroutines
             if coroutines > 0:
+                self._is_for_coroutines = True
                 pause = min(pause, self._for_coroutines.look(coroutines))
                 self._follow_mix()
         return max(min(pause, self._queues_due_at - time.monotonic()), 0.0)
@@ -346,26 +345,26 @@ class Claimer(Service):
         served = dict.fromkeys([*self.plan.named, *self._met_at])
         self.queues = [name for name in served if name not in self.paused]
 
-    def queues_for(self, *, for_coroutines: bool) -> list[str]:
+    def queues_for(self) -> list[str]:
         """Return the queues of a poller: served, not paused, not left out."""
         pure = self.mix.pure
-        if for_coroutines:
+        if self._is_for_coroutines:
             return [name for name in self.queues if name in pure]
         if not pure and not self.left_out:
             return self.queues
         others = pure | self.left_out
         return [name for name in self.queues if name not in others]
 
-    def served(self, names: set[str], *, for_coroutines: bool) -> list[str]:
+    def served(self, names: set[str]) -> list[str]:
         """Return those of *names* that a poller may claim from."""
-        queues = self.queues_for(for_coroutines=for_coroutines)
+        queues = self.queues_for()
         ours = [name for name in queues if name in names]
         if self.limits:
             for name in ours:
                 self.limits.woken(name)
             closed = self.limits.closed(ours)
             ours = [name for name in ours if name not in closed]
-        if for_coroutines or not self.plan.is_open:
+        if self._is_for_coroutines or not self.plan.is_open:
             return ours
         unheard = names.difference(self.queues, self.paused)
         unheard = set(filter(self.plan.serves, unheard))
@@ -430,16 +429,12 @@ class Claimer(Service):
             sight = claims.see(cursor, queues)
         return self._turns.seen(queues, sight) if self._turns else sight
 
-    def claim(
-        self, queues: Sequence[str], limit: int, *, for_coroutines: bool
-    ) -> list[Claimed]:
+    def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
         statement = partial(claims.claim, queues=queues)
-        return self._claim_in_turn(statement, queues, limit, for_coroutines)
+        return self._claim_in_turn(statement, queues, limit)
 
-    def claim_from_floors(
-        self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
-    ) -> list[Claimed]:
+    def claim_from_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
         """Lease what is due in known bands, and hand it over."""
         jobs: list[Claimed] = []
         if self.limits:
@@ -450,13 +445,11 @@ class Claimer(Service):
                     statement = self.limits.limited(
                         queue, partial(claims.claim_from_floors, bands=own)
                     )
-                    jobs += self._claim_in_turn(
-                        statement, None, wanted, for_coroutines, own
-                    )
+                    jobs += self._claim_in_turn(statement, None, wanted, own)
         if bands and limit > len(jobs):
             statement = partial(claims.claim_from_floors, bands=bands)
             left = limit - len(jobs)
-            jobs += self._claim_in_turn(statement, None, left, for_coroutines, bands)
+            jobs += self._claim_in_turn(statement, None, left, bands)
         return jobs
 
     def _claim_in_turn(
@@ -464,7 +457,6 @@ class Claimer(Service):
         statement: Callable[..., list[Claimed]],
         queues: Sequence[str] | None,
         limit: int,
-        for_coroutines: bool,
         bands: Sequence[Band] = (),
     ) -> list[Claimed]:
         """
@@ -474,11 +466,10 @@ class Claimer(Service):
             statement: Claims the others.
             queues: All bands of these; None: *bands*.
             limit: Of the jobs.
-            for_coroutines: For which capacity.
             bands: With the limit of each.
         """
         if not self._turns:
-            return self._claim(statement, limit, for_coroutines)
+            return self._claim(statement, limit)
         names = queues or [*dict.fromkeys(band.queue for band in bands)]
         jobs: list[Claimed] = []
         limits = limits_of(bands, limit)
@@ -494,7 +485,7 @@ class Claimer(Service):
                     continue
                 if is_first:
                     left = part_of(turn, left, is_limited=queue in self.limits)
-                fair = self._claim_fair(queue, turn, left, for_coroutines)
+                fair = self._claim_fair(queue, turn, left)
                 if limits is not None:
                     limits[queue] -= len(fair)
                 if fair:
@@ -503,7 +494,7 @@ class Claimer(Service):
         claim_fair(is_first=True)
         # Of what there was no room for, nobody is asked, or was.
         if len(jobs) < limit and not self.limits.short.issuperset(names):
-            others = self._claim(statement, limit - len(jobs), for_coroutines)
+            others = self._claim(statement, limit - len(jobs))
             asked = (queue for queue in names if queue not in self.limits.short)
             self._turns.note_others(asked, others)
             jobs += others
@@ -511,9 +502,7 @@ class Claimer(Service):
         claim_fair(is_first=False)
         return jobs
 
-    def _claim_fair(
-        self, queue: str, turn: Turn, limit: int, for_coroutines: bool
-    ) -> list[Claimed]:
+    def _claim_fair(self, queue: str, turn: Turn, limit: int) -> list[Claimed]:
         """Lease jobs of lanes that take turns, and hand them over."""
 
         def statement(cursor: Cursor, **own: Any) -> list[Claimed]:
@@ -540,7 +529,7 @@ class Claimer(Service):
             if len(jobs) >= limit or self._turns.of(queue) is None:
                 break
             try:
-                jobs += self._claim(chosen, limit - len(jobs), for_coroutines)
+                jobs += self._claim(chosen, limit - len(jobs))
             except BaseException:
                 turn.has_more = True
                 raise
@@ -551,7 +540,7 @@ class Claimer(Service):
         return jobs
 
     def _claim(
-        self, statement: Callable[..., list[Claimed]], limit: int, for_coroutines: bool
+        self, statement: Callable[..., list[Claimed]], limit: int
     ) -> list[Claimed]:
         barred = self._barred()
         sent_at = time.monotonic()
@@ -570,7 +559,7 @@ class Claimer(Service):
             if isinstance(error, psycopg.errors.QueryCanceled):
                 self._portion.shrink(limit)
             raise
-        jobs = self._hand_over(jobs, sent_at, for_coroutines)
+        jobs = self._hand_over(jobs, sent_at)
         if self.held and time.monotonic() >= self._park_at:
             self._park(barred)
         return jobs
@@ -602,9 +591,7 @@ class Claimer(Service):
             return []
         return [held.job.id for held in (*lapsed, *leases.lost())]
 
-    def _hand_over(
-        self, jobs: list[Claimed], sent_at: float, for_coroutines: bool
-    ) -> list[Claimed]:
+    def _hand_over(self, jobs: list[Claimed], sent_at: float) -> list[Claimed]:
         if self.plan.order == STRICT:
             # Claims are in the order of priority.
             jobs.sort(key=self._rank)
@@ -627,7 +614,7 @@ class Claimer(Service):
                 # The server may have forgotten who holds them: nothing is started.
                 self._hand_back(jobs)
                 raise
-        self._put(jobs, for_coroutines)
+        self._put(jobs, self._is_for_coroutines)
         return jobs
 
     def learn(self, names: set[str] | None) -> bool:

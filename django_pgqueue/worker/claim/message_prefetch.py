@@ -30,8 +30,9 @@ REFERENCE = re.compile(
 def bring_messages(link: Link, jobs: list[Claimed]) -> list[Claimed]:
     """Return *jobs*, with the messages that those with MARK refer to in their args."""
     referring = [job for job in jobs if MARK in job.args]
+    references = [each for job in referring for each in REFERENCE.findall(job.args)]
     try:
-        wanted = _wanted(referring)
+        wanted = {int(key): datetime.fromisoformat(at) for key, at in references}
         if not wanted:
             return jobs
         with link.steady_cursor() as cursor:
@@ -51,12 +52,3 @@ def bring_messages(link: Link, jobs: list[Claimed]) -> list[Claimed]:
         job._replace(args=REFERENCE.sub(whole, job.args)) if MARK in job.args else job
         for job in jobs
     ]
-
-
-def _wanted(jobs: list[Claimed]) -> dict[int, datetime]:
-    """Return the ids and times of the messages; raises ValueError for what is none."""
-    return {
-        int(message_id): datetime.fromisoformat(published_at)
-        for job in jobs
-        for message_id, published_at in REFERENCE.findall(job.args)
-    }

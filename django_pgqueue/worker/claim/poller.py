@@ -24,13 +24,9 @@ from django_pgqueue.worker.claim.listener import NAMES_MAX
 
 
 class Source(Protocol):
-    """
-    The claimer, to a poller.
+    """The claimer, to a poller."""
 
-    *for_coroutines* says for which kind of capacity the poller looks.
-    """
-
-    def queues_for(self, *, for_coroutines: bool) -> list[str]:
+    def queues_for(self) -> list[str]:
         """Return the queues to look at when all are meant."""
 
     def learn(self, names: set[str] | None) -> bool:
@@ -44,7 +40,7 @@ class Source(Protocol):
     def renew(self, *, anyway: bool) -> None:
         """Ask which queues there are, if that was long ago or *anyway*."""
 
-    def served(self, names: set[str], *, for_coroutines: bool) -> list[str]:
+    def served(self, names: set[str]) -> list[str]:
         """Return those of *names* that may be claimed from; unheard ones too."""
 
     def limit(self, queues: Sequence[str], capacity: int) -> int:
@@ -62,14 +58,10 @@ class Source(Protocol):
     def see(self, queues: Sequence[str]) -> Sight:
         """Return the bands of *queues*, and what stands first in each."""
 
-    def claim(
-        self, queues: Sequence[str], limit: int, *, for_coroutines: bool
-    ) -> list[Claimed]:
+    def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
 
-    def claim_from_floors(
-        self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
-    ) -> list[Claimed]:
+    def claim_from_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
         """Lease what is due in known bands, and hand it over."""
 
 
@@ -223,11 +215,8 @@ class Poller:
         source: Source,
         fair_share: FairShare,
         poll_seconds: float,
-        *,
-        for_coroutines: bool,
     ) -> None:
         self._source = source
-        self._for_coroutines = for_coroutines
         self._fair_share = fair_share
         self._poll_seconds = poll_seconds
         self._flagged: set[str] = set()
@@ -306,7 +295,7 @@ class Poller:
 
     def look(self, capacity: int) -> float:
         """Look for *capacity* jobs if there is a reason; return the wait until then."""
-        queues = self._queues()
+        queues = self._source.queues_for()
         self._floors.keep(set(queues))
         now = time.monotonic()
         self._take_due_times()
@@ -328,9 +317,6 @@ class Poller:
             found += self._drain(capacity - found)
         self._conclude(found, capacity)
         return self._pause()
-
-    def _queues(self) -> list[str]:
-        return self._source.queues_for(for_coroutines=self._for_coroutines)
 
     @property
     def _is_flagged(self) -> bool:
@@ -381,7 +367,7 @@ class Poller:
             # What is flagged now is seen now. A new queue may be among it.
             self._take_flags()
         self._source.renew(anyway=is_any)
-        self._round = Round(list(self._queues()), self._requests)
+        self._round = Round(list(self._source.queues_for()), self._requests)
         self._due_at = math.inf
 
     def _go_on_round(self) -> None:
@@ -453,7 +439,7 @@ class Poller:
             elif self._round is None:
                 self._begin_round()
             return 0
-        names = self._source.served(flagged, for_coroutines=self._for_coroutines)
+        names = self._source.served(flagged)
         dear = []
         if self._rations:
             now = time.monotonic()
@@ -496,7 +482,7 @@ class Poller:
                 self._due_at = min(self._due_at, _moment_in(wait))
             return 0
         started = time.monotonic()
-        jobs = self._source.claim(queues, limit, for_coroutines=self._for_coroutines)
+        jobs = self._source.claim(queues, limit)
         self._note_cost(queues, time.monotonic() - started, len(jobs))
         has_more = len(jobs) >= limit
         self._floors.take_all(queues, jobs, has_more=has_more)
@@ -537,17 +523,12 @@ class Poller:
     def _claim_from(self, bands: Sequence[Band], limit: int) -> int:
         if not bands:
             return 0
-        jobs = self._claim_floors(bands, limit)
+        jobs = self._source.claim_from_floors(bands, limit)
         has_more = len(jobs) >= limit
         self._floors.take_all([], jobs, has_more=has_more)
         if has_more:
             self._floors.expect({band.queue for band in bands})
         return len(jobs)
-
-    def _claim_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
-        return self._source.claim_from_floors(
-            bands, limit, for_coroutines=self._for_coroutines
-        )
 
     # Draining -------------------------------------------------------------------------
 
@@ -567,7 +548,7 @@ class Poller:
             if not bands:
                 self._is_blocked = True
                 break
-            jobs = self._claim_floors(bands, capacity - found)
+            jobs = self._source.claim_from_floors(bands, capacity - found)
             got = self._floors.take(bands, jobs, self._source.short())
             self._fair_share.took(bands, got)
             found += len(jobs)

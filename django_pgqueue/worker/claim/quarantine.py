@@ -18,8 +18,6 @@ from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any
 
-import psycopg
-
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import suspects
@@ -197,10 +195,7 @@ class Quarantine(Service):
         return LOOK_SECONDS
 
     def _end(self) -> None:
-        if self._strays.is_pending:
-            # Who comes after us knows nothing of them.
-            with contextlib.suppress(psycopg.Error), self.link.turn:
-                self._strays.finish(self.link)
+        self._strays.finish(self.link)
         super()._end()
 
     def _claim(self) -> list[Claimed]:

@@ -14,6 +14,7 @@ import logging
 import math
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import psycopg
@@ -87,15 +88,17 @@ class Strays:
 
     def finish(self, link: Link) -> None:
         """
-        Take back what there is, at the end of the process.
+        Take back what there may be, at the end of the process.
 
-        Waits until a second has passed since the claim, as a rescuer does. If this
-        raises, is_pending stays true, and the supervisor takes them back.
+        Waits until a second has passed since the claim, as a rescuer does. If the
+        database fails, is_pending stays true, and the supervisor takes them back.
         """
-        self.take_back(link)
-        time.sleep(max(self._noted_at + AGAIN_SECONDS - time.monotonic(), 0.0))
-        self.take_back(link)
-        self.due_at = math.inf
+        if self.is_pending:
+            with suppress(psycopg.Error), link.turn:
+                self.take_back(link)
+                time.sleep(max(self._noted_at + AGAIN_SECONDS - time.monotonic(), 0.0))
+                self.take_back(link)
+                self.due_at = math.inf
 
     def _plan_next(self) -> None:
         now = time.monotonic()

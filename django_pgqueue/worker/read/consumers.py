@@ -9,12 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.log import positions
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.topics.consume import Consumer, declared
-from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.topics.consume import Consumer
+from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.read.positions import Bounds
 from django_pgqueue.worker.read.reader import Reader, timeout_words
 from django_pgqueue.worker.run.watchdog import Watchdog
@@ -33,8 +32,7 @@ class Consumers:
         self,
         *,
         worker: str,
-        plan: QueuePlan,
-        settings: Settings,
+        options: WorkerOptions,
         link: Callable[[str], Link],
         on_spoiled: Callable[[], None],
     ) -> None:
@@ -43,13 +41,12 @@ class Consumers:
 
         Args:
             worker: The process's name.
-            plan: Which queues it serves.
-            settings: The worker's.
+            options: The worker's.
             link: Makes a connection of a loop.
             on_spoiled: Called when too many threads could not be stopped.
         """
         self._worker = worker
-        self._settings = settings
+        self._settings = options.settings
         self._link = link
         self._on_spoiled = on_spoiled
         self._numbers = itertools.count(1)
@@ -61,7 +58,7 @@ class Consumers:
         self._watchdog = Watchdog(self._on_hard)
         self.readers = [
             self._reader(consumer)
-            for consumer in served(plan)
+            for consumer in options.consumers
             for _ in range(consumer.readers)
         ]
 
@@ -156,8 +153,3 @@ class Consumers:
                 self.readers.append(other)
         if len(self._stuck) >= STUCK_READERS_MAX:
             self._on_spoiled()
-
-
-def served(plan: QueuePlan) -> list[Consumer]:
-    """Return the groups whose queues a worker serves."""
-    return [each for each in declared() if plan.serves(each.queue)]

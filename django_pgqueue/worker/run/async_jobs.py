@@ -74,7 +74,7 @@ class Coroutine:
     def sync_calls(self) -> SyncCalls:
         """Return what runs the sync calls of this job."""
         if self.calls is None:
-            self.calls = self.threads.lend()
+            self.calls = SyncCalls(self.threads)
         return self.calls
 
     async def end_calls(self) -> None:
@@ -83,15 +83,6 @@ class Coroutine:
             self.calls = CLOSED
         else:
             await self.calls.finish()
-
-    def forget(self) -> None:
-        """
-        Let go of the asyncio task, when it is about to end.
-
-        Its context refers to this: nothing of a job may be left to the garbage
-        collector, which would walk over everything else to find it.
-        """
-        self.task = None
 
     def owns(self, task: asyncio.Task[Any]) -> bool:
         """Whether the job runs in this asyncio task, or has started it."""

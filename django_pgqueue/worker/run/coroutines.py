@@ -151,10 +151,6 @@ class Coroutines:
     def stop(self) -> None:
         """Hand back what has not started; what runs goes on."""
         self._stopping = True
-        self.hand_back()
-
-    def hand_back(self) -> None:
-        """Return every waiting job to its queue, as if never claimed."""
         self._call(self._hand_back)
 
     def interrupt(self) -> None:
@@ -322,7 +318,10 @@ class Coroutines:
             is_settling = await self._perform(coroutine)
         except BaseException as error:
             self._services.salvage(coroutine.job, error, loop="coroutines")
-        coroutine.forget()
+        # It is about to end, and its context refers to the coroutine: nothing of a job
+        # may be left to the garbage collector, which would walk over everything else to
+        # find it.
+        coroutine.task = None
         if not is_settling:
             self._end(coroutine)
 

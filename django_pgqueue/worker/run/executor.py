@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 
 from django_pgqueue.bounds import FAIR
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
@@ -325,7 +326,7 @@ class Executor:
                 control=control,
                 guard=unguarded
                 if timeout is None
-                else self._watchdog.guard(job, timeout),
+                else partial(self._watchdog.watch, job, timeout),
                 others=() if run is None else run.other_jobs,
             )
         finally:

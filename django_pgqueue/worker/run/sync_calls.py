@@ -58,10 +58,6 @@ class SyncThreads:
     def __init__(self, count: int) -> None:
         self._threads = [SyncThread(number) for number in range(count)]
 
-    def lend(self) -> SyncCalls:
-        """Return what runs the sync calls of one job."""
-        return SyncCalls(self)
-
     def take(self) -> SyncThread:
         """Return the thread with the fewest jobs, with one more."""
         thread = min(self._threads, key=lambda thread: thread.jobs)

@@ -10,7 +10,6 @@ is replaced, because a thread cannot be killed.
 from __future__ import annotations
 
 import ctypes
-import functools
 import logging
 import threading
 import time
@@ -19,7 +18,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.tasks.perform import Guard, timeout_message
+from django_pgqueue.tasks.perform import timeout_message
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -56,10 +55,6 @@ class Watchdog(threading.Thread):
         self._changed = threading.Condition()
         self._watched: set[Watched] = set()
         self._stopping = False
-
-    def guard(self, job: Any, timeout: timedelta) -> Guard:
-        """Return what calls the task of *job* under its timeout."""
-        return functools.partial(self.watch, job, timeout)
 
     def watch(self, job: Any, timeout: timedelta, call: Callable[[], R]) -> R:
         """

@@ -88,9 +88,8 @@ class Waited:
 
     def take(self, ids: Collection[int]) -> set[int]:
         """Return those of *ids* that somebody waits for, and forget them."""
+        found = self.among(ids)
         with self._lock:
-            self._turn()
-            found = self._among(ids)
             self._new -= found
             self._old -= found
         return found
@@ -101,10 +100,7 @@ class Waited:
             return set()
         with self._lock:
             self._turn()
-            return self._among(ids)
-
-    def _among(self, ids: Collection[int]) -> set[int]:
-        return {n for n in ids if n in self._new or n in self._old}
+            return {n for n in ids if n in self._new or n in self._old}
 
     def _turn(self) -> None:
         """Forget what was said too long ago. Under the lock."""

@@ -38,7 +38,7 @@ from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.fair_share import run_order
 from django_pgqueue.worker.claim.listener import Listener, SharedListener, Wakes
-from django_pgqueue.worker.claim.quarantine import Quarantine, SuspectWatch
+from django_pgqueue.worker.claim.quarantine import Quarantine, Summons, SuspectWatch
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.turns import StartOrder
 from django_pgqueue.worker.lanes.breakers import Breakers, declared_breakers
@@ -92,7 +92,7 @@ class Loops:
         slots: Slots,
         *,
         installation: str,
-        suspect_watch: SuspectWatch | None,
+        summons: Summons | None,
         is_quarantine: bool,
         tally: Tally,
     ) -> None:
@@ -115,12 +115,12 @@ class Loops:
         # Nothing is flushed: a promotion that a crash of the server forgets is made
         # again, and what was committed after it, and is on disk, has it there, too.
         self.promoter = Promoter(
-            self._link("promoter", steady=True, in_order=True, flushes_later=True),
+            self.link("promoter", steady=True, in_order=True, flushes_later=True),
             on_promoted=self.wakes.flag,
         )
         self.counting, streamed = Counting(tally), Waited()
         self.settler = Settler(
-            self._link("settler", steady=True, lock_seconds=LOCK_SECONDS),
+            self.link("settler", steady=True, lock_seconds=LOCK_SECONDS),
             self.leases,
             tally,
         )
@@ -129,7 +129,7 @@ class Loops:
         self.breakers: Breakers | None = None
         if declared := declared_breakers():
             self.breakers = Breakers(
-                self._link("breakers"),
+                self.link("breakers"),
                 declared,
                 redact=settings.redact,
                 freed=self.promoter.freed,
@@ -138,10 +138,10 @@ class Loops:
             self.settler.on_freed = self.breakers.lanes_left
         self.watchdog = Watchdog(owner.on_hard_timeout)
         self.reporter = Reporter(
-            self._link("reporter"), worker=name, streamed=streamed.among
+            self.link("reporter"), worker=name, streamed=streamed.among
         )
         self.collector = CallCollector(
-            link=self._link("gatherer", steady=True),
+            link=self.link("gatherer", steady=True),
             leases=self.leases,
             settler=self.settler,
             strays=self.strays,
@@ -175,11 +175,10 @@ class Loops:
         # A queue is forgotten no sooner than it could fill all slots.
         mix = QueueMix(max(MEMORY_JOBS, options.async_slots))
         self.dispatcher = Dispatcher(executor, self.coroutines, services, mix)
-        self.scheduler = Scheduler(self._link("scheduler"))
+        self.scheduler = Scheduler(self.link("scheduler"))
         self.consumers = Consumers(
             worker=name,
-            plan=options.plan,
-            settings=settings,
+            options=options,
             link=lambda loop: self._own_link(loop, steady=True, flushes_later=True),
             on_spoiled=owner.recycle,
         )
@@ -188,11 +187,11 @@ class Loops:
             alias = settings.listen_database or settings.database
             is_shared = self._shared is not None and alias == settings.database
             kind = SharedListener if is_shared else Listener
-            self.listener = kind(self._link("listener", alias), self.wakes)
+            self.listener = kind(self.link("listener", alias), self.wakes)
         self.claimer: Claimer | Quarantine
         if is_quarantine:
             self.claimer = Quarantine(
-                self._link("claimer", steady=True),
+                self.link("claimer", steady=True),
                 options=options,
                 leases=self.leases,
                 strays=self.strays,
@@ -205,7 +204,7 @@ class Loops:
             self.claimer.wake = wakeup
         else:
             self.claimer = Claimer(
-                self._link("claimer", steady=True, in_order=True, flushes_later=True),
+                self.link("claimer", steady=True, in_order=True, flushes_later=True),
                 options=options,
                 wakes=self.wakes,
                 leases=self.leases,
@@ -241,8 +240,11 @@ class Loops:
                 *([] if bulk_acts is None else [bulk_acts]),
             ],
         )
+        suspect_watch = None
+        if summons is not None and not is_quarantine:
+            suspect_watch = SuspectWatch(options.plan, summons)
         self.heartbeat = Heartbeat(
-            self._link("heartbeat", steady=True),
+            self.link("heartbeat", steady=True),
             leases=self.leases,
             register=owner.register,
             leader=self.leader,
@@ -281,11 +283,8 @@ class Loops:
         is_idle = self.dispatcher.is_idle and not len(self.leases)
         return is_idle and self.settler.wait_until_idle(0)
 
-    def last_link(self) -> Link:
-        """Return a connection for what is written when the loops have ended."""
-        return self._link("stop")
-
-    def _link(self, loop: str, alias: str | None = None, **options: Any) -> Link:
+    def link(self, loop: str, alias: str | None = None, **options: Any) -> Link:
+        """Return the connection of *loop*: one of its own, or that of all."""
         is_ours = alias is None or alias == self._options.settings.database
         if self._shared is not None and is_ours:
             return self._shared

@@ -9,6 +9,7 @@ their outcomes are written; the heartbeat is last, so that leases stay ours unti
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -26,7 +27,8 @@ from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.perform import timed_out
-from django_pgqueue.worker.claim.quarantine import Summons, SuspectWatch
+from django_pgqueue.tasks.registry import has_async_tasks
+from django_pgqueue.worker.claim.quarantine import Summons
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Turn
@@ -187,7 +189,7 @@ class Process:
             self._name,
             self._slots,
             installation=first,
-            suspect_watch=self._suspect_watch(),
+            summons=self._summons,
             is_quarantine=self._is_quarantine,
             tally=self._tally,
         )
@@ -219,11 +221,6 @@ class Process:
             finally:
                 link.drop()
         return None
-
-    def _suspect_watch(self) -> SuspectWatch | None:
-        if self._summons is None or self._is_quarantine:
-            return None
-        return SuspectWatch(self.options.plan, self._summons)
 
     def _start(self) -> None:
         # A loop that has its answer from the database must not wait for a turn as long
@@ -334,11 +331,7 @@ class Process:
         # A claim that is under way still brings jobs; they are handed back too.
         loops.claimer.join(JOIN_SECONDS)
         loops.dispatcher.stop()
-        finished = self._wait_patiently() or self._wait_for_jobs(
-            self._stop_requested_at + self._grace_seconds
-            if self._is_patient and self._stop_requested_at
-            else until
-        )
+        finished = self._wait_for_jobs(until)
         if not finished:
             # Coroutines can be told, and get a moment to tidy up.
             loops.coroutines.interrupt()
@@ -387,12 +380,24 @@ class Process:
         return EXIT_CLEAN if is_clean else EXIT_LEFT_BEHIND
 
     def _wait_for_jobs(self, until: float) -> bool:
-        """Wait until nothing runs any more; False when the grace is over first."""
-        while time.monotonic() < until:
-            if self._is_done():
-                return True
+        """
+        Wait until nothing runs any more; False when the grace is over first.
+
+        A process that leaves because of a limit waits for as long as it takes, until it
+        is told to stop.
+        """
+        while not self._is_done():
+            if self._is_patient and self._stop_requested_at is None:
+                until = math.inf
+                if os.getppid() != self._parent:
+                    self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
+                    self._stop_requested_at = time.monotonic()
+            if self._is_patient and self._stop_requested_at is not None:
+                until = self._stop_requested_at + self._grace_seconds
+            if time.monotonic() >= until:
+                return False
             self._wait_a_little(until)
-        return self._is_done()
+        return True
 
     def _wait_a_little(self, until: float) -> None:
         """Wait for what runs; when nothing does, for what is to be written."""
@@ -413,30 +418,14 @@ class Process:
         leases = self._loops.leases
         return leases.get(job) is not None or leases.is_settled(job)
 
-    def _wait_patiently(self) -> bool:
-        """Wait until nothing runs any more; False when somebody wants a stop."""
-        while self._is_patient and self._stop_requested_at is None:
-            if self._is_done():
-                return True
-            self._wait_a_little(time.monotonic() + LOOK_SECONDS)
-            if os.getppid() != self._parent:
-                self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
-                self._stop_requested_at = time.monotonic()
-        return False
-
     def _interrupt_running(self) -> None:
         """Give running jobs back: a stop is no failure of theirs and no crash."""
-        loops = self._loops
-        for held in loops.leases.all():
-            if held.job.id in self._stuck:
-                continue
-            performed = interrupted(held.job, self._grace_seconds)
-            loops.settler.put(Settlement(held.job, performed))
-        for job in loops.leases.settled():
-            if job.id in self._stuck:
-                continue
-            # Nothing is left to be handed back: its archived row gets a note.
-            loops.settler.put(Settlement(job, interrupted(job, self._grace_seconds)))
+        leases = self._loops.leases
+        # Of those that are settled nothing is left: their archived rows get a note.
+        for job in [*(held.job for held in leases.all()), *leases.settled()]:
+            if job.id not in self._stuck:
+                performed = interrupted(job, self._grace_seconds)
+                self._loops.settler.put(Settlement(job, performed))
 
     def _on_term(self, number: int, frame: Any) -> None:
         # A second one is ignored: a container's init may send it to the whole group
@@ -500,17 +489,19 @@ class Process:
             pid=os.getpid(),
             queues=self.options.queues,
             threads=self.options.threads,
-            async_slots=self.options.async_slots * self.options.has_async_tasks,
+            async_slots=self.options.async_slots * has_async_tasks(),
             version=__version__,
         )
 
     def _forget(self) -> None:
-        link = self._loops.last_link()
+        link = self._loops.link("stop")
+        # It may be adding counts at this moment, in a turn of its own.
+        has_ended = self._loops.heartbeat.join(COUNTED_SECONDS)
         try:
             with link.turn:
                 with link.cursor() as cursor:
                     workers.forget(cursor, [self._name])
-                if self._loops.heartbeat.join(COUNTED_SECONDS):
+                if has_ended:
                     self._loops.counting.add(link)
         except Exception as error:
             logger.info("row of worker=%s stays: %s", self._name, str(error).strip())

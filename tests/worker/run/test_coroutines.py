@@ -395,7 +395,7 @@ class Watched:
 
     def coroutine(self, number, hard_at=None):
         held = Held(claimed(f"task.{number}", id=number), 0.0, 60.0)
-        made = Coroutine(held, number, None, 0.0)
+        made = Coroutine(held.job, held, number, None, 0.0)
         made.task = object()
         made.hard_at = hard_at
         return made

@@ -31,7 +31,7 @@ def loops(transactional_db):
         WORKER,
         slots,
         installation="tests",
-        suspect_watch=None,
+        summons=None,
         is_quarantine=False,
         tally=Tally(),
     )
