@@ -60,7 +60,7 @@
 -- = ANY(ARRAY(…)): a join once flipped to a sequential scan. And no EXISTS: in a plan of
 -- an empty table it is a hash of all jobs, and NULL AND EXISTS (…) makes it.
 --
--- Floors, which the caller keeps (worker/lanes/floors.py), spare a walk over what has left
+-- Floors, which the caller keeps (worker/lanes/promoter.py), spare a walk over what has left
 -- a lane, which nobody can vacuum while a snapshot is held. Each call has a number, which
 -- the jobs that it lets through get: a later call of the same lane has a larger one. Nothing
 -- visible of a lane has a smaller one than in_promotions says; nothing is parked with a

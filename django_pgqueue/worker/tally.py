@@ -4,7 +4,7 @@ Tally: what a worker process has done, as numbers in its memory.
 A process counts as it settles. What it has counted is added to the spans of tasks in
 the database every few seconds (chores/counting.py), for the charts of the admin. The
 one that leads counts what clients of pull queues have ended, too, which it finds in the
-database (chores/pull_ends.py).
+database (the same file).
 
 With --metrics, a process also writes all of its counts about once a second into its
 place in memory that it shares with the supervisor, as one text. The health server adds

@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue import signals
 from django_pgqueue.log.days import close_days
 from django_pgqueue.models import Job, LogState, Subscription
-from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backfills
 from django_pgqueue.worker.chores.log_retention import PAUSE_SECONDS, LogRetention
 from tests.harness.factories import make_message, make_topic
 from tests.log.rows import make_subscription

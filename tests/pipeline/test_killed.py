@@ -28,7 +28,7 @@ from pyspark import __version__
 
 from django_pgqueue.models import ArchivedJob, Erasure, Export, Job, Subscription
 from django_pgqueue.postgres.day_tables import ARCHIVE
-from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backfills
 from tests.harness.process_tree import children, descendants, freeze, tell, waking
 from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import REPOSITORY

@@ -19,7 +19,7 @@ from django_pgqueue.postgres.day_tables import ARCHIVE
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.spark.store import for_spark
 from django_pgqueue.tasks import payload
-from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backfills
 from tests.harness.factories import make_archived_job
 from tests.pipeline.test_replay_here import listen
 from tests.spark.log.conftest import cursor, publish

@@ -24,7 +24,7 @@ from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan
 from django_pgqueue.spark.running import run_job
 from django_pgqueue.topics.sync import sync_groups
-from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backfills
 from tests.harness.factories import make_archived_job
 from tests.log.log import put
 from tests.topics.conftest import _declarations, deploy, link

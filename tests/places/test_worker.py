@@ -8,7 +8,7 @@ from django_pgqueue.conf import parse
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.worker.chores import backlogs, purger
-from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backfills
 from django_pgqueue.worker.chores.overdue import repeat
 from django_pgqueue.worker.chores.watch import Watch
 from tests.places import core

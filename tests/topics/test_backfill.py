@@ -19,7 +19,7 @@ from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.tasks import payload
-from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backfills
 from tests.topics.conftest import deploy
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,8 +13,7 @@ from django.db import connection, connections, transaction
 from django_pgqueue import Backlog, QueueFull, publish, signals, topic
 from django_pgqueue.models import ArchivedJob, Job, LogState, Message, Subscription
 from django_pgqueue.worker.chores import backlogs as chore
-from django_pgqueue.worker.chores.backfills import Backfills
-from django_pgqueue.worker.chores.backlogs import Backlogs
+from django_pgqueue.worker.chores.backlogs import Backfills, Backlogs
 from tests.harness.factories import make_job
 from tests.topics.test_backfill import REPEATABLE, _publisher, jobs, listen, rest, send
 

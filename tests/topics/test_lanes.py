@@ -17,7 +17,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.topics.publish import message
 from django_pgqueue.topics.subscribe import declared
 from django_pgqueue.topics.sync import wanted_subscriptions
-from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.backlogs import Backfills
 from tests.topics.conftest import deploy
 
 NAME = "shop.on_order"

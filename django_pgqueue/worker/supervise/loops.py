@@ -25,13 +25,11 @@ from django_pgqueue.queues.watch import HINT as ALERT_HINT
 from django_pgqueue.schedules.store import HINT as SCHEDULES_HINT
 from django_pgqueue.tasks.operate import CANCEL_HINT
 from django_pgqueue.worker.chores import backlogs, purger, reprocess
-from django_pgqueue.worker.chores.backfills import Backfills
-from django_pgqueue.worker.chores.backlogs import Backlogs
-from django_pgqueue.worker.chores.counting import Counting
+from django_pgqueue.worker.chores.backlogs import Backfills, Backlogs
+from django_pgqueue.worker.chores.counting import Counting, PullEnds
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.overdue import cancel_overdue, end_generations, repeat
-from django_pgqueue.worker.chores.pull_ends import PullEnds
 from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.chores.watch import Watch
 from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, QueueMix

@@ -19,15 +19,23 @@ from collections import Counter
 from typing import Any
 
 from django_pgqueue import __version__, signals, telemetry
-from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.exceptions import PgQueueError, ScheduleError, TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.server import installation
+from django_pgqueue.postgres.wake import wake
 from django_pgqueue.postgres.wakeup import Wakeup
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.store import HINT
+from django_pgqueue.schedules.sync import sync
 from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.tasks.registry import has_async_tasks
+from django_pgqueue.topics import registry
+from django_pgqueue.topics.consume import declared as consumers_declared
+from django_pgqueue.topics.subscribe import declared as subscribed
+from django_pgqueue.topics.sync import sync_groups, sync_subscriptions, sync_topics
 from django_pgqueue.worker.claim.quarantine import Summons
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
@@ -35,7 +43,6 @@ from django_pgqueue.worker.recycling import Turn
 from django_pgqueue.worker.run.control import interrupted
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement
-from django_pgqueue.worker.supervise.declare import declare
 from django_pgqueue.worker.supervise.health import (
     STOP_SIGNALS,
     TERMINAL_SIGNALS,
@@ -44,6 +51,7 @@ from django_pgqueue.worker.supervise.health import (
 )
 from django_pgqueue.worker.supervise.loops import Loops
 from django_pgqueue.worker.tally import Tally, TallyPlace
+from django_pgqueue.workflows.versions import others_under_way
 
 SUMMARY_INTERVAL_SECONDS = 60.0
 
@@ -507,3 +515,51 @@ class Process:
             logger.info("row of worker=%s stays: %s", self._name, str(error).strip())
         finally:
             link.drop()
+
+
+def declare(link: Link) -> None:
+    """Write what the code declares; a mistake there does not stop a worker."""
+    if registry.declared():
+        with link.transaction() as cursor:
+            for name in sync_topics(cursor):
+                logger.info("declared   topic=%s", name)
+    if declared():
+        _declare_schedules(link)
+    if subscribed():
+        _declare_subscriptions(link)
+    if consumers_declared():
+        with link.transaction() as cursor:
+            for name in sync_groups(cursor):
+                logger.info("declared   group=%s", name)
+    with link.cursor() as cursor:
+        for name, count in others_under_way(cursor).items():
+            logger.info(
+                "unchanged  saga=%s under_way=%d: began with other steps, keep them",
+                name,
+                count,
+            )
+
+
+def _declare_schedules(link: Link) -> None:
+    try:
+        with link.transaction() as cursor:
+            synced = sync(cursor, migrates=False)
+    except ScheduleError as error:
+        logger.error("failed     schedules: %s", error)
+        return
+    for name in synced.changed:
+        logger.info("declared   schedule=%s", name)
+    if synced.changed:
+        with link.cursor() as cursor:
+            wake(cursor, [HINT])
+
+
+def _declare_subscriptions(link: Link) -> None:
+    try:
+        with link.transaction() as cursor:
+            done = sync_subscriptions(cursor, migrates=False)
+    except PgQueueError as error:
+        logger.error("failed     subscriptions: %s", error)
+        return
+    for name in [*done.added, *done.changed]:
+        logger.info("declared   subscription=%s", name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from django_pgqueue.queues import lanes
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.worker.lanes.floors import LaneFloors
+from django_pgqueue.worker.lanes.promoter import LaneFloors
 from tests.benchmarks.measure import Opened, Pair, PairRun, measure
 from tests.benchmarks.measures import tasks
 from tests.benchmarks.processes import FailedError
