@@ -15,7 +15,7 @@ from django_pgqueue.prometheus.families import of_worker
 from django_pgqueue.pull.queue import queue
 from django_pgqueue.queues import pull_ends, task_spans
 from django_pgqueue.queues.task_spans import COUNTS
-from django_pgqueue.worker.chores import pull_ends as chore_module
+from django_pgqueue.worker.chores import counting as chore_module
 from django_pgqueue.worker.chores.counting import Counting, PullEnds
 from django_pgqueue.worker.tally import Tally
 from tests.queues.test_plans import buffers, explain, nodes

@@ -309,10 +309,10 @@ class Settler(Service):
             finally:
                 self._free_slots()
         if self._untold:
-            self._notify(tell_ended, self._untold, "untold     jobs")
+            self._notify(tell_ended, self._untold)
             self._untold = set()
         if self._unwoken:
-            self._notify(wake.wake, self._unwoken, "unwoken    queues")
+            self._notify(wake.wake, self._unwoken)
             self._unwoken = set()
         if self._waiting_for_idle:
             with self._idle:
@@ -491,9 +491,7 @@ class Settler(Service):
             item.is_written = True
             self._release_waiting(item)
 
-    def _notify(
-        self, send: Callable[[Any, Any], None], whom: Collection[Any], what: str
-    ) -> None:
+    def _notify(self, send: Callable[[Any, Any], None], whom: Collection[Any]) -> None:
         """
         Tell others of jobs that any of them may run now, or that have ended.
 
@@ -509,9 +507,11 @@ class Settler(Service):
                 if is_broken(self.link, error):
                     raise
                 names = ",".join(map(str, sorted(whom)))
-                logger.warning(
-                    "%s=%s: the database refused to notify: %s", what, names, error
-                )
+                why = "the database refused to notify"
+                if send is tell_ended:
+                    logger.warning("untold     jobs=%s: %s: %s", names, why, error)
+                else:
+                    logger.warning("unwoken    queues=%s: %s: %s", names, why, error)
 
     def _forget(self, items: list[Settlement]) -> None:
         """Take settled items out of the batch, and free their slots and lanes."""

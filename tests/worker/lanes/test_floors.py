@@ -12,7 +12,7 @@ from django_pgqueue.queues import lanes
 from django_pgqueue.queues.claim import claim, park
 from django_pgqueue.queues.dead_letters import redrive
 from django_pgqueue.queues.settle import Ended, dead_letter, retry
-from django_pgqueue.worker.lanes import floors as module
+from django_pgqueue.worker.lanes import promoter as module
 from django_pgqueue.worker.lanes.promoter import LaneFloors
 from tests.harness.factories import LEASE, make_job, make_jobs
 from tests.harness.plans import Explaining
