@@ -14,7 +14,7 @@ from tests.backends.test_email import ANN, BOB, FROM, queued, server
 
 __all__ = ["queued", "server"]
 
-FILM = os.urandom(2 * 1024 * 1024)
+FILM = os.urandom(1_100_000)
 
 
 def with_file(content=FILM, *to, kind=EmailMessage, name="film.mp4"):
