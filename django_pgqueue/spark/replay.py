@@ -458,7 +458,7 @@ def _publish(run: Run, asked: Asked, to: str) -> int:
         groups.topic_of(cursor, asked.topic, makes=False)
         limit(cursor, seconds=None, plans=Plans.IN_ORDER)
         publishing = Publishing(to, {}, asked.rate, is_marked=True)
-        outcome.rows = publishing.store(connection, write, outcome, rows, {})
+        outcome.rows = publishing(connection, write, outcome, rows)
 
     done = write_named(run, asked.name, publish).rows
     run.rows_in += done

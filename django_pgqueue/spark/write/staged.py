@@ -277,35 +277,26 @@ class Publishing:
     per_second: int | None = None
     is_marked: bool = False
 
-    def __call__(self, connection: Connection, write: Write, outcome: Outcome) -> int:
-        """
-        Publish them; return how many.
-
-        Raises:
-            SparkError: A subscription is full, and refuses them.
-        """
-        staged = {**self.constants, "attempts": list(outcome.by_attempt)}
-        rows = rows_of(write, self.constants)
-        return self.store(connection, write, outcome, rows, staged)
-
-    def store(
+    def __call__(
         self,
         connection: Connection,
         write: Write,
         outcome: Outcome,
-        rows: sql.Composable,
-        staged: Mapping[str, Any],
+        rows: sql.Composable | None = None,
     ) -> int:
         """
-        Publish messages of any relation that has their columns; return how many.
+        Publish them; return how many.
 
-        *rows* is the relation, in brackets, and takes *staged* as parameters.
+        *rows* is another relation, in brackets, that has the columns of messages; None:
+        the stage.
 
         Raises:
             SparkError: A subscription is full, and refuses them.
         """
+        rows = rows_of(write, self.constants) if rows is None else rows
         params = {
-            **staged,
+            **self.constants,
+            "attempts": list(outcome.by_attempt),
             "marks": journal.marks(write) if self.is_marked else "{}",
             "rate": self.per_second,
             "rows_max": BULK_ROWS_MAX,
