@@ -121,7 +121,7 @@ def test_promotions_of_two_lanes_at_once_let_one_probe_through(new_cursor):
         start.wait()
         return lanes.promote(cursors[number], [names[number]]).jobs
 
-    for _ in range(100):
+    for _ in range(25):
         tripped()
         for name in names:
             make_jobs(2, task=TASK, lane=name, lane_capacity=5)
