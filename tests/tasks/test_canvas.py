@@ -14,6 +14,7 @@ from django_pgqueue import (
     group,
 )
 from django_pgqueue.models import DeadLetter, Job, Step, Workflow
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.workflow_result import WorkflowResult
 from django_pgqueue.testing import drain
@@ -39,13 +40,10 @@ pytestmark = pytest.mark.django_db
 def cursor_link():
     """What the leader has, on the connection of the test."""
 
-    class OfTest:
+    class OfTest(Link):
         connection = property(lambda self: raw_connection())
 
-        def cursor(self):
-            return raw_connection().cursor()
-
-    return OfTest()
+    return OfTest("default", name="test")
 
 
 def raw_connection():
