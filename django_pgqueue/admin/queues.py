@@ -19,7 +19,7 @@ from django_pgqueue.admin.cells import badge, resting
 from django_pgqueue.admin.send import SEND
 from django_pgqueue.bounds import LANE_BURST_MAX, LANE_CAPACITY_MAX
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.exceptions import raised_as
 from django_pgqueue.models import DeadLetter, Job, Queue, Worker
 from django_pgqueue.operators import human, workers
 from django_pgqueue.operators.lanes import queue_taken, rate_text
@@ -106,10 +106,8 @@ class LimitForm(forms.Form):
         """Refuse what is no rate."""
         text = str(self.cleaned_data["rate"])
         if text:
-            try:
+            with raised_as(ValidationError):
                 Rate(text)
-            except DeclarationError as error:
-                raise ValidationError(str(error)) from None
         return text
 
     def clean(self) -> None:

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
-from django_pgqueue.exceptions import SparkOptionError, did_you_mean
+from django_pgqueue.exceptions import SparkOptionError, did_you_mean, raised_as
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
 from django_pgqueue.timetable.offset import KEY_VALUES_MAX
@@ -108,10 +108,8 @@ def moment(name: str, text: str) -> datetime:
 
 def duration(name: str, text: str) -> timedelta:
     """Take a duration such as "90s", "12h" or "7d", of up to ten years."""
-    try:
+    with raised_as(SparkOptionError):
         return as_timedelta(text, name=f"The option {name}")
-    except ValueError as error:
-        raise SparkOptionError(str(error)) from None
 
 
 def variable(name: str, text: str) -> str:

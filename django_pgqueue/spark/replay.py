@@ -15,7 +15,11 @@ from uuid import uuid4
 from psycopg import Rollback, sql
 
 from django_pgqueue.bounds import PER_SECOND_MAX, QUEUE_NAME
-from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
+from django_pgqueue.exceptions import (
+    SparkError,
+    SparkOptionError,
+    raised_as,
+)
 from django_pgqueue.extras import functions as f
 from django_pgqueue.log import groups, receivers, replay
 from django_pgqueue.log.names import check_topic
@@ -184,17 +188,13 @@ def _place(name: str, value: str | None, *, of_jobs: bool) -> int | Start:
             f"The option {name} is {value[:40]!r}: of jobs it is a time, at which they "
             f"ended, and not an id."
         )
-    try:
+    with raised_as(SparkOptionError, "The option "):
         return replay.place(name, int(value) if is_id else value)
-    except TopicError as error:
-        raise SparkOptionError(f"The option {error}") from None
 
 
 def _topic(name: str) -> str:
-    try:
+    with raised_as(SparkOptionError):
         return check_topic(name)
-    except TopicError as error:
-        raise SparkOptionError(str(error)) from None
 
 
 def _is_queue(to: str) -> bool:

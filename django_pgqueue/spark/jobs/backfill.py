@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue.exceptions import SparkError, SparkOptionError, TopicError
+from django_pgqueue.exceptions import SparkError, SparkOptionError, raised_as
 from django_pgqueue.log import receivers
 from django_pgqueue.log.backfill import History, begin, history, made_at
 from django_pgqueue.log.start import EARLIEST, Start
@@ -54,10 +54,8 @@ def backfill(
             "Whose history, and for whom? Give -o topic=orders and "
             "-o to=subscription:QUEUE/PATTERN or to=group:NAME."
         )
-    try:
+    with raised_as(SparkOptionError, "The option since: "):
         start = Start.parse(since)
-    except TopicError as error:
-        raise SparkOptionError(f"The option since: {error}") from None
     per_second = replay.rate_of(rate)
     target = path and checked_target(path)
     with run.reading() as cursor:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django_pgqueue import bounds
-from django_pgqueue.exceptions import InvalidOption, SparkOptionError
+from django_pgqueue.exceptions import InvalidOption, SparkOptionError, raised_as
 from django_pgqueue.log.names import check_name
 from django_pgqueue.log.start import EARLIEST
 from django_pgqueue.options.marks import check_headers, check_tags
@@ -165,10 +165,8 @@ def _checked(check: Callable[[str], Any]) -> Callable[[str, str], Any]:
     """Return what takes a text as *check* does, whose errors then name the option."""
 
     def read_text(name: str, text: str) -> Any:
-        try:
+        with raised_as(SparkOptionError, f"The option {name}: "):
             return check(text)
-        except ValueError as error:
-            raise SparkOptionError(f"The option {name}: {error}") from None
 
     return read_text
 
