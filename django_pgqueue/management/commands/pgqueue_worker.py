@@ -112,36 +112,28 @@ class Command(BaseCommand):
             help="Jobs that each process runs at once (default 8; 1 for tasks that "
             "compute or crash).",
         )
-        parser.add_argument(
-            "--pool",
-            help=argparse.SUPPRESS,
-        )
+        parser.add_argument("--pool", help=argparse.SUPPRESS)
         parser.add_argument(
             "--force",
             action="store_true",
             help="Serve a new queue, though its name is much like another's.",
         )
-        parser.add_argument(
-            "--recycle-jobs",
-            type=limit("--recycle-jobs", "recycle_jobs"),
-            metavar="N",
-            help="Replace a process that has run so many jobs "
-            "(default PGQUEUE['RECYCLE_JOBS'], never).",
-        )
-        parser.add_argument(
-            "--recycle-age",
-            type=limit("--recycle-age", "recycle_age_seconds"),
-            metavar="DURATION",
-            help="... that is so old: seconds, 30m, 12h "
-            "(default PGQUEUE['RECYCLE_AGE_SECONDS'], never).",
-        )
-        parser.add_argument(
-            "--recycle-memory",
-            type=limit("--recycle-memory", "recycle_memory_bytes"),
-            metavar="SIZE",
-            help="... that takes so much memory: bytes, 512MB, 1GiB "
-            "(default PGQUEUE['RECYCLE_MEMORY_BYTES'], never).",
-        )
+        for key, metavar, which in (
+            ("recycle_jobs", "N", "Replace a process that has run so many jobs"),
+            ("recycle_age_seconds", "DURATION", "... that is so old: 90, 30m, 12h"),
+            (
+                "recycle_memory_bytes",
+                "SIZE",
+                "... that takes so much memory: 512MB, 1GiB",
+            ),
+        ):
+            option = "--" + "-".join(key.split("_")[:2])
+            parser.add_argument(
+                option,
+                type=limit(option, key),
+                metavar=metavar,
+                help=f"{which} (default PGQUEUE['{key.upper()}'], never).",
+            )
         parser.add_argument(
             "--async-slots",
             type=whole_number(ASYNC_SLOTS_MAX),
