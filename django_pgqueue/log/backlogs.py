@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from django_pgqueue.log.horizon import DRAWN
 from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.cursor import Cursor, column, has_row, one_row, rows
+from django_pgqueue.postgres.cursor import Cursor, column, has_row, rows, value
 
 # Publishers believe for so long that a subscription is full; sql/store_message.sql and
 # store_messages.sql have this number, too. So nobody is refused when no worker leads.
@@ -236,7 +236,7 @@ def hold(cursor: Cursor, subscription_id: int) -> bool:
         cursor: In a transaction of READ COMMITTED.
         subscription_id: Of the subscription.
     """
-    return _locked(cursor) and _has_row(cursor, HOLD, {"id": subscription_id})
+    return _locked(cursor) and has_row(cursor, HOLD, id=subscription_id)
 
 
 def release(cursor: Cursor, subscription_id: int, position: int) -> bool:
@@ -248,19 +248,15 @@ def release(cursor: Cursor, subscription_id: int, position: int) -> bool:
         subscription_id: Of the subscription.
         position: Up to where its back-fill has come, by what the caller has read.
     """
-    params = {"id": subscription_id, "position": position}
-    return _locked(cursor) and _has_row(cursor, RELEASE, params)
+    return _locked(cursor) and has_row(
+        cursor, RELEASE, id=subscription_id, position=position
+    )
 
 
 def fill_again(cursor: Cursor, subscription_id: int) -> bool:
     """Begin its back-fill anew with what it has missed; False: that is not needed."""
-    return _has_row(cursor, FILL_AGAIN, {"id": subscription_id})
+    return has_row(cursor, FILL_AGAIN, id=subscription_id)
 
 
 def _locked(cursor: Cursor) -> bool:
-    cursor.execute(TRY_LOCK, {"class": keys.SUBSCRIPTIONS})
-    return bool(one_row(cursor)[0])
-
-
-def _has_row(cursor: Cursor, statement: str, params: dict[str, int]) -> bool:
-    return has_row(cursor, statement, **params)
+    return bool(value(cursor, TRY_LOCK, **{"class": keys.SUBSCRIPTIONS}))

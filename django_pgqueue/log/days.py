@@ -32,7 +32,7 @@ import psycopg
 
 from django_pgqueue.log.closed_days import DAYS_REMEMBERED_SECONDS, closed_days
 from django_pgqueue.postgres.connect import is_pooled
-from django_pgqueue.postgres.cursor import Cursor, value
+from django_pgqueue.postgres.cursor import Cursor, column, value
 from django_pgqueue.postgres.day_tables import LOG, set_patience, today
 
 # A day is closed when it has been over for so long; a clock may be set back by less.
@@ -124,8 +124,7 @@ def close_days(cursor: Cursor, *, margin: timedelta = MARGIN) -> list[date]:
 
 def closed_early(cursor: Cursor) -> list[date]:
     """Return the days that are closed, or half reopened, and not over by the clock."""
-    cursor.execute(GUARDED)
-    guarded = {LOG.day_of(name) for (name,) in cursor.fetchall()}
+    guarded = set(map(LOG.day_of, column(cursor, GUARDED)))
     known = {day for day, _last_id in closed_days(cursor).closed}
     now = today(cursor)
     return sorted(day for day in guarded | known if day is not None and day >= now)

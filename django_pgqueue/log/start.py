@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.log.horizon import DRAWN
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.cursor import Cursor, value
 
 LATEST, EARLIEST = "latest", "earliest"
 
@@ -169,6 +169,5 @@ def first_id(cursor: Cursor, moment: datetime) -> int:
     # No message has a time beyond; a day more would be none that Python knows.
     moment = min(max(moment, TIME_MIN), TIME_MAX).astimezone(UTC)
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    cursor.execute(FIRST_ID, {"day": day, "end": day + DAY, "moment": moment})
-    found: int = one_row(cursor)[0]
+    found: int = value(cursor, FIRST_ID, day=day, end=day + DAY, moment=moment)
     return found

@@ -16,7 +16,7 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, column, one_row
+from django_pgqueue.postgres.cursor import Cursor, column, one_row, value
 
 # Rows that one statement looks at.
 PAGE_ROWS = 5_000
@@ -214,8 +214,7 @@ def delete_messages(
 def begin(cursor: Cursor, *, run: int, path: str, task: str, value_hash: str) -> int:
     """Write a receipt that says what *run* is going to erase; return its id."""
     values = {"run": run, "path": path, "task": task, "value_hash": value_hash}
-    cursor.execute(BEGIN, values)
-    return int(one_row(cursor)[0])
+    return int(value(cursor, BEGIN, **values))
 
 
 def add_rows(

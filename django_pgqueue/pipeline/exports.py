@@ -18,7 +18,7 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, column, one_row, rows, value
+from django_pgqueue.postgres.cursor import Cursor, column, first, one_row, rows, value
 from django_pgqueue.postgres.day_tables import ARCHIVE
 
 DAY = timedelta(days=1)
@@ -238,8 +238,7 @@ def checksum_of(total: int) -> str:
 
 def count(cursor: Cursor, table: str) -> int:
     """Count the rows of a day."""
-    cursor.execute(sql.SQL(COUNT).format(table=sql.Identifier(table)))
-    return int(one_row(cursor)[0])
+    return int(value(cursor, sql.SQL(COUNT).format(table=sql.Identifier(table))))
 
 
 def known(cursor: Cursor, target: str) -> dict[date, ExportedDay]:
@@ -255,9 +254,8 @@ def targets(cursor: Cursor) -> list[str]:
 
 def latest_target(cursor: Cursor) -> str | None:
     """Return where a day was exported to last, or None."""
-    cursor.execute(LATEST_TARGET)
-    row = cursor.fetchone()
-    return None if row is None else str(row[0])
+    target: str | None = first(cursor, LATEST_TARGET)
+    return target
 
 
 def begin(cursor: Cursor, target: str, day: date, *, run: int) -> None:

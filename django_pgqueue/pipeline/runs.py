@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.postgres.cursor import Cursor, column, has_row, value
+from django_pgqueue.postgres.cursor import Cursor, column, first, has_row, value
 from django_pgqueue.postgres.keys import PIPELINE_RUNS
 
 # The database is asked so often whether the run was told to stop, and a process that
@@ -325,9 +325,8 @@ def latest(cursor: Cursor, *, job: str | None, limit: int) -> list[dict[str, Any
 
 def state_of(cursor: Cursor, run: int) -> str | None:
     """Return the state of *run*; None: there is no such row."""
-    cursor.execute(STATE, {"run": run})
-    row = cursor.fetchone()
-    return None if row is None else str(row[0])
+    state: str | None = first(cursor, STATE, run=run)
+    return state
 
 
 def latest_success(cursor: Cursor, job: str, option: str) -> datetime | None:

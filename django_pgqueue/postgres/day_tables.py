@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from psycopg import sql
 
-from django_pgqueue.postgres.cursor import Cursor, value
+from django_pgqueue.postgres.cursor import Cursor, column, value
 
 # Whoever needs a day that is missing makes a week of them; the leader two, so that
 # nobody finds one missing before no worker has led for a fortnight.
@@ -159,8 +159,7 @@ class DayTable:
             is_old: Called with each detached day. One that is not old stays as it is.
             may_go: As for remove().
         """
-        cursor.execute(PENDING, {"parent": self.parent})
-        for (name,) in cursor.fetchall():
+        for name in column(cursor, PENDING, parent=self.parent):
             self._alter(cursor, FINISH, name)
         return [
             day
@@ -194,8 +193,7 @@ class DayTable:
         )
 
     def _days(self, cursor: Cursor, statement: str) -> list[date]:
-        cursor.execute(statement, {"parent": self.parent})
-        days = (self.day_of(name) for (name,) in cursor.fetchall())
+        days = map(self.day_of, column(cursor, statement, parent=self.parent))
         return sorted(day for day in days if day is not None)
 
 
