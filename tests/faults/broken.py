@@ -92,7 +92,6 @@ BUILDS: dict[str, Broken] = {
             "worker/settle/settler.py",
             "is_stale=item.job.id not in matched",
             "is_stale=False",
-            times=2,
         ),
     ),
     "no-renewal": broken(
@@ -111,9 +110,9 @@ BUILDS: dict[str, Broken] = {
         ("suspects_run_alone",),
         Edit("queues/claim.py", " AND NOT j.runs_alone\n", "\n"),
         Edit(
-            "worker/run/executor.py",
-            "if job.runs_alone and self._on_suspect is not None:",
-            "if False:",
+            "worker/run/control.py",
+            "if job.runs_alone and self.on_suspect is not None",
+            "if False",
         ),
     ),
     "claims-leased": broken(
