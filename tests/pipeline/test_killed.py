@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -178,6 +179,7 @@ class Paused:
 
     def _is_stopped(self) -> bool:
         assert self._process.poll() is None, "The driver has ended."
+        assert not select.select([self._process.stdout], [], [], 0)[0], self.go_on()
         flags = os.WSTOPPED | os.WNOHANG
         return os.waitid(os.P_PID, self._process.pid, flags) is not None
 
