@@ -175,6 +175,7 @@ def _set_points() -> None:
     from django_pgqueue.tasks import atomic
     from django_pgqueue.worker.chores import scheduler
     from django_pgqueue.worker.run import executor
+    from django_pgqueue.worker.run.control import Control
     from django_pgqueue.worker.settle import settler
 
     for verb in ("claim", "claim_from_floors"):
@@ -184,7 +185,8 @@ def _set_points() -> None:
     for kind, write in list(settler.KINDS.items()):
         settler.KINDS[kind] = _around(write, f"{kind}.before", f"{kind}.after")
     # An atomic job: its ack stands in its transaction; and that is committed.
-    atomic._ack = _around(atomic._ack, None, "atomic.acked", always=True)
+    ack_within = _around(Control.ack_within, None, "atomic.acked", always=True)
+    Control.ack_within = ack_within
     atomic._run_hooks = _around(atomic._run_hooks, "atomic.committed", None)
     lanes.promote = _around(lanes.promote, "promote.before", "promote.after")
     # A tick: each statement of its transaction, before its commit, and after it.
