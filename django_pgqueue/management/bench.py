@@ -254,12 +254,13 @@ SELECT %s, %s, '[]', item::jsonb FROM unnest(%s::text[]) AS item
 RETURNING id
 """
 
-# Locks: row locks on the claimed rows, for the statement.
+# Locks: row locks on the claimed rows, for the statement. The limit is a parameter:
+# with a number in its place, another plan is made, which takes twice as long.
 CLAIM = """
 WITH candidate AS MATERIALIZED (
     SELECT id FROM pgqueue_yardstick
      WHERE queue = %s AND visible_at <= statement_timestamp()
-     ORDER BY priority DESC, visible_at LIMIT 100 FOR UPDATE SKIP LOCKED)
+     ORDER BY priority DESC, visible_at LIMIT %s FOR UPDATE SKIP LOCKED)
 UPDATE pgqueue_yardstick AS y
    SET visible_at = statement_timestamp() + interval '60 s',
        attempt = y.attempt + 1, leased_by = %s
@@ -295,7 +296,7 @@ def bulk(connection: Connection, payloads: Iterable[Any]) -> None:
 
 def drain(connection: Connection, work: Callable[[int, Any], object]) -> None:
     """Claim 100, call *work* with each id and payload, delete, until all are gone."""
-    while rows := connection.execute(CLAIM, [QUEUE, WORKER]).fetchall():
+    while rows := connection.execute(CLAIM, [QUEUE, 100, WORKER]).fetchall():
         for row_id, payload, *_ in rows:
             work(row_id, payload)
         connection.execute(DELETE, [[row[0] for row in rows]])
