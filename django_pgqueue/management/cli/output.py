@@ -42,8 +42,10 @@ def cut(text: str, columns: int) -> str:
 
 def _beginning(text: str, columns: int) -> str:
     """Return as much of *text* as *columns* hold."""
-    while width(text) > columns:
-        text = text[:-1]
+    for place, char in enumerate(text):
+        columns -= _char_width(char)
+        if columns < 0:
+            return text[:place]
     return text
 
 
