@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import psycopg
 from django.conf import settings
@@ -86,10 +85,12 @@ def scratch_database() -> Iterator[str]:
         with connect_plain() as connection:
             connection.execute(CREATE.format(sql.Identifier(name)))
         stack.callback(drop, name)
-        stack.enter_context(mock.patch.object(settings, "DEBUG", False))
+        stack.callback(setattr, settings, "DEBUG", settings.DEBUG)
+        settings.DEBUG = False
         for each in vars(signals).values():
             if isinstance(each, Signal):
-                stack.enter_context(mock.patch.object(each, "receivers", []))
+                stack.callback(setattr, each, "receivers", each.receivers)
+                each.receivers = []
         for alias in {queue.database, queue.listen_database or queue.database}:
             stack.callback(lead, alias, connections.settings[alias]["NAME"])
             lead(alias, name)
