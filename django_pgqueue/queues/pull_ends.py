@@ -4,7 +4,7 @@ Pull ends: what has ended in pull queues, and how long that took, not yet in spa
 Whoever acks, gives back or rejects messages leaves a row, in the transaction that does
 it (sql/pull_archive.sql, pull_bury.sql, nack.sql). So what is rolled back is not
 counted, and what is committed is counted once, whatever client has done it. The leader
-moves rows to the spans of tasks (worker/chores/pull_ends.py), each to those of the time
+moves rows to the spans of tasks (worker/chores/counting.py), each to those of the time
 at which it ended.
 """
 
